@@ -291,7 +291,7 @@ def test_what_cannot_be_saved_is_said_in_one_line(data_dir: Path, tmp_path: Path
     here, there = Settings(data_dir=data_dir), tmp_path / "there.tar"
     there.write_bytes(b"mine")
 
-    assert rookery(here, "backup", "--out", str(there)) == (1, f"{there} is there already; a backup is never written over a file.")
+    assert rookery(here, "backup", "--out", str(there)) == (1, f"{there} exists already. A backup never overwrites a file.")
     assert there.read_bytes() == b"mine"
     assert rookery(here, "backup", "--out", str(tmp_path / "no" / "x.tar"))[0] == 2
     assert rookery(here, "backup", "--out", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2

@@ -196,5 +196,5 @@ def test_a_file_that_was_swapped_is_told_by_its_digest(archives: Path, tmp_path:
     made = create_backup(BackupRequest(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
 
     assert verify_backup(made.path, progress=_quiet, sha256=made.sha256.upper()).manifest == made.manifest
-    with pytest.raises(InvalidArchive, match="not the file that you mean"):
+    with pytest.raises(InvalidArchive, match="does not have the expected SHA-256"):
         verify_backup(archives / "good.tar.zst", progress=_quiet, sha256=made.sha256)

@@ -49,7 +49,7 @@ def test_a_terminal_is_shown_the_keys_once_and_where_to_go_next(tmp_path: Path) 
             "The API",
         ]
         assert shown.rstrip().endswith("Ctrl-C stops it.")
-    assert ("sk_live_" in first, "/v1/brain/recall" in first, "These keys are shown this once" in first) == (True, True, True)
+    assert ("sk_live_" in first, "/v1/brain/recall" in first, "These keys are shown only once" in first) == (True, True, True)
     assert ("sk_live_" in second, "Another key" in second, "keys create --name NAME" in second) == (False, True, True)
     assert not (tmp_path / "data" / "first-run.json").exists()
 

@@ -214,7 +214,7 @@ def test_a_wrong_setting_refuses_to_start_in_one_line(tmp_path: Path, variable: 
     [
         (["serve", "--port", "70000"], "a port is a number from 0 to 65535"),
         (["serve", "--host", "192.0.2.1", "--port", "0"], "Cannot listen on 192.0.2.1:0"),
-        (["--data-dir", "[/bold]/a/file/x", "init"], "[/bold]/a/file/x cannot be made"),
+        (["--data-dir", "[/bold]/a/file/x", "init"], "[/bold]/a/file/x cannot be created"),
     ],
 )
 def test_a_start_that_cannot_be_is_refused_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:

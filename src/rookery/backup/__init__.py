@@ -1,5 +1,5 @@
 """
-A data folder as one file, and back: `rookery backup` beside a server at work, `rookery restore` into an empty folder (D-04).
+A data folder as one file: `rookery backup` while the server runs, and `rookery restore` into an empty folder (D-04).
 
-It stands on files, not on the platform put together: so it also saves a store that this version would have to migrate first.
+The package works on files and not on the platform, so it can also save a store that this version would have to migrate first.
 """

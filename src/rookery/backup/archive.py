@@ -1,4 +1,4 @@
-"""The file that a backup is: a tar, as it is or compressed. It is written and read in one go, a piece at a time."""
+"""The archive of a backup: a tar, uncompressed or compressed. It is written and read as a stream."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from rookery.backup.errors import InvalidArchive
 from rookery.backup.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, BackupFile, Manifest, encode_manifest, parse_manifest
 
 FILE_SUFFIXES = (".tar.zst", ".tar.gz", ".tar")
-"""By its name a backup is compressed; by its first bytes it is read."""
+"""File name endings. The ending selects the compression when writing; the first bytes select it when reading."""
 
 _CHUNK_BYTES = 1024 * 1024
 _ZSTD_LEVEL = 3
-_GZIP_LEVEL = 1  # the vectors, most of a backup, cannot be made smaller by any level
+_GZIP_LEVEL = 1  # no level makes the vectors, most of a backup, smaller
 _ZSTD_MAGIC, _GZIP_MAGIC = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _MEMBER_MODE = 0o600
 _ALLOWED_NAMES = frozenset({*DATABASE_FILES, *PLAIN_FILES, SECRET_KEY_FILE})
 _ARCHIVE_ERRORS = (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
 
 ProgressCallback = Callable[[int], None]
-"""Told how many bytes are done so far."""
+"""Called with the total number of bytes processed so far."""
 
 
 class Sink(Protocol):
-    """Where the bytes of a saved file go."""
+    """The target of the bytes of one file."""
 
     def write(self, piece: bytes, /) -> object:
-        """Take a piece."""
+        """Write a piece."""
         ...
 
 
 class _DigestWriter(io.RawIOBase):
-    """Writes to a file and adds up the SHA-256 of what was written."""
+    """A writer that computes the SHA-256 of everything written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -63,18 +63,18 @@ class _DigestWriter(io.RawIOBase):
 
 
 class _TarMember(tarfile.TarInfo):
-    """A header of an archive; what stands before one, a long name or more fields, is read into memory, so it must be small."""
+    """A tar header with a size limit, because tarfile reads long names and extra fields into memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
         if found.size < 0 or (not found.isreg() and found.size > MAX_MANIFEST_BYTES):
-            raise InvalidArchive(f"This is no backup of Rookery: a header of {found.size:,} bytes is in it.")
+            raise InvalidArchive(f"This is not a backup of Rookery: it contains a header of {found.size:,} bytes.")
         return found
 
 
 class ArchiveWriter:
-    """Takes files one by one."""
+    """A writer that adds files to an archive one by one."""
 
     def __init__(self, tar: tarfile.TarFile, at: datetime) -> None:
         self._tar = tar
@@ -83,11 +83,11 @@ class ArchiveWriter:
 
     @property
     def entries(self) -> tuple[BackupFile, ...]:
-        """What was added so far."""
+        """The entries added so far."""
         return tuple(self._entries)
 
     def add(self, name: str, path: Path, progress: ProgressCallback) -> None:
-        """Add the file *path*, which nobody writes, as *name*."""
+        """Add the file *path* as *name*. Nothing may write to the file meanwhile."""
         with path.open("rb") as file:
             size = path.stat().st_size
             source = _DigestReader(file, size, progress)
@@ -95,13 +95,13 @@ class ArchiveWriter:
         self._entries.append(BackupFile(name=name, size=size, sha256=source.digest()))
 
     def close(self, manifest: Manifest) -> None:
-        """Add what the backup says of itself."""
+        """Add the manifest, which is the last file."""
         text = encode_manifest(manifest)
         self._tar.addfile(_build_member(MANIFEST_NAME, len(text), self._at), io.BytesIO(text))
 
 
 class _DigestReader:
-    """Reads exactly so many bytes of a file, digests them and tells of them."""
+    """A reader of exactly *size* bytes that computes their SHA-256 and reports progress."""
 
     def __init__(self, file: BinaryIO, size: int, progress: ProgressCallback) -> None:
         self._file = file
@@ -110,8 +110,8 @@ class _DigestReader:
         self._progress = progress
         self._hash = hashlib.sha256()
 
-    def read(self, most: int) -> bytes:
-        piece = self._file.read(min(most, self._left))
+    def read(self, size: int) -> bytes:
+        piece = self._file.read(min(size, self._left))
         self._left -= len(piece)
         self._done += len(piece)
         self._hash.update(piece)
@@ -125,12 +125,12 @@ class _DigestReader:
 @contextmanager
 def open_archive_writer(file: BinaryIO, suffix: str, at: datetime) -> Generator[tuple[ArchiveWriter, Callable[[], str]]]:
     """
-    Lend what writes an archive into *file*, and, for when the block is over, what tells the SHA-256 of all that was written.
+    Yield a writer of an archive into *file*, and a function that returns the SHA-256 of the file after the block.
 
     Args:
-        file: Empty, and ours.
+        file: An empty file.
         suffix: One of `FILE_SUFFIXES`.
-        at: The time that its files have.
+        at: The modification time of the files in the archive.
     """
     digesting = _DigestWriter(file)
     with _open_compressor(digesting, suffix) as out, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -138,8 +138,8 @@ def open_archive_writer(file: BinaryIO, suffix: str, at: datetime) -> Generator[
 
 
 @contextmanager
-def _open_compressor(file: io.RawIOBase, ending: str) -> Generator[IO[bytes]]:
-    match ending:
+def _open_compressor(file: io.RawIOBase, suffix: str) -> Generator[IO[bytes]]:
+    match suffix:
         case ".tar.zst":
             compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
             with compressor.stream_writer(cast("IO[bytes]", file), closefd=False) as out:
@@ -153,14 +153,14 @@ def _open_compressor(file: io.RawIOBase, ending: str) -> Generator[IO[bytes]]:
 
 def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextManager[Sink]], progress: ProgressCallback) -> Manifest:
     """
-    Copy each file of the archive *path* into the target that *open_target* opens for its name, and return the manifest.
+    Copy each file in the archive *path* to the target that *open_target* opens for its name; return the manifest.
 
     Args:
-        open_target: Receives only names that a backup may have, each once.
-        progress: Told how many bytes of all files are read so far.
+        open_target: Called once for each file, only with names that a backup may contain.
+        progress: Called with the total number of bytes read so far.
 
     Raises:
-        ArchiveUnfit: It is no backup, or not whole, or not what was saved.
+        InvalidArchive: The file is not a backup, is incomplete, or does not match its manifest.
     """
     found = dict[str, BackupFile]()
     manifest: Manifest | None = None
@@ -169,11 +169,11 @@ def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextMa
         with _open_tar(path) as tar:
             for member in tar:
                 if manifest is not None:
-                    raise InvalidArchive(f"{path} is no backup of Rookery: something comes after its {MANIFEST_NAME}.")
+                    raise InvalidArchive(f"{path} is not a backup of Rookery: {MANIFEST_NAME} is not its last file.")
                 _require_known_member(path, member, found)
                 file = tar.extractfile(member)
                 if file is None:
-                    raise InvalidArchive(f"{path} is no backup of Rookery: {member.name!a} is no file.")
+                    raise InvalidArchive(f"{path} is not a backup of Rookery: {member.name!a} is not a regular file.")
                 if member.name == MANIFEST_NAME:
                     manifest = parse_manifest(file.read())
                     continue
@@ -186,35 +186,35 @@ def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextMa
                         progress(done)
                 found[member.name] = BackupFile(name=member.name, size=member.size, sha256=digest.hexdigest())
     except _ARCHIVE_ERRORS as error:
-        raise InvalidArchive(f"{path} is no backup of Rookery, or it was cut short or damaged: {error}") from error
+        raise InvalidArchive(f"{path} is not a backup of Rookery, or it is incomplete or damaged: {error}") from error
     if manifest is None:
-        raise InvalidArchive(f"{path} is no backup of Rookery, or it was cut short: there is no {MANIFEST_NAME} at its end.")
+        raise InvalidArchive(f"{path} is not a backup of Rookery, or it is incomplete: {MANIFEST_NAME} is missing at its end.")
     _require_matching_manifest(path, manifest, found)
     return manifest
 
 
 def _require_known_member(path: Path, member: tarfile.TarInfo, found: dict[str, BackupFile]) -> None:
-    """Do nothing if *member* is what a backup has: a plain file of a known name; so nothing can be put anywhere else."""
+    """Check that *member* is a regular file with a known name, so that nothing is written elsewhere."""
     name = ascii(member.name)[:200]
     if not member.isreg() or member.issparse() or member.name not in {*_ALLOWED_NAMES, MANIFEST_NAME}:
-        raise InvalidArchive(f"{path} is no backup of Rookery: {name} is in it.")
+        raise InvalidArchive(f"{path} is not a backup of Rookery: it contains {name}.")
     if member.name in found:
-        raise InvalidArchive(f"{path} is no backup of Rookery: {name} is in it twice.")
+        raise InvalidArchive(f"{path} is not a backup of Rookery: it contains {name} twice.")
     if member.name == MANIFEST_NAME and member.size > MAX_MANIFEST_BYTES:
-        raise InvalidArchive(f"{path} is no backup of Rookery: its {MANIFEST_NAME} has {member.size:,} bytes.")
+        raise InvalidArchive(f"{path} is not a backup of Rookery: its {MANIFEST_NAME} has {member.size:,} bytes.")
 
 
 def _require_matching_manifest(path: Path, manifest: Manifest, found: dict[str, BackupFile]) -> None:
     for entry in manifest.files:
-        there = found.pop(entry.name, None)
-        if there is None:
-            raise InvalidArchive(f"{path} was damaged: {entry.name} is missing.")
-        if there != entry:
+        actual = found.pop(entry.name, None)
+        if actual is None:
+            raise InvalidArchive(f"{path} is damaged: {entry.name} is missing.")
+        if actual != entry:
             raise InvalidArchive(
-                f"{path} was damaged or changed: {entry.name} has SHA-256 {there.sha256}, and was saved with {entry.sha256}."
+                f"{path} is damaged or was changed: {entry.name} has SHA-256 {actual.sha256}, but was saved with {entry.sha256}."
             )
     if found:
-        raise InvalidArchive(f"{path} was changed: its {MANIFEST_NAME} does not name {', '.join(sorted(found))}.")
+        raise InvalidArchive(f"{path} was changed: its {MANIFEST_NAME} does not list {', '.join(sorted(found))}.")
 
 
 @contextmanager

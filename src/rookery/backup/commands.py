@@ -17,8 +17,7 @@ from rookery.access.commands.command_context import JsonOption
 from rookery.access.commands.options import raise_usage_error
 from rookery.access.commands.output import print_fields, print_json, print_notice
 from rookery.backup import creation, restoration
-from rookery.backup.archive import FILE_SUFFIXES
-from rookery.backup.archive import ProgressCallback as Told
+from rookery.backup.archive import FILE_SUFFIXES, ProgressCallback
 from rookery.backup.creation import BackupRequest, BackupResult
 from rookery.backup.manifest import Manifest
 from rookery.backup.restoration import RestoreResult
@@ -27,20 +26,18 @@ from rookery.kernel.sealing import KeySource
 
 _MIB = 1024 * 1024
 _DEFAULT_SUFFIX = ".tar.zst"
-"""Added to a name that has none of the endings."""
+"""The ending added to a file name without one."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 _POSTGRESQL_MESSAGE = (
-    "The records are on a PostgreSQL, which is saved by its own means: pg_dump --format=custom --file=records.dump DATABASE. "
-    "After it, say --without-records to save the indexes and servers.json of the data folder."
+    "The records are in PostgreSQL. Save them there: pg_dump --format=custom --file=records.dump DATABASE. "
+    "Then use --without-records to save the indexes and servers.json of the data folder."
 )
-_NO_RECORDS_MESSAGE = (
-    "There are no records in this backup: bring them back by pg_restore, and then the indexes to what they say: rookery brain:reindex"
-)
+_NO_RECORDS_MESSAGE = "This backup has no records. Restore them with pg_restore, then update the indexes: rookery brain:reindex"
 
 
 class BackupCommandContext(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """The interface of `typer.Context.obj` that these commands use."""
 
     @property
     def settings(self) -> Settings: ...
@@ -51,17 +48,19 @@ def backup(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help=f"A new file, {', '.join(FILE_SUFFIXES)}; or a folder, by default this one, in which it is named after the time.",
+            help=f"A new file ending in {', '.join(FILE_SUFFIXES)}, or a folder for a file named after the time; by default this folder.",
             show_default=False,
         ),
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option(help="The same as FILE.", show_default=False)] = None,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Delete all but the newest so many backups in that folder.", show_default=False)
+        int | None, typer.Option(min=1, help="Keep only this number of the newest backups in the folder.", show_default=False)
     ] = None,
-    with_secret_key: Annotated[bool, typer.Option("--with-secret-key", help="Save secret.key too, which opens what is sealed.")] = False,
-    without_records: Annotated[bool, typer.Option("--without-records", help="The records are on a PostgreSQL and saved there.")] = False,
+    with_secret_key: Annotated[
+        bool, typer.Option("--with-secret-key", help="Also save secret.key, which decrypts the encrypted values.")
+    ] = False,
+    without_records: Annotated[bool, typer.Option("--without-records", help="Skip the records, which are in PostgreSQL.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Save everything in one file, while the server runs."""
@@ -73,54 +72,54 @@ def backup(
     if is_elsewhere and not without_records:
         raise_usage_error(_POSTGRESQL_MESSAGE)
     if without_records and not is_elsewhere:
-        raise_usage_error("--without-records is for records on a PostgreSQL; these are in the data folder.")
+        raise_usage_error("--without-records needs records in PostgreSQL; these are in the data folder.")
     if not target.is_dir():
         if keep is not None:
-            raise_usage_error("--keep is for a folder: name one instead of a file.")
+            raise_usage_error("--keep needs a folder in place of a file.")
         if not target.name.endswith(FILE_SUFFIXES):
             target = target.with_name(f"{target.name}{_DEFAULT_SUFFIX}")
         if not target.absolute().parent.is_dir():
-            raise_usage_error(f"There is no folder {target.parent}.")
-    order = BackupRequest(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
-    with _show_byte_progress("Backing up", creation.estimate_bytes(order) if settings.data_dir.is_dir() else 0) as progress:
-        made = creation.create_backup(order, progress=progress)
-    _print_backup(made, settings, as_json=as_json)
+            raise_usage_error(f"The folder {target.parent} does not exist.")
+    request = BackupRequest(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
+    with _show_byte_progress("Backing up", creation.estimate_bytes(request) if settings.data_dir.is_dir() else 0) as progress:
+        result = creation.create_backup(request, progress=progress)
+    _print_backup(result, settings, as_json=as_json)
 
 
 def restore(
     context: typer.Context,
     *,
-    archive: Annotated[Path, typer.Argument(help="The backup.")],
+    archive: Annotated[Path, typer.Argument(help="The backup file.")],
     data_dir: Annotated[Path | None, typer.Option(help="The empty folder to restore into.", show_default=False)] = None,
-    verify_only: Annotated[bool, typer.Option("--verify-only", help="Only read it, from end to end.")] = False,
-    sha256: Annotated[str | None, typer.Option(help="What the file must have, as `backup` said it.", show_default=False)] = None,
+    verify_only: Annotated[bool, typer.Option("--verify-only", help="Only check the whole backup; write nothing.")] = False,
+    sha256: Annotated[str | None, typer.Option(help="The SHA-256 of the file that `backup` printed.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a backup back into an empty folder; nothing is written before all of it was checked."""
+    """Restore a backup into an empty folder. The whole backup is checked before anything is written."""
     settings = _get_settings(context)
     if sha256 is not None and _SHA256.fullmatch(sha256) is None:
         raise_usage_error("--sha256 takes 64 hexadecimal digits.")
     if not archive.exists():
-        raise_usage_error(f"There is no file {archive}.")
+        raise_usage_error(f"The file {archive} does not exist.")
     folder = (data_dir or settings.data_dir).expanduser().absolute()
     with _show_byte_progress("Checking" if verify_only else "Restoring", None) as progress:
         if verify_only:
-            restored = restoration.verify_backup(archive, progress=progress, sha256=sha256)
+            result = restoration.verify_backup(archive, progress=progress, sha256=sha256)
         else:
-            restored = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256)
-    _print_restore(restored, settings, as_json=as_json)
+            result = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256)
+    _print_restore(result, settings, as_json=as_json)
 
 
 def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) -> None:
-    needs = _required_key_id(result.manifest, settings, result.manifest.has_secret_key)
+    missing_key_id = _required_key_id(result.manifest, settings, result.manifest.has_secret_key)
     if as_json:
-        left = dict(result.content.excluded)
+        excluded = dict(result.content.excluded)
         fields = {
             "file": str(result.path),
             "size": result.size,
             "sha256": result.sha256,
             **_manifest_to_json(result.manifest),
-            "left_out": left,
+            "left_out": excluded,
         }
         print_json({**fields, "dropped": [str(each) for each in result.deleted_files]})
     else:
@@ -128,37 +127,44 @@ def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) ->
             {"file": str(result.path), "size": f"{result.size:,} bytes", "sha256": result.sha256, **_manifest_to_text(result.manifest)}
         )
     if result.manifest.has_secret_key:
-        print_notice("secret.key is in it: whoever has this file can read what is sealed.")
-    elif needs is not None:
-        print_notice(f"The secret key {needs} is not in it, and nothing sealed can be read without: keep it too, apart from this file.")
+        print_notice("The backup contains secret.key, so it is enough to decrypt the encrypted values. Keep it safe.")
+    elif missing_key_id is not None:
+        print_notice(
+            f"The backup does not contain the secret key {missing_key_id}, which its encrypted values need. Store the key elsewhere."
+        )
     for each in result.deleted_files:
         print_notice(f"{each} was deleted.")
 
 
 def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) -> None:
     manifest, folder = result.manifest, result.folder
-    needs = _required_key_id(manifest, settings, manifest.has_secret_key)
+    missing_key_id = _required_key_id(manifest, settings, manifest.has_secret_key)
     if as_json:
         print_json(
-            {"data_dir": None if folder is None else str(folder), "whole": True, **_manifest_to_json(manifest), "needs_secret_key": needs}
+            {
+                "data_dir": None if folder is None else str(folder),
+                "whole": True,
+                **_manifest_to_json(manifest),
+                "needs_secret_key": missing_key_id,
+            }
         )
     else:
         print_fields({**({} if folder is None else {"restored into": str(folder)}), "whole": True, **_manifest_to_text(manifest)})
     if folder is None:
         return
-    if needs is not None:
+    if missing_key_id is not None:
         print_notice(
-            f"Before the start bring back the secret key {needs}: as {folder / 'secret.key'} (chmod 600), or in ROOKERY_SECRET_KEY."
+            f"Before the start, restore the secret key {missing_key_id}: as {folder / 'secret.key'} (chmod 600), or in ROOKERY_SECRET_KEY."
         )
-    print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To look it over: rookery --data-dir {folder} doctor")
+    print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To check the result: rookery --data-dir {folder} doctor")
 
 
-def _required_key_id(manifest: Manifest, settings: Settings, is_inside: bool) -> str | None:  # noqa: FBT001 - ours alone
-    """Return the id of the key that whoever restores it must have besides; None: none."""
-    if manifest.secret_key_id is None or is_inside:
+def _required_key_id(manifest: Manifest, settings: Settings, is_included: bool) -> str | None:  # noqa: FBT001 - a private function
+    """Return the id of the key that a restore needs besides the backup and the settings; None if it needs none."""
+    if manifest.secret_key_id is None or is_included:
         return None
-    given = KeySource(settings.data_dir / "none", configured=settings.secret_key, previous=settings.secret_key_previous).load_keys()
-    return None if manifest.secret_key_id in given else manifest.secret_key_id
+    available = KeySource(settings.data_dir / "none", configured=settings.secret_key, previous=settings.secret_key_previous).load_keys()
+    return None if manifest.secret_key_id in available else manifest.secret_key_id
 
 
 def _manifest_to_json(manifest: Manifest) -> dict[str, object]:
@@ -177,22 +183,22 @@ def _manifest_to_text(manifest: Manifest) -> dict[str, object]:
 
 
 @contextmanager
-def _show_byte_progress(what: str, total: int | None) -> Generator[Told]:
+def _show_byte_progress(title: str, total: int | None) -> Generator[ProgressCallback]:
     """Show a progress bar on a terminal, and nothing in a pipe (D-04)."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield _ignore_progress
         return
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task, drawn = shown.add_task(what, total=total), 0
+    columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, drawn = bar.add_task(title, total=total), 0
 
-        def move(done: int) -> None:
+        def update(done: int) -> None:
             nonlocal drawn
             if done - drawn >= _MIB or done < drawn:
                 drawn = done
-                shown.update(task, completed=done)
+                bar.update(task, completed=done)
 
-        yield move
+        yield update
 
 
 def _ignore_progress(done: int) -> None:

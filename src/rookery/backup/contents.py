@@ -1,4 +1,4 @@
-"""Which files of a data folder a backup has, and why not the others. Pure but for looking at names."""
+"""The files of a data folder that a backup contains, and the reasons for leaving out others. Only lists file names."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ RECORDS_FILE = "records.db"
 
 DATABASE_FILES = (RECORDS_FILE, "texts.db", "vectors.db")
 """
-SQLite files, in the order in which they are locked. The indexes are derived, but embedding a million texts again takes hours.
+The SQLite files, in the order in which they are locked. The indexes are derived, but embedding a million texts again takes hours.
 """
 
 PLAIN_FILES = ("servers.json",)
-"""Files that are only ever replaced whole."""
+"""Files that are only ever replaced as a whole."""
 
 SECRET_KEY_FILE = "secret.key"  # noqa: S105 - the name of its file
-"""Only when it is asked for: whoever has it and the backup can read what is sealed (D-07)."""
+"""Saved only on request: together with the backup, it decrypts the encrypted values (D-07)."""
 
 EXCLUDED_FILES: Mapping[str, str] = {
-    "counters.db": "what rate limits count at this moment",
+    "counters.db": "current counts of rate limits",
     "texts.cache": "a cache of texts.db",
     "vectors.lists": "a cache of vectors.db",
-    "models": "what the embedder makes of its package when it is missing",
-    "first-run.json": "the first keys, as they are",
+    "models": "created again by the embedder",
+    "first-run.json": "the first keys in plain text",
     "server.log": "a log",
-    SERVER_FILE: "where the server listens",
-    SETTINGS_FILE: "settings, which may hold secrets; copy it yourself",
+    SERVER_FILE: "the address of the running server",
+    SETTINGS_FILE: "settings, which may contain secrets; copy the file yourself",
 }
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 
@@ -42,17 +42,18 @@ KNOWN_NAMES = frozenset(
         *(f"{name}{ending}" for name in (*DATABASE_FILES, "counters.db") for ending in ("", *_SQLITE_SUFFIXES)),
     }
 )
-"""Every name that a data folder may have."""
+"""Every name that may occur in a data folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContent:
     """
-    What is in a data folder.
+    The content of a data folder.
 
     Attributes:
-        databases: SQLite files, *plain_files*: others, that a backup has, by name.
-        excluded: What it does not have: why, by name.
+        databases: Names of the SQLite files in a backup.
+        plain_files: Names of the other files in a backup.
+        excluded: Reasons for leaving out other files, by name.
     """
 
     databases: tuple[str, ...]
@@ -62,26 +63,26 @@ class FolderContent:
 
 def list_content(folder: Path, *, with_records: bool = True, with_secret_key: bool = False) -> FolderContent:
     """
-    Return what is in *folder*; what nobody here knows is named among what is left out.
+    Return the content of *folder*. Unknown files are left out of a backup.
 
     Args:
         folder: The data folder.
-        with_records: False: the records are elsewhere, and what is here is from before that.
-        with_secret_key: Whether that is to be saved too.
+        with_records: False if the records are in PostgreSQL. A records.db in the folder is then out of date.
+        with_secret_key: Also save secret.key.
     """
     names = {entry.name for entry in folder.iterdir()}
-    databases = tuple(each for each in DATABASE_FILES if with_records or each != RECORDS_FILE)
-    wanted = (*PLAIN_FILES, *((SECRET_KEY_FILE,) if with_secret_key else ()))
-    saved = {each for each in (*databases, *wanted) if each in names and (folder / each).is_file()}
+    databases = tuple(name for name in DATABASE_FILES if with_records or name != RECORDS_FILE)
+    plain_files = (*PLAIN_FILES, *((SECRET_KEY_FILE,) if with_secret_key else ()))
+    saved = {name for name in (*databases, *plain_files) if name in names and (folder / name).is_file()}
     beside = {f"{name}{ending}" for name in (*DATABASE_FILES, *EXCLUDED_FILES) for ending in _SQLITE_SUFFIXES}
     reasons = {
         **EXCLUDED_FILES,
-        RECORDS_FILE: "the records are on a PostgreSQL",
-        SECRET_KEY_FILE: "it opens what is sealed: keep it apart, or say --with-secret-key",
+        RECORDS_FILE: "the records are in PostgreSQL",
+        SECRET_KEY_FILE: "it decrypts the encrypted values; keep a copy elsewhere, or use --with-secret-key",
     }
-    left = {name: reasons.get(name, "not known to this version, or made again when it is missing") for name in names - saved - beside}
+    excluded = {name: reasons.get(name, "unknown to this version, or created again if missing") for name in names - saved - beside}
     return FolderContent(
-        databases=tuple(each for each in databases if each in saved),
-        plain_files=tuple(each for each in wanted if each in saved),
-        excluded=dict(sorted(left.items())),
+        databases=tuple(name for name in databases if name in saved),
+        plain_files=tuple(name for name in plain_files if name in saved),
+        excluded=dict(sorted(excluded.items())),
     )

@@ -1,4 +1,4 @@
-"""A backup is made, beside servers at work: what every store of the data folder was at one moment, in one file."""
+"""The creation of a backup while servers run: one consistent snapshot of all stores of the data folder in one file."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _BACKUP_FILE_NAME = re.compile(r"rookery-\d{8}T\d{6}Z\.tar(\.zst|\.gz)?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupRequest:
     """
-    What to save where.
+    The source, target and options of a backup.
 
     Attributes:
         folder: The data folder.
-        out: A file that is not there yet; or a folder, in which the file is named after the moment.
-        with_records: False: they are on a PostgreSQL, which has its own ways.
-        keep: Of the files so named in that folder, the newest so many stay.
+        out: A file that does not exist, or a folder in which the file is named after the time.
+        with_records: False if the records are in PostgreSQL, which is saved by its own tools.
+        keep: Number of backups to keep in the folder, the newest ones. None: keep all.
     """
 
     folder: Path
@@ -49,18 +49,18 @@ class BackupRequest:
     keep: int | None = None
 
     def list_content(self) -> FolderContent:
-        """Look at what there is to save."""
+        """Return the files to save."""
         return list_content(self.folder, with_records=self.with_records, with_secret_key=self.with_secret_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupResult:
     """
-    A backup that was made.
+    The result of a backup.
 
     Attributes:
-        sha256: Of the file as it is.
-        deleted_files: Older files that were deleted.
+        sha256: The SHA-256 of the whole file.
+        deleted_files: Older backups that were deleted.
     """
 
     path: Path
@@ -72,102 +72,104 @@ class BackupResult:
 
 
 def estimate_bytes(request: BackupRequest) -> int:
-    """Return how many bytes there are to save, about: for a progress bar."""
+    """Return the approximate number of bytes to process, for a progress bar."""
     content = request.list_content()
     sizes = sum((request.folder / name).stat().st_size for name in (*content.databases, *content.plain_files))
-    return 2 * sizes  # each is copied, then packed
+    return 2 * sizes  # each file is copied, then packed
 
 
 def create_backup(request: BackupRequest, *, progress: ProgressCallback, clock: Clock = utc_now) -> BackupResult:
     """
-    Save the data folder; whatever happens meanwhile, *out* is there whole or not at all.
+    Save the data folder. After a failure at any point, the target file either is complete or does not exist.
 
     Args:
-        request: What to save where.
-        progress: Told how many bytes are copied and packed so far.
-        clock: Names and dates the backup.
+        request: The source, target and options.
+        progress: Called with the total number of bytes copied and packed so far.
+        clock: The time for the name and the manifest of the backup.
 
     Raises:
-        FileTaken: There is such a file already.
-        StorageFull: There is too little room for it, and for the largest store once more.
-        EngineUnavailable: A store cannot be read, or is damaged.
-        RookeryError: There is nothing to save, or *out* cannot be written.
+        FileExists: The target file exists already.
+        StorageFull: The disk has too little space for the backup and a copy of the largest store.
+        EngineUnavailable: A store cannot be read or is damaged.
+        RookeryError: There is nothing to save, or the target cannot be written.
     """
     if not request.folder.is_dir() or not request.list_content().databases:
-        raise RookeryError(f"There is nothing to back up: {request.folder} is no data folder. Say which: rookery --data-dir FOLDER backup")
+        raise RookeryError(
+            f"There is nothing to back up: {request.folder} is not a data folder. Name the folder: rookery --data-dir FOLDER backup"
+        )
     if request.with_records and RECORDS_FILE not in request.list_content().databases:
-        raise RookeryError(f"There are no records in {request.folder}: an embedded record store has them in {RECORDS_FILE}.")
+        raise RookeryError(f"There are no records in {request.folder}: the file {RECORDS_FILE} is missing.")
     if (request.folder / RESTORE_FOLDER).exists():
-        raise RookeryError(f"There is nothing to back up: a restore into {request.folder} was not finished.")
+        raise RookeryError(f"There is nothing to back up: a restore into {request.folder} is incomplete.")
     at = clock().astimezone(UTC)
     path = request.out / f"rookery-{at:%Y%m%dT%H%M%SZ}{FILE_SUFFIXES[0]}" if request.out.is_dir() else request.out
     if os.path.lexists(path):
-        raise FileExists(f"{path} is there already; a backup is never written over a file.")
+        raise FileExists(f"{path} exists already. A backup never overwrites a file.")
     try:
-        made = _create_in(request, path, at, progress)
-        return made if request.keep is None else _with_deleted_files(made, _delete_old_backups(path, request.keep))
+        result = _create_in(request, path, at, progress)
+        return result if request.keep is None else _with_deleted_files(result, _delete_old_backups(path, request.keep))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise StorageFull(f"The disk of {path.parent} is full: free some space, or back up to another one.") from error
-        raise RookeryError(f"{path} cannot be made: {error.strerror or error}") from error
+        raise RookeryError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _create_in(request: BackupRequest, path: Path, at: datetime, progress: ProgressCallback) -> BackupResult:
     content = request.list_content()
-    with _work_folder(path.parent) as room:
-        half = room / "half"
-        with _create_file(half) as file, open_archive_writer(file, get_suffix(path), at) as (writer, digest):
-            schema, key = _write_files(writer, request.folder, content, room, progress)
+    with _work_folder(path.parent) as work_folder:
+        partial = work_folder / "half"
+        with _create_file(partial) as file, open_archive_writer(file, get_suffix(path), at) as (writer, digest):
+            revision, key = _write_files(writer, request.folder, content, work_folder, progress)
             version = metadata.version("rookery")
-            manifest = Manifest(made_at=format_iso(at), version=version, revision=schema, secret_key_id=key, files=writer.entries)
+            manifest = Manifest(made_at=format_iso(at), version=version, revision=revision, secret_key_id=key, files=writer.entries)
             writer.close(manifest)
-        with half.open("rb") as file:
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
         try:
-            path.hardlink_to(half)  # unlike a rename, never over a file that somebody made meanwhile
+            path.hardlink_to(partial)  # unlike a rename, this never replaces a file that another process has created
         except FileExistsError as error:
-            raise FileExists(f"{path} is there already; a backup is never written over a file.") from error
-        except OSError:  # a file system without links
-            half.rename(path)
+            raise FileExists(f"{path} exists already. A backup never overwrites a file.") from error
+        except OSError:  # the file system does not support hard links
+            partial.rename(path)
         _sync_folder(path.parent)
         return BackupResult(path=path, size=path.stat().st_size, sha256=digest(), manifest=manifest, content=content)
 
 
 def _write_files(
-    writer: ArchiveWriter, folder: Path, content: FolderContent, room: Path, progress: ProgressCallback
+    writer: ArchiveWriter, folder: Path, content: FolderContent, work_folder: Path, progress: ProgressCallback
 ) -> tuple[str | None, str | None]:
-    """Write all files; return the revision of the records, and the key that seals in them."""
+    """Write all files; return the revision of the records and the id of their secret key."""
     done = 0
 
-    def moved(here: int) -> None:
-        progress(done + here)
+    def report(file_bytes: int) -> None:
+        progress(done + file_bytes)
 
-    def plain() -> None:
-        # With the stores locked: a change of the secret key goes from one to the next by turns in them and in its file.
+    def copy_plain_files() -> None:
+        # The stores are locked, because a rotation of the secret key changes the stores and secret.key by turns.
         for name in content.plain_files:
-            shutil.copyfile(folder / name, room / name)
+            shutil.copyfile(folder / name, work_folder / name)
 
-    schema, key = None, None
-    with snapshot.open_snapshot([folder / name for name in content.databases], while_locked=plain) as readers:
+    revision, key = None, None
+    with snapshot.open_snapshot([folder / name for name in content.databases], while_locked=copy_plain_files) as readers:
         for name in content.databases:
-            staged = room / name
-            snapshot.copy_database(readers[folder / name], staged, moved)
+            staged = work_folder / name
+            snapshot.copy_database(readers[folder / name], staged, report)
             done += staged.stat().st_size
             if name == RECORDS_FILE:
-                schema, key = snapshot.read_revision(staged), snapshot.read_sealing_key_id(staged)
-                if schema is None:
-                    raise EngineUnavailable(RECORDS_FILE, "it is no record store of Rookery")
-            writer.add(name, staged, moved)
+                revision, key = snapshot.read_revision(staged), snapshot.read_sealing_key_id(staged)
+                if revision is None:
+                    raise EngineUnavailable(RECORDS_FILE, "it is not a record store of Rookery")
+            writer.add(name, staged, report)
             done += staged.stat().st_size
             staged.unlink()
     for name in content.plain_files:
-        writer.add(name, room / name, moved)
-        done += 2 * (room / name).stat().st_size
-    return schema, key
+        writer.add(name, work_folder / name, report)
+        done += 2 * (work_folder / name).stat().st_size
+    return revision, key
 
 
 def get_suffix(path: Path) -> str:
-    """Return which of `FILE_SUFFIXES` the name of *path* has; the last, which is no compression, if it has none."""
+    """Return the ending of *path* among `FILE_SUFFIXES`; if it has none, the last one, which means no compression."""
     return next((each for each in FILE_SUFFIXES if path.name.endswith(each)), FILE_SUFFIXES[-1])
 
 
@@ -178,55 +180,55 @@ def _create_file(path: Path) -> BinaryIO:
 @contextmanager
 def _work_folder(parent: Path) -> Generator[Path]:
     """
-    Lend a folder for what is not whole yet, on the disk where it will be; it goes with the block.
+    Yield a folder for incomplete files, on the disk of the target. It is deleted after the block.
 
-    What somebody who was killed left behind goes now: a lock that dies with its process tells it from one in use.
+    Folders that killed processes left behind are deleted first. They are recognised by their lock, which ends with its process.
     """
-    for left in parent.glob(f"{_WORK_FOLDER_PREFIX}*"):
+    for leftover in parent.glob(f"{_WORK_FOLDER_PREFIX}*"):
         try:
-            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY)
+            lock = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
-            continue  # it went since, or is not ours: in a folder that others use too anything may have such a name
+            continue  # it has been deleted, or belongs to another user of a shared folder
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
         except OSError:
             continue
         finally:
             os.close(lock)
-    room, lock = _create_locked_folder(parent)
+    folder, lock = _create_locked_folder(parent)
     try:
-        yield room
+        yield folder
     finally:
         os.close(lock)
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _create_locked_folder(parent: Path) -> tuple[Path, int]:
     while True:
-        room = Path(tempfile.mkdtemp(prefix=_WORK_FOLDER_PREFIX, dir=parent))  # for our eyes alone
-        with contextlib.suppress(FileNotFoundError):  # another backup took it for left behind before we had locked it
-            lock = os.open(room, os.O_RDONLY | os.O_DIRECTORY)
+        folder = Path(tempfile.mkdtemp(prefix=_WORK_FOLDER_PREFIX, dir=parent))  # with mode 0700
+        with contextlib.suppress(FileNotFoundError):  # another backup may delete it as a leftover before it is locked
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if room.exists():
-                return room, lock
+            if folder.exists():
+                return folder, lock
             os.close(lock)
 
 
 def _delete_old_backups(path: Path, keep: int) -> tuple[Path, ...]:
-    """Delete the oldest of the backups beside *path* that are named as we name them, until *keep* are left."""
-    named = sorted(
-        (each for each in path.parent.iterdir() if _BACKUP_FILE_NAME.fullmatch(each.name) and each.is_file()), key=lambda each: each.name
+    """Delete the oldest backups with generated names beside *path* until *keep* are left; return the deleted files."""
+    backups = sorted(
+        (file for file in path.parent.iterdir() if _BACKUP_FILE_NAME.fullmatch(file.name) and file.is_file()), key=lambda file: file.name
     )
-    old = tuple(each for each in named[: max(0, len(named) - keep)] if each != path)
-    for each in old:
-        each.unlink(missing_ok=True)
+    old = tuple(file for file in backups[: max(0, len(backups) - keep)] if file != path)
+    for file in old:
+        file.unlink(missing_ok=True)
     return old
 
 
-def _with_deleted_files(made: BackupResult, dropped: tuple[Path, ...]) -> BackupResult:
+def _with_deleted_files(result: BackupResult, deleted: tuple[Path, ...]) -> BackupResult:
     return BackupResult(
-        path=made.path, size=made.size, sha256=made.sha256, manifest=made.manifest, content=made.content, deleted_files=dropped
+        path=result.path, size=result.size, sha256=result.sha256, manifest=result.manifest, content=result.content, deleted_files=deleted
     )
 
 

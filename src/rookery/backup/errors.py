@@ -1,11 +1,11 @@
 """
-What saving and restoring can meet, beyond the kernel's errors.
+The errors of backup and restore, beyond those of the kernel.
 
     RookeryError
-    ├── ArchiveUnfit            422  archive_unfit
+    ├── InvalidArchive          422  archive_unfit
     └── Conflict
-        ├── FolderTaken         409  folder_taken
-        └── FileTaken           409  file_taken
+        ├── FolderNotEmpty      409  folder_taken
+        └── FileExists          409  file_taken
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class InvalidArchive(RookeryError):
-    """The file is no backup, not whole, not what was saved, or of a newer Rookery; nothing was written."""
+    """The file is not a backup, is incomplete or damaged, or comes from a newer Rookery. Nothing was written."""
 
     status, code = 422, "archive_unfit"
 
 
 class FolderNotEmpty(Conflict):
-    """Something is in the folder already; a backup is restored into an empty one only."""
+    """The folder is not empty. A backup is restored only into an empty folder."""
 
     code = "folder_taken"
 
 
 class FileExists(Conflict):
-    """A file of that name is there already; a backup is never written over one."""
+    """The file exists already. A backup never overwrites a file."""
 
     code = "file_taken"

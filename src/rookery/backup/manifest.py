@@ -1,4 +1,4 @@
-"""What a backup says of itself: one JSON document, the last file in it, so that one cut short has none."""
+"""The manifest of a backup: a JSON document and the last file in it, so that an incomplete backup has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REVISION = re.compile(r"[0-9]{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupFile:
-    """One file of a backup: its name in the data folder, its size in bytes, its SHA-256."""
+    """One file in a backup: its name in the data folder, its size in bytes and its SHA-256."""
 
     name: str
     size: int
@@ -32,13 +32,13 @@ class BackupFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """
-    What is in a backup.
+    The content of a backup.
 
     Attributes:
-        made_at: The moment that all of its files show, ISO 8601.
-        version: Rookery's, that made it.
-        revision: The record store's; None: the records are on a PostgreSQL, and not in it.
-        secret_key_id: The key that seals in the records; None: nothing was sealed.
+        made_at: The time of the snapshot in ISO 8601.
+        version: The version of Rookery that created the backup.
+        revision: The revision of the record store. None: the records are in PostgreSQL and not in the backup.
+        secret_key_id: The key that encrypts values in the records. None: nothing was encrypted.
     """
 
     made_at: str
@@ -49,26 +49,26 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Total bytes of all files."""
         return sum(each.size for each in self.files)
 
     @property
     def has_secret_key(self) -> bool:
-        """Tell whether what is sealed can be opened by the backup alone."""
+        """True if the backup contains secret.key."""
         return any(each.name == SECRET_KEY_FILE for each in self.files)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the document."""
+    """Return the manifest as JSON."""
     return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode()
 
 
 def parse_manifest(text: bytes) -> Manifest:
     """
-    Return what *text* says.
+    Parse a manifest.
 
     Raises:
-        ArchiveUnfit: It is none of ours, or of a newer Rookery.
+        InvalidArchive: It is not a manifest of Rookery, or it comes from a newer version.
     """
     try:
         fields: object = json.loads(text)
@@ -79,7 +79,9 @@ def parse_manifest(text: bytes) -> Manifest:
     known = cast("Mapping[str, object]", fields)
     given = known.get("format")
     if isinstance(given, int) and given > FORMAT:
-        raise InvalidArchive(f"This backup has format {given}, this Rookery reads up to {FORMAT}: use the newer Rookery that made it.")
+        raise InvalidArchive(
+            f"This backup has format {given}, but this Rookery reads formats up to {FORMAT}. Use the version that created it."
+        )
     if given != FORMAT:
         raise _invalid_manifest(f"its format is {_shorten(given)}")
     revision = _optional_text(known, "revision")
@@ -88,7 +90,7 @@ def parse_manifest(text: bytes) -> Manifest:
     files = known.get("files")
     entries = tuple(_parse_file(each) for each in cast("list[object]", files)) if isinstance(files, list) else ()
     if not entries or len({each.name for each in entries}) < len(entries):
-        raise _invalid_manifest("it names no files, or one twice")
+        raise _invalid_manifest("it lists no files, or one of them twice")
     return Manifest(
         made_at=_require_text(known, "made_at"),
         version=_require_text(known, "version"),
@@ -102,7 +104,7 @@ def _parse_file(raw: object) -> BackupFile:
     fields = cast("Mapping[str, object]", raw if isinstance(raw, dict) else {})
     name, size, digest = fields.get("name"), fields.get("size"), fields.get("sha256")
     if not isinstance(name, str) or name not in {*DATABASE_FILES, *PLAIN_FILES, SECRET_KEY_FILE}:
-        raise _invalid_manifest(f"it names the file {_shorten(name)}")
+        raise _invalid_manifest(f"it lists the file {_shorten(name)}")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise _invalid_manifest(f"the size of {name} is {_shorten(size)}")
     if not isinstance(digest, str) or _SHA256.fullmatch(digest) is None:
@@ -128,5 +130,5 @@ def _shorten(value: object) -> str:
     return ascii(value)[:_MAX_VALUE_LENGTH]
 
 
-def _invalid_manifest(why: str) -> InvalidArchive:
-    return InvalidArchive(f"This is no backup of Rookery, or it was damaged: of {MANIFEST_NAME}, {why}.")
+def _invalid_manifest(reason: str) -> InvalidArchive:
+    return InvalidArchive(f"This is not a backup of Rookery, or it is damaged. The file {MANIFEST_NAME} is invalid: {reason}.")

@@ -1,12 +1,12 @@
 """
-A backup is unpacked into an empty folder.
+The restore of a backup into an empty folder.
 
-    1 the whole archive is read and compared with what it says of itself: nothing is written yet
-    2 it is unpacked into `.restoring`, in the folder, and compared again
-    3 the files are moved to their places, then `.restoring` goes
+    1 read the whole archive and compare it with its manifest, without writing
+    2 unpack it into `.restoring` in the folder, and compare it again
+    3 move the files to their places, then remove `.restoring`
 
-While `.restoring` is there nothing of Rookery uses the folder, so a restore that is killed at any moment has left nothing that could
-be taken for whole; done again, it begins from the beginning.
+While `.restoring` exists, Rookery does not use the folder, so an interrupted restore is never mistaken for a complete one. A second run
+starts from the beginning.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _RESTORE_FILES = frozenset({*DATABASE_FILES, *PLAIN_FILES, SECRET_KEY_FILE, REST
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """A backup that was restored into *folder*, or, without one, only looked through."""
+    """A restored or verified backup. *folder* is None if it was only verified."""
 
     manifest: Manifest
     folder: Path | None
 
 
 class _NullSink:
-    """Takes what is only to be compared."""
+    """A sink that discards everything, for verification."""
 
     def write(self, piece: bytes, /) -> object:
         return len(piece)
@@ -53,15 +53,15 @@ class _NullSink:
 
 def verify_backup(archive: Path, *, progress: ProgressCallback, sha256: str | None = None) -> RestoreResult:
     """
-    Read *archive* from end to end and write nothing.
+    Check the whole *archive* without writing.
 
     Args:
-        archive: The backup.
-        progress: Told how many bytes were read.
-        sha256: What the backup said its file had when it was made; only this tells a forged one.
+        archive: The backup file.
+        progress: Called with the number of bytes read.
+        sha256: The SHA-256 that was printed when the backup was created. Only this detects a forged file.
 
     Raises:
-        ArchiveUnfit: It is no backup, or not whole, or not what was saved, or of a newer Rookery.
+        InvalidArchive: The file is not a backup, is incomplete or damaged, or comes from a newer Rookery.
     """
     try:
         if sha256 is not None:
@@ -75,18 +75,18 @@ def verify_backup(archive: Path, *, progress: ProgressCallback, sha256: str | No
 
 def restore_backup(archive: Path, folder: Path, *, progress: ProgressCallback, sha256: str | None = None) -> RestoreResult:
     """
-    Put what is in *archive* into *folder*, which is made if it must be.
+    Restore *archive* into *folder*, which is created if it is missing.
 
     Args:
-        archive: The backup.
-        folder: Where nothing is yet, but for what a restore left that was killed.
-        progress: Told how many bytes were read, twice those that are in it.
-        sha256: As for `verify_backup`.
+        archive: The backup file.
+        folder: An empty folder, or one with the remains of an interrupted restore.
+        progress: Called with the number of bytes read; the archive is read twice.
+        sha256: As in `verify_backup`.
 
     Raises:
-        ArchiveUnfit: As for `verify_backup`; nothing was written.
-        FolderTaken: There is something in *folder*, or another restore is at work there.
-        StorageFull: There is too little room.
+        InvalidArchive: As in `verify_backup`. Nothing was written.
+        FolderNotEmpty: The folder is not empty, or another restore into it is running.
+        StorageFull: The disk has too little space.
     """
     _require_empty_folder(folder)
     manifest = verify_backup(archive, progress=progress, sha256=sha256).manifest
@@ -97,54 +97,54 @@ def restore_backup(archive: Path, folder: Path, *, progress: ProgressCallback, s
             free = shutil.disk_usage(folder).free
             if free < manifest.size:
                 raise StorageFull(
-                    f"{folder} needs {manifest.size // _MIB + 1:,} MiB for this backup, and its disk has {free // _MIB:,} MiB free."
+                    f"{folder} needs {manifest.size // _MIB + 1:,} MiB for this backup, but its disk has {free // _MIB:,} MiB free."
                 )
             _unpack_into(archive, folder, manifest, lambda done: progress(manifest.size + done))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull(f"The disk of {folder} is full; what was written is gone again.") from error
+            raise StorageFull(f"The disk of {folder} is full. The files written so far were deleted.") from error
         raise RookeryError(f"{folder} cannot be written: {error.strerror or error}") from error
     return RestoreResult(manifest=manifest, folder=folder)
 
 
 def _unpack_into(archive: Path, folder: Path, manifest: Manifest, progress: ProgressCallback) -> None:
-    room = folder / RESTORE_FOLDER
-    room.mkdir(mode=0o700)
+    staging = folder / RESTORE_FOLDER
+    staging.mkdir(mode=0o700)
     try:
 
         @contextmanager
-        def into(name: str) -> Generator[Sink]:
-            descriptor = os.open(room / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        def open_target(name: str) -> Generator[Sink]:
+            descriptor = os.open(staging / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
 
-        _require_unchanged(archive, manifest, unpack(archive, into, progress), room)
+        _require_unchanged(archive, manifest, unpack(archive, open_target, progress), staging)
     except BaseException:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         raise
-    _sync_folder(room)
+    _sync_folder(staging)
     _sync_folder(folder)
     for entry in manifest.files:
-        (room / entry.name).rename(folder / entry.name)
+        (staging / entry.name).rename(folder / entry.name)
     _sync_folder(folder)
-    room.rmdir()
+    staging.rmdir()
     _sync_folder(folder)
 
 
-def _require_unchanged(archive: Path, checked: Manifest, unpacked: Manifest, room: Path) -> None:
+def _require_unchanged(archive: Path, checked: Manifest, unpacked: Manifest, staging: Path) -> None:
     if unpacked != checked:
         raise InvalidArchive(f"{archive} was changed while it was read.")
-    if checked.revision is not None and snapshot.read_revision(room / RECORDS_FILE) != checked.revision:
-        raise InvalidArchive(f"{archive} is no backup of Rookery: its records have another revision than it says.")
+    if checked.revision is not None and snapshot.read_revision(staging / RECORDS_FILE) != checked.revision:
+        raise InvalidArchive(f"{archive} is not a backup of Rookery: the revision of its records differs from its manifest.")
 
 
 def _require_supported_revision(archive: Path, manifest: Manifest) -> None:
     if manifest.revision is not None and manifest.revision > HEAD_REVISION:
         raise InvalidArchive(
-            f"The records in {archive} have revision {manifest.revision}, this Rookery knows up to {HEAD_REVISION}: "
-            f"use the Rookery that made it ({manifest.version}), or a newer one."
+            f"The records in {archive} have revision {manifest.revision}, but this Rookery supports revisions up to {HEAD_REVISION}. "
+            f"Use version {manifest.version} or a newer one."
         )
 
 
@@ -152,22 +152,22 @@ def _require_sha256(archive: Path, sha256: str) -> None:
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256.lower():
-        raise InvalidArchive(f"{archive} is not the file that you mean: it has SHA-256 {found}.")
+        raise InvalidArchive(f"{archive} does not have the expected SHA-256; it has {found}.")
 
 
 def _require_empty_folder(folder: Path) -> None:
-    """Do nothing if nothing is in *folder*, or only what a killed restore may have left."""
+    """Check that *folder* is empty, or contains only the remains of an interrupted restore."""
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise FolderNotEmpty(f"{folder} is no folder.")
-    there = {entry.name for entry in folder.iterdir()}
-    if there - (_RESTORE_FILES if RESTORE_FOLDER in there else set()):
-        raise FolderNotEmpty(f"{folder} is not empty: a backup is restored into an empty folder, which may take the old one's place then.")
+        raise FolderNotEmpty(f"{folder} is not a folder.")
+    names = {entry.name for entry in folder.iterdir()}
+    if names - (_RESTORE_FILES if RESTORE_FOLDER in names else set()):
+        raise FolderNotEmpty(f"{folder} is not empty. Restore into an empty folder, which may then replace the old one.")
 
 
 def _delete_leftovers(folder: Path) -> None:
-    """Delete what a killed restore left in *folder*, which is ours alone at this moment."""
+    """Delete the remains of an interrupted restore in *folder*, which must be locked."""
     _require_empty_folder(folder)
     for entry in list(folder.iterdir()):
         if entry.name != RESTORE_FOLDER:
@@ -178,13 +178,13 @@ def _delete_leftovers(folder: Path) -> None:
 
 @contextmanager
 def _folder_lock(folder: Path) -> Generator[None]:
-    """Keep others from restoring into *folder*; a process that dies lets go."""
+    """Lock *folder* against other restores. The lock is released when a process exits."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise FolderNotEmpty(f"Another restore into {folder} is at work.") from error
+        raise FolderNotEmpty(f"Another restore into {folder} is running.") from error
     try:
         yield
     finally:

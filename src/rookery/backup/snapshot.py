@@ -1,10 +1,10 @@
 """
-Several SQLite files at one moment, while others write them.
+A consistent snapshot of several SQLite files while others write them.
 
-Whoever writes two of them in turn (a vector, then the record that says it is there) may be between the two at any moment; that is
-how a kill finds them too, and what they mend at every start. Files copied one after another would be worse than that: a record from
-before, its vector from after. So for a moment nobody may write any of them, and in it a reader begins on each; what it reads stays
-as it was, however long the copying takes.
+A process that writes two files in turn (a vector, then the record that marks it as indexed) may be between the two at any moment. A
+crash leaves the same state, which is repaired at every start. But copies made one after the other could contain an older record with a
+newer vector, which is worse. Therefore all files are locked for a moment, in which a read transaction begins on each. Its view stays the
+same, however long the copies take.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rookery.kernel.sqlite import connect
 
 _LOCK_TIMEOUT_S = 60.0
 _NEXT_LOCK_TIMEOUT_S = 0.05
-"""While the first files are locked the others are waited for no longer, so that writers do not notice."""
+"""Longest wait for a further file while the first ones are locked, so that writers do not notice."""
 
 _LOCK_POLL_INTERVAL_S = 0.0005
 _PAGES_PER_STEP = 2_000
@@ -33,15 +33,15 @@ def open_snapshot(
     paths: Sequence[Path], *, while_locked: Callable[[], None], timeout_s: float = _LOCK_TIMEOUT_S
 ) -> Generator[Mapping[Path, sqlite3.Connection]]:
     """
-    Lend a reader of each of *paths*, all of which show the same moment until the block ends.
+    Yield a reader for each of *paths*. All readers show the same moment until the block ends.
 
     Args:
-        paths: SQLite files that are there.
-        while_locked: Done in that moment; quick, since every writer waits for it.
-        timeout_s: How long others may hold a file up.
+        paths: Existing SQLite files.
+        while_locked: Called while all files are locked. It must be fast, because every writer waits.
+        timeout_s: Longest wait for the locks.
 
     Raises:
-        EngineUnavailable: One cannot be read, or is written without a pause for *timeout_s*.
+        EngineUnavailable: A file cannot be read, or is locked by writers for *timeout_s*.
     """
     with contextlib.ExitStack() as opened:
         writers = [opened.enter_context(closing(_open(path))) for path in paths]
@@ -51,46 +51,47 @@ def open_snapshot(
             try:
                 for reader in readers:
                     reader.execute("BEGIN")
-                    reader.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # a transaction reads from its first statement on
+                    reader.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the first statement fixes the snapshot
                 while_locked()
             finally:
                 _unlock(writers)
         yield dict(zip(paths, readers, strict=True))
 
 
-def copy_database(reader: sqlite3.Connection, to: Path, progress: Callable[[int], None]) -> None:
+def copy_database(reader: sqlite3.Connection, target_path: Path, progress: Callable[[int], None]) -> None:
     """
-    Write what *reader* sees into the new file *to*, and look whether that is a sound store.
+    Copy the snapshot of *reader* to the new file *target_path*, and check its integrity.
 
     Args:
-        progress: Told how many bytes are written so far.
+        progress: Called with the number of bytes written so far.
 
     Raises:
-        EngineUnavailable: The store is damaged. StorageFull: The disk of *to* is.
+        EngineUnavailable: The store is damaged.
+        StorageFull: The disk of *target_path* is full.
     """
-    page = int(reader.execute("PRAGMA page_size").fetchone()[0])
+    page_size = int(reader.execute("PRAGMA page_size").fetchone()[0])
 
-    def moved(_: int, left: int, total: int) -> None:
-        progress((total - left) * page)
+    def report(_: int, left: int, total: int) -> None:
+        progress((total - left) * page_size)
 
-    with _map_errors(to):
-        with closing(sqlite3.connect(to, isolation_level=None)) as target:
-            target.execute("PRAGMA synchronous=OFF")  # until it is whole nobody will use it
-            reader.backup(target, pages=_PAGES_PER_STEP, progress=moved)
-        reader.execute("ROLLBACK")  # a reader keeps the WAL from starting again
-        with closing(_open_immutable(to)) as target:
+    with _map_errors(target_path):
+        with closing(sqlite3.connect(target_path, isolation_level=None)) as target:
+            target.execute("PRAGMA synchronous=OFF")  # an incomplete copy is never used
+            reader.backup(target, pages=_PAGES_PER_STEP, progress=report)
+        reader.execute("ROLLBACK")  # an open reader prevents the WAL from restarting
+        with closing(_open_immutable(target_path)) as target:
             faults = [str(row[0]) for row in target.execute(f"PRAGMA quick_check({_MAX_FAULTS})")]
     if faults != ["ok"]:
-        raise EngineUnavailable(to.name, f"the store is damaged: {'; '.join(faults)}")
+        raise EngineUnavailable(target_path.name, f"the store is damaged: {'; '.join(faults)}")
 
 
 def read_revision(path: Path) -> str | None:
-    """Return the schema's revision of the record store in the copy *path*; None: it has none."""
+    """Return the schema revision of a copied record store; None if it has none."""
     return _read_value(path, "SELECT version_num FROM alembic_version")
 
 
 def read_sealing_key_id(path: Path) -> str | None:
-    """Return the id of the key that seals in the record store in the copy *path*; None: nothing was sealed."""
+    """Return the id of the secret key of a copied record store; None if nothing was encrypted."""
     return _read_value(path, "SELECT key_id FROM sealing")
 
 
@@ -98,13 +99,13 @@ def _read_value(path: Path, query: str) -> str | None:
     with _map_errors(path), closing(_open_immutable(path)) as connection:
         try:
             row = connection.execute(query).fetchone()
-        except sqlite3.OperationalError:  # from before there was such a table
+        except sqlite3.OperationalError:  # an old store without this table
             return None
     return None if row is None else str(row[0])
 
 
 def _open_immutable(path: Path) -> sqlite3.Connection:
-    """Open a file that nobody writes: without WAL, so that nothing is left beside it."""
+    """Open a file that nothing writes, without WAL, so that no files are created beside it."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
@@ -114,11 +115,11 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _lock(writers: Sequence[sqlite3.Connection], deadline: float) -> None:
-    """Take the write lock of all, or of none and try again."""
+    """Take the write lock of all files. If one is not available soon, release all and try again."""
     while True:
         try:
             for place, writer in enumerate(writers):
-                # SQLite's own waiting sleeps up to 100 ms at a time; a busy server leaves gaps that are much shorter.
+                # SQLite's busy timeout sleeps up to 100 ms at a time, but the gaps between writes of a busy server are much shorter.
                 _begin(writer, deadline if place == 0 else min(deadline, time.monotonic() + _NEXT_LOCK_TIMEOUT_S))
         except sqlite3.OperationalError as error:
             _unlock(writers)
@@ -150,7 +151,7 @@ def _unlock(writers: Sequence[sqlite3.Connection]) -> None:
 
 @contextmanager
 def _map_errors(path: Path) -> Generator[None]:
-    """Turn what SQLite complains of into our words."""
+    """Convert errors of SQLite to errors of Rookery."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """
 The command line (D-04).
 
-A command's module is imported when the command runs. Until then a table has its name and its help, so that `rookery --help` is quick.
+The module of a command is imported when the command runs. A table holds the names and help texts, so that `rookery --help` is fast.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
 
 _COLON_GROUPS = ("brain",)
-"""Groups whose commands the spec writes with a colon, such as `brain:reindex`."""
+"""Groups whose commands are written with a colon in the spec, such as `brain:reindex`."""
 
 Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command or a group of commands; `load` imports it."""
+    """A command or a group of commands, imported by `load`."""
 
     name: str
     help: str
@@ -46,24 +46,24 @@ class CommandEntry:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What every command receives as `typer.Context.obj`: the settings, and ways to open what it works on."""
+    """The object that every command receives as `typer.Context.obj`: the settings, and functions that open services."""
 
     settings: Settings
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
-        """Migrate and open the whole platform for one command: no worker and no tool server runs in it."""
+        """Migrate the store and open the whole platform for one command, without jobs and tool servers."""
         from rookery.cli.platform import build_prepared
 
         return build_prepared(self.settings).open_for_command()
 
     def open_keys(self) -> AbstractAsyncContextManager[KeyServices]:
-        """Migrate and open keys, workspaces and the audit log alone, which takes a third of the time."""
+        """Migrate the store and open only keys, workspaces and the audit log, in a third of the time."""
         from rookery.cli.key_changes import open_keys_for_changes
 
         return open_keys_for_changes(self.settings)
 
     def read_keys(self) -> AbstractAsyncContextManager[KeyServices]:
-        """Do as `open_keys`, for a command that changes no key: it needs neither webhooks nor memories."""
+        """Do the same as `open_keys`, for a command that changes no key, without webhooks and memories."""
         from rookery.cli.keys import open_keys_for_reading
 
         return open_keys_for_reading(self.settings)
@@ -214,9 +214,9 @@ def _version() -> Command:
 
 
 COMMANDS = (
-    CommandEntry("serve", "Serve everything; the first time, make a workspace and two keys, and show them once.", _serve),
-    CommandEntry("init", "Make the first workspace and keys, as the first `serve` does; again, it makes none.", _init),
-    CommandEntry("doctor", "Look for what is wrong, and say what to do; exit code 1 if something does not work.", _doctor),
+    CommandEntry("serve", "Start the server. The first start creates a workspace and two keys, and shows the keys once.", _serve),
+    CommandEntry("init", "Create the first workspace and its keys, as the first `serve` does. If they exist, nothing changes.", _init),
+    CommandEntry("doctor", "Check the installation and print advice for each problem. The exit code is 1 if there is a problem.", _doctor),
     CommandEntry(
         "connect",
         "Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command.",
@@ -249,29 +249,29 @@ COMMANDS = (
         _import,
     ),
     CommandEntry("backup", "Save everything in one file, while the server runs.", _backup),
-    CommandEntry("restore", "Bring a backup back into an empty folder; nothing is written before all of it was checked.", _restore),
+    CommandEntry("restore", "Restore a backup into an empty folder. The whole backup is checked before anything is written.", _restore),
     CommandEntry(
-        "worker", "Run jobs, webhooks and periodic tasks without serving HTTP, beside servers on the same data; several may run.", _worker
+        "worker", "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.", _worker
     ),
-    CommandEntry("migrate", "Bring the record store to this version's schema; `serve` does it by itself.", _migrate),
-    CommandEntry("secrets", "Look after the key that seals secrets.", _secrets),
-    CommandEntry("version", "Show the version, as `rookery --version` does; with --json that of Python too.", _version),
+    CommandEntry("migrate", "Migrate the record store to the schema of this version. `serve` does this at its start.", _migrate),
+    CommandEntry("secrets", "Manage the key that encrypts confidential values.", _secrets),
+    CommandEntry("version", "Show the version, as `rookery --version` does. With --json, also show the version of Python.", _version),
 )
-"""In the order in which `rookery --help` lists them."""
+"""The commands in the order of `rookery --help`."""
 
 _COMMANDS_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
 
 class LazyGroup(TyperGroup):
-    """The group of all commands, which lists them from the table and imports the one that runs."""
+    """The group of all commands. It lists them from the table and imports only the one that runs."""
 
-    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - whatever Typer passes on
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's arguments, passed on unchanged
         super().__init__(**attributes)
         for entry in COMMANDS:
             self.add_command(TyperCommand(entry.name, help=entry.help))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer exports no name for these types
-        """Return the name, the command, which is loaded now, and the arguments left."""
+        """Return the name, the command, which is imported here, and the remaining arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, None if listed is None else load_command(listed.name or ""), rest
 
@@ -285,8 +285,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a flag of the command line
-    if is_asked:
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    if is_requested:
         from importlib.metadata import version
 
         typer.echo(f"rookery {version('rookery')}")
@@ -297,12 +297,12 @@ def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a flag of the comm
 def load_settings_callback(
     context: typer.Context,
     *,
-    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.", show_default=False)] = None,
-    version: Annotated[  # noqa: ARG001 - its callback answers
+    data_dir: Annotated[Path | None, typer.Option(help="The folder that holds all data.", show_default=False)] = None,
+    version: Annotated[  # noqa: ARG001 - its callback prints the version
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Read the settings before any command."""
+    """Load the settings and configure logging before any command."""
     import structlog
 
     from rookery.kernel import logs
@@ -317,7 +317,7 @@ def load_settings_callback(
 
 
 def add_commands(group: typer.Typer, *names: str) -> None:
-    """Import the commands of these names, and add them to *group*."""
+    """Import the commands with these names and add them to *group*."""
     for name in names:
         loaded = _COMMANDS_BY_NAME[name].load()
         if isinstance(loaded, typer.Typer):
@@ -327,7 +327,7 @@ def add_commands(group: typer.Typer, *names: str) -> None:
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
-    """Import the command or the group of that name and return it."""
+    """Import the command or group with this name and return it."""
     alone = typer.Typer(add_completion=False)
     alone.callback()(_empty_callback)
     add_commands(alone, name)
@@ -335,7 +335,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
 
 
 def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS) -> list[str]:
-    """Return *arguments* with a command that is written as in the spec, `brain:reindex`, as `brain reindex`, for *groups* (D-04)."""
+    """Return *arguments* with `brain:reindex`, the form in the spec, as `brain reindex`, for each of *groups* (D-04)."""
     changed = list(arguments)
     place = 0
     while place < len(changed) and changed[place].startswith("-"):
@@ -347,7 +347,7 @@ def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS)
 
 
 def main() -> None:
-    """Run the command line; an error is one line on standard error: exit code 2 for wrong usage, 1 for what failed."""
+    """Run the command line. An error prints one line on standard error; the exit code is 2 for wrong usage and 1 for failures."""
     garbage.expect_imports()
     command = _prepare(typer.main.get_command(app))
     try:
@@ -364,7 +364,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    """End the process; without a message the help has been shown instead."""
+    """Print the message and exit. Without a message, the help has been printed already."""
     if message:
         from rich.console import Console
         from rich.markup import escape
@@ -374,10 +374,10 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _usage_message(error: typer.TyperException) -> str:
-    """Return what was wrong with the arguments, in one line, with the command that explains them."""
+    """Return the error of the arguments in one line, with the command that shows the help."""
     if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
-        return error.message  # by a command itself: it says what to do
-    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # pydantic's words, by which Typer reads values
+        return error.message  # raised by a command itself, with its own advice
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # the prefix is pydantic's
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
@@ -385,9 +385,9 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _prepare(command: object) -> TyperCommand | TyperGroup:
-    """Return a command that Typer made, with our help of flags and our conversion of values."""
+    """Return a command made by Typer, with the changes of this module to flags and conversion."""
     if not isinstance(command, TyperCommand | TyperGroup):
-        msg = f"a command is of the unknown class {type(command).__name__}"
+        msg = f"unknown class of command: {type(command).__name__}"
         raise TypeError(msg)
     _hide_flag_types(command)
     convert_on_demand(command)
@@ -395,7 +395,7 @@ def _prepare(command: object) -> TyperCommand | TyperGroup:
 
 
 def _hide_flag_types(command: Any) -> None:  # noqa: ANN401 - Typer exports no name for its base class
-    """Have the help of a command, and of those in its group, show no `<bool>` behind flags, which take no value."""
+    """Remove `<bool>` from the help of flags, which take no value, in a command and the commands of its group."""
     options = [*command.params, command.get_help_option(typer.Context(command))]
     for option in options:
         if isinstance(option, TyperOption) and option.is_flag:
@@ -406,4 +406,4 @@ def _hide_flag_types(command: Any) -> None:  # noqa: ANN401 - Typer exports no n
 
 
 def _empty_callback() -> None:
-    """Make a group of a Typer that has one command."""
+    """Turn a Typer with one command into a group."""

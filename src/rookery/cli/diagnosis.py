@@ -29,10 +29,10 @@ def doctor(
     deep: Annotated[bool, typer.Option(help=_DEEP)] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what is wrong, and say what to do; exit code 1 if something does not work."""
+    """Check the installation and print advice for each problem. The exit code is 1 if there is a problem."""
     findings = asyncio.run(_examine(get_settings(context), deep=deep))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings]))  # noqa: T201 - the command's answer
+        print(json.dumps([asdict(finding) for finding in findings]))  # noqa: T201 - the output of the command
     else:
         console, colours = Console(), {"ok": "green", "warning": "yellow", "problem": "bold red"}
         for finding in findings:
@@ -48,12 +48,12 @@ def doctor(
 
 
 async def _examine(settings: Settings, *, deep: bool) -> list[DoctorFinding]:
-    files = examine_files(settings, deep=deep)  # before anything is opened: opening makes what is missing
+    files = examine_files(settings, deep=deep)  # before anything is opened, because opening creates missing files
     try:
         rookery = build_prepared(settings)
     except WrongSettings:
         raise
-    except Exception as error:  # noqa: BLE001 - a damaged store raises many classes; the other parts are examined all the same
+    except Exception as error:  # noqa: BLE001 - a damaged store raises exceptions of many classes; the other checks still run
         _log.debug("doctor.not_prepared", reason=str(error))
         rookery = build_platform(settings)
     async with rookery.open_for_command(require_database=False):

@@ -1,4 +1,4 @@
-"""Keys, workspaces and the audit log, opened for a command that changes them."""
+"""Keys, workspaces and the audit log, opened for commands that change them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rookery.webhooks.outbox import Outbox
 
 
 def open_keys_for_changes(settings: Settings) -> AbstractAsyncContextManager[KeyServices]:
-    """Open them; changes of keys are announced to webhooks as by the whole platform."""
+    """Open them. Changes of keys are published to webhooks, as the whole platform does."""
     bus = EventBus()
     EventMapper(Outbox(utc_now, uuid7), key_event_mappings(utc_now)).subscribe(bus)
     return open_keys(settings, bus=bus, is_known_agent=has_agent)

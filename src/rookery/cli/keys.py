@@ -1,4 +1,4 @@
-"""Keys, workspaces and the audit log alone, opened for one command: a third of the imports of the whole platform."""
+"""Keys, workspaces and the audit log, opened for one command with a third of the imports of the whole platform."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rookery.kernel.events import EventBus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyServices:
-    """What the commands of keys, workspaces and the audit log work with."""
+    """The services for the commands of keys, workspaces and the audit log."""
 
     workspaces: Workspaces
     api_keys: ApiKeys
@@ -32,13 +32,13 @@ class KeyServices:
 
 
 def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[KeyServices]:
-    """Open them without the webhooks that changes of keys are announced to; a change fails."""
+    """Open them without webhooks, for commands that only read. A change of a key raises AssertionError."""
     return open_keys(settings, bus=_NoBus(), is_known_agent=_refuse_agent)
 
 
 @asynccontextmanager
 async def open_keys(settings: Settings, *, bus: EventBus, is_known_agent: IsAgentInUse) -> AsyncGenerator[KeyServices]:
-    """Open them; workspaces cannot be deleted here."""
+    """Open them. Workspaces cannot be deleted with these services."""
     settings.require_secret_key()
     prepare_store(settings)
     db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
@@ -61,20 +61,20 @@ async def open_keys(settings: Settings, *, bus: EventBus, is_known_agent: IsAgen
 class _NoBus(EventBus):
     """A bus for commands that change nothing."""
 
-    def announce(self, tx: Tx, event: object) -> NoReturn:
-        """Raise; the change is undone."""
+    def publish_on_commit(self, tx: Tx, event: object) -> NoReturn:
+        """Raise AssertionError, so that the transaction is rolled back."""
         del tx
-        msg = f"{type(event).__name__} would reach no webhook: keys were opened for reading"
+        msg = f"{type(event).__name__} cannot be sent to webhooks: keys were opened for reading"
         raise AssertionError(msg)
 
 
 def _refuse_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     del tx
-    msg = f"agent {agent_id} of workspace {workspace_id} cannot be looked up: keys were opened for reading"
+    msg = f"memories of agent {agent_id} in workspace {workspace_id} cannot be checked: keys were opened for reading"
     raise AssertionError(msg)
 
 
 def _reject_deletion(tx: Tx, workspace_id: int) -> int:
     del tx
-    msg = f"workspace {workspace_id} can only be deleted by the whole platform, which knows every table"
+    msg = f"workspace {workspace_id} can be deleted only by the whole platform, which covers every table"
     raise AssertionError(msg)

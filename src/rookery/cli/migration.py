@@ -10,8 +10,8 @@ from rookery.cli.store import prepare_folder
 
 
 def migrate(context: typer.Context) -> None:
-    """Bring the record store to this version's schema; `serve` does it by itself."""
+    """Migrate the record store to the schema of this version. `serve` does this at its start."""
     chosen = get_settings(context)
     prepare_folder(chosen)
     changed = migrations.migrate(chosen.database_url.reveal(), data_dir=chosen.data_dir)
-    print("migrated" if changed else "up to date")  # noqa: T201 - the command's answer
+    print("migrated" if changed else "up to date")  # noqa: T201 - the output of the command

@@ -1,4 +1,4 @@
-"""Options and arguments whose values are converted only if they need to be: Typer converts by pydantic, which takes 60 ms to import."""
+"""Options and arguments that are converted without pydantic if possible, because its import by Typer takes 60 ms."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 
 class _Unconverted:
-    """Stands for a value that Typer must convert."""
+    """A marker for values that Typer must convert."""
 
 
 _UNCONVERTED = _Unconverted()
 
 
 class _Option(TyperOption):
-    """An option."""
+    """An option that is converted without pydantic if possible."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - Typer exports no name for these types
         """Convert a value and check it."""
@@ -29,7 +29,7 @@ class _Option(TyperOption):
 
 
 class _Argument(TyperArgument):
-    """An argument."""
+    """An argument that is converted without pydantic if possible."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
         """Convert a value and check it."""
@@ -40,9 +40,9 @@ class _Argument(TyperArgument):
 
 
 def convert_on_demand(command: TyperCommand | TyperGroup) -> None:
-    """Have the parameters of a command, and of those in its group, import pydantic only for values that need it."""
+    """Make the parameters of a command, and of the commands in its group, import pydantic only for values that need it."""
     for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-        # Typer makes them, and has no way to be told of which class.
+        # Typer creates the parameters and has no setting for their class.
         if isinstance(parameter, TyperOption):
             parameter.__class__ = _Option
         elif isinstance(parameter, TyperArgument):
@@ -54,7 +54,7 @@ def convert_on_demand(command: TyperCommand | TyperGroup) -> None:
 
 
 def _converted(parameter: TyperOption | TyperArgument, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
-    """Return the value of a parameter as its command receives it, if that is plain; else `_UNCONVERTED`."""
+    """Return the value of a parameter as its command receives it, or `_UNCONVERTED` if pydantic must convert it."""
     descriptor = parameter.type_descriptor
     is_many = bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1
     if value is None:
@@ -71,5 +71,5 @@ def _converted(parameter: TyperOption | TyperArgument, ctx: Any, value: Any) -> 
 
 
 def _has_no_condition(info: Any) -> bool:  # noqa: ANN401 - as above
-    """Return whether a parameter takes any path, be there a file, a folder or nothing; only what is there must be readable."""
+    """Return whether a parameter accepts any path: a file, a folder, or a missing one. Only an existing path must be readable."""
     return info.file_okay and info.dir_okay and not (info.exists or info.writable or info.resolve_path or info.allow_dash)

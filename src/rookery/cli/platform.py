@@ -1,4 +1,4 @@
-"""The whole platform on a prepared store."""
+"""The whole platform on a prepared data folder and record store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rookery.wiring import Rookery, build_platform
 
 def build_prepared(settings: Settings) -> Rookery:
     """
-    Return the platform on a data folder and a record store that are ready.
+    Return the platform after its data folder and record store have been prepared.
 
-    Every engine's address is read before anything is created.
+    The URLs of all engines are checked before anything is created.
     """
     rookery = build_platform(settings)
     prepare_store(settings)

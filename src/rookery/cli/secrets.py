@@ -1,4 +1,4 @@
-"""`rookery secrets`: the key that seals secrets (D-07)."""
+"""`rookery secrets`: the key that encrypts confidential values (D-07)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rookery.access.commands import command_context, output
 from rookery.kernel.sealing import RotationResult, SealingReport
 from rookery.wiring import Rookery
 
-app = typer.Typer(name="secrets", help="Look after the key that seals secrets.", no_args_is_help=True)
+app = typer.Typer(name="secrets", help="Manage the key that encrypts confidential values.", no_args_is_help=True)
 
 
 class SecretsCommandContext(Protocol):
-    """What the command line passes to every command as `typer.Context.obj`."""
+    """The interface of `typer.Context.obj` that these commands use."""
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
         """Open the platform on its store."""
@@ -27,12 +27,12 @@ class SecretsCommandContext(Protocol):
 def rotate_secrets(
     context: typer.Context,
     *,
-    lost: Annotated[bool, typer.Option("--lost", help="The key is gone: delete what only it can open.")] = False,
+    lost: Annotated[bool, typer.Option("--lost", help="Delete the values that only a lost key can decrypt.")] = False,
     yes: command_context.YesOption = False,
     dry_run: command_context.DryRunOption = False,
     as_json: command_context.JsonOption = False,
 ) -> None:
-    """Seal everything by a new secret key, ROOKERY_SECRET_KEY if that is set, and keep nothing of the old one."""
+    """Encrypt everything with a new secret key, or with ROOKERY_SECRET_KEY if it is set, and remove the old key."""
     if dry_run:
         found = asyncio.run(_inspect_secrets(context.obj))
         shown = {
@@ -45,7 +45,7 @@ def rotate_secrets(
         output.print_json(shown) if as_json else output.print_fields(shown)
         return
     if lost:
-        command_context.confirm("This deletes what only the lost key can open.", yes=yes)
+        command_context.confirm("This deletes the values that only the lost key can decrypt.", yes=yes)
     done = asyncio.run(_rotate_secrets(context.obj, lost=lost))
     if as_json:
         output.print_json(
@@ -53,18 +53,19 @@ def rotate_secrets(
         )
     elif done.is_changed:
         deleted = f", {done.deleted_count:,} were deleted" if lost else ""
-        print(f"The secret key is {done.key_id} now; {done.resealed_count:,} texts were sealed anew{deleted}.")  # noqa: T201 - the command's answer
+        print(f"The secret key is {done.key_id} now; {done.resealed_count:,} values were re-encrypted{deleted}.")  # noqa: T201 - the output
     else:
-        print(  # noqa: T201 - the command's answer
-            "ROOKERY_SECRET_KEY seals everything already. To change it, set a new one, and this one as ROOKERY_SECRET_KEY_PREVIOUS."
+        print(  # noqa: T201 - the output of the command
+            "ROOKERY_SECRET_KEY is the current key already. To change it, set it to a new key, and set ROOKERY_SECRET_KEY_PREVIOUS "
+            "to the current one."
         )
 
 
-async def _inspect_secrets(opens: SecretsCommandContext) -> SealingReport:
-    async with opens.open() as rookery:
+async def _inspect_secrets(context: SecretsCommandContext) -> SealingReport:
+    async with context.open() as rookery:
         return await rookery.sealing.rotation.inspect_columns()
 
 
-async def _rotate_secrets(opens: SecretsCommandContext, *, lost: bool) -> RotationResult:
-    async with opens.open() as rookery:
+async def _rotate_secrets(context: SecretsCommandContext, *, lost: bool) -> RotationResult:
+    async with context.open() as rookery:
         return await rookery.sealing.rotation.rotate(delete_unreadable=lost)

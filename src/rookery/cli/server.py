@@ -26,17 +26,17 @@ from rookery.wiring import Rookery, build_platform
 def serve(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default=False)] = None,
-    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 picks a free one.", show_default=False)] = None,
 ) -> None:
-    """Serve everything; the first time, make a workspace and two keys, and show them once."""
+    """Start the server. The first start creates a workspace and two keys, and shows the keys once."""
     base = get_settings(context)
-    wanted = replace(base, host=host or base.host, port=base.port if port is None else port)
-    listening = serving.open_listening_socket(wanted.host, wanted.port)
-    chosen = replace(wanted, port=listening.getsockname()[1])
-    made = asyncio.run(_first_run(build_prepared(chosen), to_serve=True))
-    serving.write_starter_servers(chosen)
-    _print_welcome(chosen, made)
-    serving.run_server(build_platform(chosen), listening)
+    requested = replace(base, host=host or base.host, port=base.port if port is None else port)
+    listening = serving.open_listening_socket(requested.host, requested.port)
+    settings = replace(requested, port=listening.getsockname()[1])
+    result = asyncio.run(_first_run(build_prepared(settings), to_serve=True))
+    serving.write_starter_servers(settings)
+    _print_welcome(settings, result)
+    serving.run_server(build_platform(settings), listening)
 
 
 def init(
@@ -44,14 +44,14 @@ def init(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the first workspace and keys, as the first `serve` does; again, it makes none."""
-    chosen = get_settings(context)
-    made = asyncio.run(_first_run(build_prepared(chosen)))
-    serving.write_starter_servers(chosen)
+    """Create the first workspace and its keys, as the first `serve` does. If they exist, nothing changes."""
+    settings = get_settings(context)
+    result = asyncio.run(_first_run(build_prepared(settings)))
+    serving.write_starter_servers(settings)
     if as_json:
-        print(json.dumps(first_run.to_json(made)))  # noqa: T201 - the command's answer
+        print(json.dumps(first_run.to_json(result)))  # noqa: T201 - the output of the command
     else:
-        _print_first_keys(made, Console())
+        _print_first_keys(result, Console())
 
 
 async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRunResult:
@@ -62,7 +62,7 @@ async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRunRes
 
 
 def _print_welcome(settings: Settings, result: FirstRunResult) -> None:
-    """Say where the server listens; the first time show the keys on a terminal, or else write them into a file for its owner alone."""
+    """Print the server's address. On the first run, show the keys on a terminal, or write them to a file that only its owner can read."""
     console = Console()
     is_first = result.api_key is not None
     listening = f"Rookery serves on {settings.listening_url}"
@@ -72,7 +72,7 @@ def _print_welcome(settings: Settings, result: FirstRunResult) -> None:
         path = first_run.write_keys_file(settings.data_dir, result, url=settings.public_url_of("/"))
         console.print(f"{listening}; its first keys are in {path}", highlight=False, soft_wrap=True, markup=False)
         console.print(
-            "Copy the keys, then delete that file. The server deletes it once both keys were used, and after 7 days.", soft_wrap=True
+            "Copy the keys, then delete that file. The server deletes it once both keys have been used, and after 7 days.", soft_wrap=True
         )
     if settings.has_public_urls:
         console.print(f"Clients reach it at {', '.join(_list_public_urls(settings))}", highlight=False, soft_wrap=True, markup=False)
@@ -84,7 +84,7 @@ def _print_welcome(settings: Settings, result: FirstRunResult) -> None:
         _print_example_requests(settings.public_url_of("/"), result.api_key, console)
     for title, text in _first_steps(settings, is_first=is_first):
         console.print(f"{title:16}{text}", highlight=False, soft_wrap=True, markup=False)
-    console.print("Ctrl-C stops it.", style="dim")
+    console.print("Ctrl-C stops the server.", style="dim")
 
 
 def _list_public_urls(settings: Settings) -> list[str]:
@@ -92,7 +92,7 @@ def _list_public_urls(settings: Settings) -> list[str]:
 
 
 def _first_steps(settings: Settings, *, is_first: bool) -> list[tuple[str, str]]:
-    """Return where to go next, each with its title."""
+    """Return the next steps after the start, each with its title."""
     steps = [
         ("Set up a client", f"{settings.public_url_of('/connect')}/connect"),
         ("Tool servers", f"{settings.public_url_of('/servers')}/servers"),
@@ -106,7 +106,7 @@ def _first_steps(settings: Settings, *, is_first: bool) -> list[tuple[str, str]]
 
 
 def _program_name() -> str:
-    """Return how this program is called: by its path, unless a shell finds it."""
+    """Return the name to call this program: `rookery` if the shell finds it, otherwise its path."""
     called = sys.argv[0]
     return "rookery" if not called.endswith("rookery") or shutil.which("rookery") == called else called
 
@@ -114,12 +114,12 @@ def _program_name() -> str:
 def _print_first_keys(result: FirstRunResult, console: Console) -> None:
     if result.api_key is None or result.agent_key is None:
         console.print(f"workspace  {result.workspace_id or 'none'}", highlight=False)
-        console.print("keys       made earlier; `rookery keys create` makes more", highlight=False)
+        console.print("keys       created earlier; `rookery keys create` creates more", highlight=False)
         return
     console.print(f"workspace  [bold]{WORKSPACE_NAME}[/], number {result.workspace_id}", highlight=False)
-    console.print(f"API key    [bold green]{result.api_key.reveal()}[/]  may do everything", highlight=False, soft_wrap=True)
-    console.print(f"agent key  [bold green]{result.agent_key.reveal()}[/]  may do what an agent does", highlight=False, soft_wrap=True)
-    console.print("These keys are shown this once: keep them.", style="yellow")
+    console.print(f"API key    [bold green]{result.api_key.reveal()}[/]  has all scopes", highlight=False, soft_wrap=True)
+    console.print(f"agent key  [bold green]{result.agent_key.reveal()}[/]  has the scopes of an agent", highlight=False, soft_wrap=True)
+    console.print("These keys are shown only once. Store them now.", style="yellow")
 
 
 def _print_example_requests(address: str, api_key: Secret, console: Console) -> None:

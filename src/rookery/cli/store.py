@@ -1,4 +1,4 @@
-"""The data folder and the record store, made ready before anything is opened on them."""
+"""The preparation of the data folder and the record store, before anything opens them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _log = structlog.stdlib.get_logger("rookery.cli")
 
 def prepare_store(settings: Settings) -> None:
     """
-    Create the data folder and bring the record store up to date; quick when both are there.
+    Create the data folder and migrate the record store. Fast if both are up to date.
 
     Raises:
-        WrongSettings: The folder cannot be made, a restore into it was not finished, or the store belongs to a newer Rookery.
-        EngineUnavailable: The record store cannot be reached.
+        WrongSettings: The folder cannot be created, a restore into it is incomplete, or the store belongs to a newer Rookery.
+        EngineUnavailable: The record store is unavailable.
     """
     prepare_folder(settings)
     if (settings.data_dir / RESTORE_FOLDER).exists():
-        raise WrongSettings(f"A restore into {settings.data_dir} was not finished: run it again; it begins from the beginning.")
+        raise WrongSettings(f"A restore into {settings.data_dir} is incomplete. Run the restore again; it starts from the beginning.")
     migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
 
 
 def prepare_folder(settings: Settings) -> None:
-    """Create the data folder, or tighten it; log a line for each thing that the operator should read."""
+    """Create the data folder or restrict its mode, and log a warning for each problem found."""
     for line in make_private(settings.data_dir, known_names=KNOWN_NAMES):
         _log.warning("data_folder", message=line)

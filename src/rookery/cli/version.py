@@ -12,7 +12,7 @@ from rookery.access.commands.output import print_json
 
 
 def version(*, as_json: JsonOption = False) -> None:
-    """Show the version, as `rookery --version` does; with --json that of Python too."""
+    """Show the version, as `rookery --version` does. With --json, also show the version of Python."""
     installed = metadata.version("rookery")
     if as_json:
         print_json({"version": installed, "python": platform.python_version()})

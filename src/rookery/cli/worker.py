@@ -19,8 +19,8 @@ _log = structlog.stdlib.get_logger("rookery.worker")
 
 
 def worker(context: typer.Context) -> None:
-    """Run jobs, webhooks and periodic tasks without serving HTTP, beside servers on the same data; several may run."""
-    settings = replace(get_settings(context), metrics_port=None)  # which is the server's
+    """Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run."""
+    settings = replace(get_settings(context), metrics_port=None)  # the port belongs to the server
     rookery = build_prepared(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run_worker(rookery))
