@@ -106,7 +106,7 @@ async def test_who_may_not_read_the_description_is_told_so_on_the_page(server: S
 
     told = await page.tell("document.body.dataset.document = '/nowhere'; window.loadDescription().catch(() => document.body.innerText)")
 
-    assert "The API description could not be loaded (404): There is nothing at '/nowhere'." in str(told)
+    assert "The API description could not be loaded (404): The path '/nowhere' does not exist." in str(told)
 
 
 async def test_without_scripts_a_page_says_what_to_do(server: Server, browser: Browser) -> None:

@@ -1,4 +1,4 @@
-"""Routes that are one operation under several paths: one is documented, the others are named as its aliases."""
+"""Operations with several paths: one path is documented, the others are listed as its aliases."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rookery.reference.naming import document_path, fallback_operation_id
 @dataclass(slots=True)
 class DocumentedRoute:
     """
-    A route of the document.
+    A route of the OpenAPI document.
 
     Attributes:
-        aliases: The further paths of the same operation, as they are mounted.
+        aliases: Further paths of the same operation, as they are mounted.
     """
 
     operation_id: str
@@ -26,21 +26,21 @@ class DocumentedRoute:
 
     @property
     def name(self) -> str:
-        """The method and the path."""
+        """The method and the path of the documented route."""
         return f"{self.endpoint.route.method} {document_path(self.endpoint.path)}"
 
     @property
     def all_names(self) -> list[str]:
-        """The method and each path, the documented one first."""
+        """The method with each path, the documented one first."""
         return [self.name, *(f"{self.endpoint.route.method} {document_path(path)}" for path in self.aliases)]
 
 
 def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRoute]:
     """
-    Return the routes of the document in the order in which they are mounted, without those that are hidden.
+    Return the documented routes in the order in which they are mounted.
 
     Raises:
-        ValueError: Two different operations have the same name.
+        ValueError: Two different operations have the same operation id.
     """
     found: dict[str, DocumentedRoute] = {}
     for endpoint in endpoints:
@@ -53,13 +53,13 @@ def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRout
         if first.endpoint is endpoint:
             continue
         if _operation_identity(first.endpoint) != _operation_identity(endpoint):
-            msg = f"{first.name} and {route.method} {endpoint.path} would both be {operation_id}"
+            msg = f"{first.name} and {route.method} {endpoint.path} have the same operation id, {operation_id}"
             raise ValueError(msg)
         first.aliases.append(endpoint.path)
     return list(found.values())
 
 
 def _operation_identity(endpoint: RouteEndpoint) -> tuple[str, object]:
-    """Return the method and what serves it: the same function, though of another instance of its class, is the same operation."""
+    """Return the method and the handler function. Handlers of different instances of a class are the same operation."""
     handler = endpoint.route.handler
     return endpoint.route.method, getattr(handler, "__func__", handler)

@@ -1,4 +1,4 @@
-"""Where the documentation is read (spec 4.5, D-83)."""
+"""The routes of the API documentation (spec 4.5, D-83)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
 
 READ_SCOPE = "docs:read"
 _TAGS = ("Documentation",)
-_NOT_MODIFIED = DocumentedResponse(description="It is the same that If-None-Match names.")
+_NOT_MODIFIED = DocumentedResponse(description="The document has the ETag in If-None-Match.")
 _BASIC_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
-The challenge of these pages, and of the address from which they load the description (D-83).
+The challenge of these pages, and of the path from which they load the document (D-83).
 
-Other routes send `Bearer`: a browser that gets this one asks its user, which no program that calls the API expects. `Bearer` does not stand
-beside it, since Chromium reads one scheme per header. A Bearer key is accepted all the same.
+Other routes send `Bearer`, because a browser that gets a Basic challenge prompts its user, which API clients do not expect. The pages do
+not send `Bearer` too, because Chromium reads one scheme per header. They still accept a Bearer key.
 """
 MapError = Callable[[RookeryError, object, Mapping[str, str]], RookeryError]
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
@@ -33,13 +33,13 @@ _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceApi:
-    """Shows what the server says of itself; switched off, none of its routes is there."""
+    """The routes of the API documentation. They exist only if the documentation is enabled."""
 
     document_cache: DocumentCache
     viewers: Viewers = field(default_factory=Viewers)
 
     def routes(self) -> list[Route]:
-        """Return the table; the paths are whole."""
+        """Return the table of routes, with full paths."""
         return [
             self._document_route("/api/docs/openapi"),
             self._document_route("/docs/openapi.json"),
@@ -80,10 +80,10 @@ class ReferenceApi:
 
     @hide_from_docs
     async def get_static(self, request: Request, digest: str, name: str) -> Response:
-        """Answer a file that never changes under its address, so a browser asks once."""
+        """Return a file of the documentation pages. Its URL contains its digest, so browsers may cache it for ever."""
         found = await asyncio.to_thread(self.viewers.find_asset, digest, name)
         if found is None:
-            raise RouteNotFound("There is no such file; the pages under /api/docs name those that there are.")
+            raise RouteNotFound("The file does not exist. The pages under /api/docs link to the current files.")
         headers = {"Content-Type": found.media_type, "Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
         if accepts_gzip(request):
             return Response(found.gzipped, headers={**headers, "Content-Encoding": "gzip"})
@@ -124,17 +124,17 @@ class ReferenceApi:
         )
 
 
-def _add_challenge(error: RookeryError, _seen: object, _path: Mapping[str, str]) -> RookeryError:
+def _add_challenge(error: RookeryError, _body: object, _path: Mapping[str, str]) -> RookeryError:
     if error.status == 401:
         error.headers["WWW-Authenticate"] = _BASIC_CHALLENGE
     return error
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Return whether whoever asks can unpack what is packed; `gzip;q=0` says no."""
+    """Return whether the client accepts gzip. `gzip;q=0` means that it does not."""
     return _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "").lower()) is not None
 
 
 def _matches_etag(header: str, etag: str) -> bool:
-    """Compare weakly, as If-None-Match does (RFC 9110, 13.1.2)."""
+    """Return whether If-None-Match matches, by weak comparison (RFC 9110, 13.1.2)."""
     return header.strip() == "*" or etag.removeprefix("W/") in {each.strip().removeprefix("W/") for each in header.split(",")}

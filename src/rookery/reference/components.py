@@ -1,4 +1,4 @@
-"""Every body, query and answer as a named schema of OpenAPI 3.0.3."""
+"""The named schemas of OpenAPI 3.0.3 for all bodies, queries and responses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FIELDS_HEADING = "Attributes:\n"
 _FIELD_LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 _PUBLISHED_WITH_SUFFIX = frozenset({"ToolCallResponse", "ResourceResponse"})
-"""Models whose published name ends in "Response": clients are generated from these names, so they stay (D-08)."""
+"""Models whose published names end in "Response". Generated clients use these names, so they stay (D-08)."""
 
 
 class Components:
-    """The schemas of *wanted*, made all at once, since that is what makes them name each other."""
+    """The schemas of *models*, generated together so that they refer to each other."""
 
-    def __init__(self, wanted: Iterable[tuple[type[BaseModel], Mode]]) -> None:
-        pairs = list(dict.fromkeys(wanted))
+    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
+        pairs = list(dict.fromkeys(models))
         found, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
@@ -51,20 +51,20 @@ class Components:
         return {"$ref": _REFERENCE_PREFIX + self.name(model, mode)}
 
     def name(self, model: type[BaseModel], mode: Mode) -> str:
-        """Return the name under which *model* is shown."""
+        """Return the published name of *model*."""
         return self._names[self._refs[model, mode]]
 
     def fields(self, model: type[BaseModel], mode: Mode) -> tuple[Mapping[str, Schema], frozenset[str]]:
-        """Return the schemas of a model's fields, and the names of those that are required."""
+        """Return the schemas of the fields of *model*, and the names of the required fields."""
         schema = self._with_defaults[self.name(model, mode)]
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Without titles that only repeat the field's name, and without promising what may be left out of an answer."""
+    """A generator without titles that repeat field names, and with fields that responses may omit marked as optional."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
-        """Return that no field needs one."""
+        """Return false, because no field needs a title."""
         del schema
         return False
 
@@ -73,14 +73,14 @@ class _SchemaGenerator(GenerateJsonSchema):
         field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
         total: bool,  # noqa: FBT001 - the library's signature
     ) -> bool:
-        """Return whether each value has the field: one with `exclude_if` may lack it in an answer."""
+        """Return whether every value has the field. A field with `exclude_if` may be missing in a response."""
         if self.mode == "serialization" and "serialization_exclude_if" in field:
             return False
         return super().field_is_required(field, total)
 
 
 def has_default(info: FieldInfo) -> bool:
-    """Return whether a field need not be given."""
+    """Return whether a field may be omitted."""
     return not info.is_required()
 
 
@@ -88,7 +88,7 @@ _DATA_KEYWORDS = frozenset({"default", "example", "examples", "enum", "const"})
 
 
 def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
-    """Return *raw* with each model that was written out inside another one as a component: no schema but a model's has a title."""
+    """Return *raw* with nested models moved to components of their own. Only schemas of models have a title."""
     lifted = dict[str, object]()
 
     def step(value: object, *, is_inside: bool = True) -> object:
@@ -108,10 +108,10 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
 
 def _move_defaults(value: object) -> object:
     """
-    Return a schema with the defaults of its fields in words, and as `x-default`.
+    Return a schema whose field defaults are in the description and in `x-default`.
 
-    Client generators take a field with a `default` as always present, so callers had to send it: openapi-typescript required all 16 fields
-    of a recall. A default of null says nothing beyond that the field is optional, and is left out.
+    Some client generators treat a field with a `default` as always present, so that callers have to send it: openapi-typescript required
+    all 16 fields of a recall. A default of null only means that the field is optional, and is left out.
     """
     if isinstance(value, list):
         return [_move_defaults(each) for each in cast("list[object]", value)]
@@ -132,33 +132,33 @@ def _describe_default(schema: Schema) -> Schema:
     if default is None or default in ([], {}):
         return out
     words = f"Default: `{orjson.dumps(default).decode()}`."
-    said = out.get("description")
-    return {**out, "description": f"{said} {words}" if isinstance(said, str) else words, "x-default": default}
+    description = out.get("description")
+    return {**out, "description": f"{description} {words}" if isinstance(description, str) else words, "x-default": default}
 
 
 def first_paragraph(text: str) -> str:
-    """Return the first paragraph of a docstring, without where it is decided: that is no news to who reads the document."""
+    """Return the first paragraph of a docstring, without references to decisions and the spec."""
     return _DECISION_REFERENCE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
 
 
 def handler_description(docstring: str | None) -> str:
-    """Return what a handler's docstring says to callers: its paragraphs before any section, without where it is decided."""
+    """Return the paragraphs of a handler's docstring before its first section, without references to decisions and the spec."""
     paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(docstring or "").split("\n\n")]
-    said = takewhile(lambda part: not part.startswith(("Args:", "Raises:", "Returns:", "Yields:")), paragraphs)
-    return _DECISION_REFERENCE.sub("", "\n\n".join(said)).strip()
+    public = takewhile(lambda part: not part.startswith(("Args:", "Raises:", "Returns:", "Yields:")), paragraphs)
+    return _DECISION_REFERENCE.sub("", "\n\n".join(public)).strip()
 
 
 def _distribute_descriptions(schema: Schema) -> Schema:
-    """Return *schema* with its class's words where they belong: of fields, at the fields."""
+    """Return *schema* with the field descriptions of the class docstring moved to the fields."""
     text = schema.get("description")
     if not isinstance(text, str):
         return schema
     words, _, fields = text.partition(_FIELDS_HEADING)
     out: Schema = {**schema, "description": _DECISION_REFERENCE.sub("", words).strip()}
     properties = cast("dict[str, Schema]", schema.get("properties", {}))
-    told = {found[1]: _DECISION_REFERENCE.sub("", " ".join(found[2].split())) for found in _FIELD_LINE.finditer(fields)}
+    descriptions = {found[1]: _DECISION_REFERENCE.sub("", " ".join(found[2].split())) for found in _FIELD_LINE.finditer(fields)}
     if properties:
-        out["properties"] = {name: _with_description(each, told.get(name)) for name, each in properties.items()}
+        out["properties"] = {name: _with_description(each, descriptions.get(name)) for name, each in properties.items()}
     return out
 
 
@@ -170,9 +170,10 @@ def _with_description(schema: Schema, words: str | None) -> Schema:
 
 def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
     """
-    Return how each component is shown: `TaskResponse` as Task, a page of them as TaskPage, one of two of a name with its domain before it.
+    Return the published name of each component.
 
-    A name that only a suffix told apart from another one keeps it.
+    `TaskResponse` becomes Task, a page of tasks TaskPage, and models of the same name get their domain as a prefix. A name keeps its suffix
+    if it would not be unique without it.
     """
     plain = {name: _PAGE_NAME.sub(lambda found: found[1] + "Page", name) for name in raw}
     owned = {name: _prefix_domain(shown) for name, shown in plain.items()}
@@ -181,23 +182,23 @@ def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
     names = {name: shown if taken.count(shown) == 1 else owned[name] for name, shown in short.items()}
     if len(set(names.values())) < len(names):
         twice = sorted({each for each in names.values() if list(names.values()).count(each) > 1})
-        msg = f"two schemas would be named {', '.join(twice)}"
+        msg = f"two schemas have the same name: {', '.join(twice)}"
         raise ValueError(msg)
     return names
 
 
 def _remove_suffix(name: str) -> str:
-    """Return *name* without "Response", except for the models that are published with it."""
+    """Return *name* without "Response", except for the models in `_PUBLISHED_WITH_SUFFIX`."""
     return name if name in _PUBLISHED_WITH_SUFFIX else name.replace("Response", "") or name
 
 
 def _rename_new(found: re.Match[str]) -> str:
-    """Return `NewPlanBody` as PlanCreateBody and `NewApiKey` as ApiKeyWithSecret: in Go, `NewPlan` is the constructor of Plan."""
+    """Return PlanCreateBody for `NewPlanBody`, and ApiKeyWithSecret for `NewApiKey`: in Go, `NewPlan` is the constructor of Plan."""
     return f"{found[1]}Create{found[2]}" if found[2] else f"{found[1]}WithSecret"
 
 
 def _prefix_domain(name: str) -> str:
-    """`rookery__memory__schemas__responses__BootResponse`, as pydantic names what is there twice, becomes MemoryBootAnswer."""
+    """Return MemoryBootResponse for `rookery__memory__schemas__responses__BootResponse`, pydantic's name for a repeated class name."""
     parts = name.split("__")
     if len(parts) < 3:
         return name

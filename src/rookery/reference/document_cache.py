@@ -1,4 +1,4 @@
-"""The document as it is sent: made once a process, when it is first asked for, and packed then."""
+"""The encoded OpenAPI document, built once per process on the first request."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rookery.reference.downgrade import Schema
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedDocument:
     """
-    The document, ready to be sent.
+    The document as JSON and as gzip.
 
     Attributes:
-        etag: Of both forms: they say the same, so it is a weak one.
+        etag: A weak ETag, because both forms share it.
     """
 
     raw: bytes
@@ -29,10 +29,10 @@ class EncodedDocument:
 
 class DocumentCache:
     """
-    Makes the document, not at the start: that would make every start slower, and few servers are ever asked.
+    A cache that builds the document on the first request, so that the start stays fast.
 
     Args:
-        build: Returns the document; called once, in a thread, since others are served meanwhile.
+        build: Returns the document. Called once, in a thread, so that other requests are served meanwhile.
     """
 
     def __init__(self, build: Callable[[], Schema]) -> None:
@@ -41,7 +41,7 @@ class DocumentCache:
         self._build_lock = asyncio.Lock()
 
     async def get_encoded(self) -> EncodedDocument:
-        """Return the document; who asks while it is being made waits for it."""
+        """Return the document. Concurrent callers wait for one build."""
         if self._encoded is None:
             async with self._build_lock:
                 if self._encoded is None:

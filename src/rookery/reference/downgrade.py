@@ -1,8 +1,8 @@
 """
-JSON Schema 2020-12, as pydantic writes it, in the words of OpenAPI 3.0.3. Pure.
+The conversion of JSON Schema 2020-12, as pydantic generates it, to OpenAPI 3.0.3. Pure.
 
-What 3.0 can say is said so; what it cannot say is left out, so that a schema may get looser and never stricter.
-Values below `default`, `enum` and `example` are data, and stay as they are.
+Parts that 3.0 cannot express are left out, so that a schema may become looser and never stricter. Values below `default`, `enum` and
+`example` are data and stay unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SUPPORTED_KEYWORDS = frozenset(
     "title description type format enum default multipleOf maximum minimum maxLength minLength pattern maxItems minItems uniqueItems "
     "maxProperties minProperties required discriminator readOnly writeOnly deprecated example nullable externalDocs xml".split()
 )
-"""Keywords that 3.0 has with the same meaning."""
+"""Keywords with the same meaning in 3.0."""
 
 _SINGLE_SCHEMA_KEYWORDS, _SCHEMA_LIST_KEYWORDS = ("not",), ("allOf", "oneOf", "anyOf")
 
@@ -25,9 +25,9 @@ _COMPONENTS_PREFIX = "#/components/schemas/"
 
 def null_schema() -> Schema:
     """
-    Return what only null fits.
+    Return a schema that only null matches.
 
-    3.0.3 has no such type, and gives `nullable` a meaning beside a type alone: so it is a list of one value, which a type marked so takes.
+    3.0.3 has no null type, and `nullable` works only beside a type. Therefore the schema is a nullable enum with null as its only value.
     """
     return {"type": "object", "enum": [None], "nullable": True}
 
@@ -37,10 +37,10 @@ def downgrade(schema: object, rename: Callable[[str], str] = str) -> Schema:
     Return *schema* for OpenAPI 3.0.3.
 
     Args:
-        rename: Given the name of a component, the one that references to it get.
+        rename: Returns the published name of a component.
 
     Raises:
-        TypeError: It is no schema.
+        TypeError: *schema* is not a schema.
     """
     if schema is True:
         return {}
@@ -52,7 +52,7 @@ def downgrade(schema: object, rename: Callable[[str], str] = str) -> Schema:
 
 
 class _SchemaDowngrade:
-    """One schema on its way; those inside it are steps of their own."""
+    """The conversion of one schema. Inner schemas are converted separately."""
 
     def __init__(self, schema: Mapping[str, object], rename: Callable[[str], str]) -> None:
         self._source = schema
@@ -66,7 +66,7 @@ class _SchemaDowngrade:
         self._convert_array()
         self._convert_type()
         self._convert_combinations()
-        if "type" not in self._result:  # it would mean nothing there; null is among the values or the ways
+        if "type" not in self._result:  # without a type, nullable has no meaning; null is in the enum or among the alternatives
             self._result.pop("nullable", None)
         return self._convert_reference()
 
@@ -76,7 +76,7 @@ class _SchemaDowngrade:
     def _convert_values(self) -> None:
         given, out = self._source, self._result
         if "const" in given:
-            # of the values that both allow: a schema that has both has been written by hand
+            # A schema with both const and enum is written by hand, and const is one of the enum's values.
             out["enum"] = [given["const"]]
         examples = given.get("examples")
         if isinstance(examples, list) and examples and "example" not in out:
@@ -109,7 +109,7 @@ class _SchemaDowngrade:
             out["properties"] = {name: self._downgrade_inner(each) for name, each in cast("Mapping[str, object]", properties).items()}
         more, patterns = given.get("additionalProperties"), given.get("patternProperties")
         if isinstance(patterns, Mapping):
-            # 3.0 cannot say which names: any of the schemas will do for any name
+            # 3.0 has no patterns for names, so any of these schemas is allowed for any name.
             if isinstance(more, (bool, Mapping)) and more is not True:
                 either = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
                 inner = [self._downgrade_inner(each) for each in either]
@@ -131,7 +131,7 @@ class _SchemaDowngrade:
                 each.append(self._downgrade_inner(rest))
             is_open = rest is None or rest is True
             different = [one for number, one in enumerate(each) if one not in each[:number]]
-            # what follows the named ones is free unless the schema says otherwise; an array of at most as many has nothing to follow
+            # Items after prefixItems are unrestricted, unless maxItems allows none.
             is_open = is_open and not (isinstance(given.get("maxItems"), int) and cast("int", given["maxItems"]) <= len(each))
             out["items"] = {} if is_open or not different else different[0] if len(different) == 1 else {"anyOf": different}
         elif rest is False:
@@ -161,7 +161,7 @@ class _SchemaDowngrade:
             out.setdefault("items", {})
 
     def _convert_null_value(self, values: list[object]) -> None:
-        """A value null needs the mark; and where the type allows null, it must be among the values only if it was."""
+        """Mark an enum with null as nullable. An enum without null must not be nullable, even if the type allows null."""
         if None in values and "type" not in self._source:
             self._result["nullable"] = True
         elif self._result.get("nullable") and None not in values:
@@ -184,7 +184,7 @@ class _SchemaDowngrade:
                 self._convert_nullable(keyword, inner)
 
     def _convert_nullable(self, keyword: str, inner: list[Schema]) -> None:
-        """Say that null fits too: by the mark where one type is left, else as one of the ways."""
+        """Allow null: by `nullable` if one typed schema is left, otherwise as one of the alternatives."""
         out = self._result
         only = inner[0] if len(inner) == 1 else None
         if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _ANNOTATION_KEYWORDS):
@@ -210,7 +210,7 @@ class _SchemaDowngrade:
         target: Schema = {"$ref": self._rename_reference(reference)}
         if not self._result:
             return target
-        # 3.0 takes nothing beside a reference
+        # 3.0 ignores everything beside a reference.
         return {**self._result, "allOf": [target, *cast("list[Schema]", self._result.get("allOf", []))]}
 
     def _rename_reference(self, reference: str) -> str:
@@ -221,4 +221,4 @@ class _SchemaDowngrade:
 
 
 _ANNOTATION_KEYWORDS = frozenset({"title", "description", "default", "example"})
-"""Keywords that say something without asking for something: two schemas that both have them can be told as one."""
+"""Keywords without effect on validation. Two schemas that differ only in these can be merged."""

@@ -1,11 +1,11 @@
 """
-Requests and answers that the test suite really sent, shown with the operations that they belong to.
+Recorded requests and responses of the test suite, shown with their operations.
 
-A file of `examples/` is an object of them by operation:
+A file in `examples/` is an object by operation:
 
     {"POST /v1/brain/recall": {"path": {…}, "query": {…}, "body": …, "status": 200, "answer": …}}
 
-The path is the document's own; what an operation does not have is left out. Of an answer that is no JSON there are the first lines.
+The path is that of the document. Parts that an operation does not have are left out. A response that is not JSON is cut to its first lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Examples = Mapping[str, Schema]
 
 
 def load_packaged_examples() -> Examples:
-    """Return the examples that come with the package; none, where they were not made."""
+    """Return the examples of the package; empty if the package has none."""
     folder = resources.files("rookery.reference") / "examples"
     if not folder.is_dir():
         return {}
@@ -35,7 +35,7 @@ def load_packaged_examples() -> Examples:
 
 
 def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> None:
-    """Add the example of an operation; *names* are its method with its path and with each alias."""
+    """Add the recorded example to an operation. *names* are its method with each of its paths."""
     example = next((examples[name] for name in names if name in examples), None)
     if example is None:
         return
@@ -45,9 +45,9 @@ def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> 
             parameter["example"] = values[cast("str", name)]
     if "body" in example and "requestBody" in operation:
         _add_content_example(cast("Schema", operation["requestBody"]), example["body"])
-    answer = cast("dict[str, Schema]", operation["responses"]).get(str(example.get("status")))
-    if answer is not None and "answer" in example:
-        _add_content_example(answer, example["answer"])
+    response = cast("dict[str, Schema]", operation["responses"]).get(str(example.get("status")))
+    if response is not None and "answer" in example:
+        _add_content_example(response, example["answer"])
 
 
 def _add_content_example(described: Schema, value: object) -> None:

@@ -1,4 +1,4 @@
-"""What paths, their parameters and operations are called in the document. Pure."""
+"""The names of paths, parameters and operations in the document. Pure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _SPEC_PARAMETER_NAMES = {"server_id": "serverId"}
-"""Names of parameters that spec 4.1 writes in another way than our handlers do."""
+"""Parameters whose name in spec 4.1 differs from that in the handlers."""
 
 _NON_WORD_CHARACTERS = re.compile(r"[^a-zA-Z0-9]+")
 
 
 def document_path(path: str) -> str:
-    """Return *path* as the document has it, without the convertors of its parameters."""
+    """Return *path* as in the document, without the converters of its parameters."""
     return _PARAMETER.sub(lambda found: "{" + document_parameter_name(found[1]) + "}", path)
 
 
 def list_path_parameters(path: str) -> list[str]:
-    """Return the parameters of *path*, in order, as our handlers call them."""
+    """Return the parameters of *path* in order, with their names in the handlers."""
     return [found[1] for found in _PARAMETER.finditer(path)]
 
 
 def document_parameter_name(name: str) -> str:
-    """Return how the document calls a parameter."""
+    """Return the name of a parameter in the document."""
     return _SPEC_PARAMETER_NAMES.get(name, name)
 
 
 def fallback_operation_id(method: str, path: str) -> str:
-    """Return a name for a route that declares none: its method and its path in words. A test requires a declared one."""
+    """Return an operation id made of method and path, for a route that declares none. A test requires declared ids."""
     return f"{method.lower()}_{_NON_WORD_CHARACTERS.sub('_', path).strip('_').lower()}"

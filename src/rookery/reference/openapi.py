@@ -1,8 +1,8 @@
 """
-The whole API as one OpenAPI 3.0.3 document, made of the routes that are mounted (spec 4.5, D-83).
+The OpenAPI 3.0.3 document of the whole API, generated from the mounted routes (spec 4.5, D-83).
 
-Nothing here is written down twice: what a route takes and answers, whom it lets in and how it refuses comes from the row that serves it,
-and from what decorators said of its handler.
+Parameters, bodies, responses, scopes and errors come from the rows of the route tables and from the decorators of the handlers, so that
+nothing is written twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rookery.reference.response_docs import ERROR_SCHEMA, JSON_MEDIA_TYPE, Respo
 from rookery.reference.tags import build_tag_groups, build_tags
 
 API_TITLE = "Rookery API"
-"""Generators name a client after it: openapi-python-client makes the package `rookery_api_client`, beside our `rookery_client`."""
+"""The title of the API. Generators derive names from it: openapi-python-client creates `rookery_api_client`, beside `rookery_client`."""
 
 API_VERSION = "1.0.0"
 """The version of the API (spec 9)."""
@@ -45,10 +45,10 @@ _SECURITY_SCHEMES: Mapping[str, Schema] = {
 _WEBHOOK_PAYLOAD_SCHEMA: Schema = {
     "title": "WebhookPayload",
     "type": "object",
-    "description": "What an endpoint is sent.",
+    "description": "The body of a webhook delivery.",
     "required": ["id", "type", "created_at", "workspace_id", "data"],
     "properties": {
-        "id": {"type": "string", "description": "Of the event: the same in each attempt and each resend."},
+        "id": {"type": "string", "description": "The id of the event, the same in every attempt and resend."},
         "type": {"type": "string"},
         "created_at": {"type": "string", "format": "date-time"},
         "workspace_id": {"type": "integer"},
@@ -59,7 +59,7 @@ _WEBHOOK_PAYLOAD_SCHEMA: Schema = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDocs:
-    """An event that webhooks tell of, as `x-webhooks` shows it; *data_description*: what is in it, in words."""
+    """A webhook event in `x-webhooks`. *data_description* describes its data in words."""
 
     name: str
     summary: str
@@ -74,29 +74,29 @@ def build_document(
     examples: Examples = MappingProxyType({}),
 ) -> Schema:
     """
-    Return the document of *endpoints*; those that are hidden are not in it.
+    Return the document of *endpoints*, without hidden ones.
 
     Args:
-        public_url: Given a path, the scheme and host under which it is shown (D-01).
+        public_url: Returns the public scheme and host of a path (D-01).
 
     Raises:
-        ValueError: Two different operations have the same name.
+        ValueError: Two different operations have the same operation id.
     """
-    shown = documented_routes(endpoints)
-    components = Components(_list_models(shown))
-    answers = ResponseDocs(components)
+    documented = documented_routes(endpoints)
+    components = Components(_list_models(documented))
+    responses = ResponseDocs(components)
     home = public_url("/api/v1")
     described: dict[str, Schema] = {}
-    for each in shown:
+    for each in documented:
         endpoint = each.endpoint
-        operation = _Operation(each, components, public_url).build(answers)
+        operation = _Operation(each, components, public_url).build(responses)
         item = described.setdefault(document_path(endpoint.path), {})
         if (host := public_url(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
         add_example(operation, each.all_names, examples)
         item[endpoint.route.method.lower()] = operation
-    used = [name for each in shown for name in _tags(each.endpoint.route, each.docs)]
-    whole: Schema = {
+    used = [name for each in documented for name in _tags(each.endpoint.route, each.docs)]
+    document: Schema = {
         "openapi": "3.0.3",
         "info": {
             "title": API_TITLE,
@@ -113,42 +113,42 @@ def build_document(
             "securitySchemes": {name: dict(scheme) for name, scheme in _SECURITY_SCHEMES.items()},
             "parameters": request_headers(),
             "headers": header_components(),
-            "responses": answers.shared_responses,
-            "schemas": {"Error": ERROR_SCHEMA, **answers.error_formats, "WebhookPayload": _WEBHOOK_PAYLOAD_SCHEMA, **components.schemas},
+            "responses": responses.shared_responses,
+            "schemas": {"Error": ERROR_SCHEMA, **responses.error_formats, "WebhookPayload": _WEBHOOK_PAYLOAD_SCHEMA, **components.schemas},
         },
     }
     if events:
-        whole["x-webhooks"] = {each.name: _webhook_operation(each) for each in events}
-    return _drop_unused(whole)
+        document["x-webhooks"] = {each.name: _webhook_operation(each) for each in events}
+    return _drop_unused(document)
 
 
 def load_introduction() -> str:
-    """Return the text that the document begins with, in Markdown."""
+    """Return the introduction of the document, in Markdown."""
     return (resources.files("rookery.reference") / "introduction.md").read_text(encoding="utf-8").strip()
 
 
-def _list_models(shown: Sequence[DocumentedRoute]) -> list[tuple[type[BaseModel], Mode]]:
-    wanted = list[tuple[type[BaseModel], Mode]]()
-    for each in shown:
-        taken = (each.endpoint.body, each.endpoint.query)
-        answered = (each.endpoint.route.response_model, *(one.model for one in each.docs.responses.values()))
-        wanted.extend((model, "validation") for model in taken if model is not None)
-        wanted.extend((model, "serialization") for model in answered if model is not None)
-    return wanted
+def _list_models(documented: Sequence[DocumentedRoute]) -> list[tuple[type[BaseModel], Mode]]:
+    models = list[tuple[type[BaseModel], Mode]]()
+    for each in documented:
+        inputs = (each.endpoint.body, each.endpoint.query)
+        outputs = (each.endpoint.route.response_model, *(response.model for response in each.docs.responses.values()))
+        models.extend((model, "validation") for model in inputs if model is not None)
+        models.extend((model, "serialization") for model in outputs if model is not None)
+    return models
 
 
 class _Operation:
     """One operation of the document."""
 
-    def __init__(self, documented: DocumentedRoute, components: Components, address: Callable[[str], str]) -> None:
+    def __init__(self, documented: DocumentedRoute, components: Components, public_url: Callable[[str], str]) -> None:
         self._route = documented
         self._endpoint = documented.endpoint
         self._docs = documented.docs
         self._components = components
-        self._address = address
+        self._public_url = public_url
 
-    def build(self, answers: ResponseDocs) -> Schema:
-        """Return it whole."""
+    def build(self, responses: ResponseDocs) -> Schema:
+        """Return the operation object."""
         route = self._endpoint.route
         operation: Schema = {
             "operationId": self._route.operation_id,
@@ -160,7 +160,7 @@ class _Operation:
             operation["parameters"] = parameters
         if (body := self._body()) is not None:
             operation["requestBody"] = body
-        operation["responses"] = answers.build_responses(self._endpoint, self._docs)
+        operation["responses"] = responses.build_responses(self._endpoint, self._docs)
         operation["security"] = self._security()
         if route.required_scope is not None:
             operation["x-required-scope"] = route.required_scope
@@ -170,27 +170,27 @@ class _Operation:
 
     def _description(self) -> str:
         route = self._endpoint.route
-        said = list[str]()
+        notes = list[str]()
         if route.public and route.optional_auth:
-            said.append("No key is required. With a key, the answer includes what the key may see.")
+            notes.append("No key is required. With a key, the response includes what the key may see.")
         elif route.public:
-            said.append("No key is required.")
+            notes.append("No key is required.")
         elif route.required_scope is None:
-            said.append("Requires a key with any scope.")
+            notes.append("Requires a key with any scope.")
         else:
-            said.append(f"Requires the scope `{route.required_scope}`.")
+            notes.append(f"Requires the scope `{route.required_scope}`.")
         if not route.rate_limited:
-            said.append("Does not count against the key's rate limit.")
+            notes.append("Does not count against the key's rate limit.")
         if self._endpoint.body is not None:
-            said.append(f"The body has at most {_format_size(route.max_body_bytes)}.")
+            notes.append(f"The body has at most {_format_size(route.max_body_bytes)}.")
         if self._route.aliases:
-            said.append(f"Also served at {' and '.join(self._format_alias(path) for path in self._route.aliases)}.")
-        return "\n\n".join(part for part in (handler_description(route.handler.__doc__), route.description, " ".join(said)) if part)
+            notes.append(f"Also served at {' and '.join(self._format_alias(path) for path in self._route.aliases)}.")
+        return "\n\n".join(part for part in (handler_description(route.handler.__doc__), route.description, " ".join(notes)) if part)
 
     def _format_alias(self, path: str) -> str:
-        """Return how an alias is written: with its host only if that is another one than the operation's."""
-        host = self._address(path)
-        return f"`{'' if host == self._address(self._endpoint.path) else host}{document_path(path)}`"
+        """Return an alias in Markdown, with its host if that differs from the host of the operation."""
+        host = self._public_url(path)
+        return f"`{'' if host == self._public_url(self._endpoint.path) else host}{document_path(path)}`"
 
     def _parameters(self) -> list[Schema]:
         route, notes = self._endpoint.route, self._docs
@@ -214,9 +214,9 @@ class _Operation:
         return None
 
     def _security(self) -> list[Schema]:
-        route, wanted = self._endpoint.route, self._docs.security
-        if wanted is not None:
-            return [{name: []} for name in wanted]
+        route, schemes = self._endpoint.route, self._docs.security
+        if schemes is not None:
+            return [{name: []} for name in schemes]
         if route.public and not route.optional_auth:
             return []
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]
@@ -236,7 +236,7 @@ def _webhook_operation(event: EventDocs) -> Schema:
             "operationId": f"receive_{event.name.replace('.', '_')}",
             "summary": event.summary,
             "description": (
-                f"A signed request of ours to the address of an endpoint that wants this event. `data`: {event.data_description}."
+                f"A signed request from Rookery to the URL of an endpoint that subscribes to this event. `data`: {event.data_description}."
             ),
             "requestBody": {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/WebhookPayload"}}}},
             "responses": {"2XX": {"description": "Received."}},
@@ -244,10 +244,10 @@ def _webhook_operation(event: EventDocs) -> Schema:
     }
 
 
-def _drop_unused(whole: Schema) -> Schema:
-    """Leave out components that nothing in *whole* leads to: a query's model is shown as parameters, and the like."""
-    components = cast("dict[str, dict[str, object]]", whole["components"])
-    outside = {key: value for key, value in whole.items() if key != "components"}
+def _drop_unused(document: Schema) -> Schema:
+    """Remove components without references, such as models of queries, which are documented as parameters."""
+    components = cast("dict[str, dict[str, object]]", document["components"])
+    outside = {key: value for key, value in document.items() if key != "components"}
     reached, waiting = set[str](), [outside]
     while waiting:
         for reference in _list_references(waiting.pop()):
@@ -259,11 +259,11 @@ def _drop_unused(whole: Schema) -> Schema:
         kind: each if kind == "securitySchemes" else {name: one for name, one in each.items() if f"#/components/{kind}/{name}" in reached}
         for kind, each in components.items()
     }
-    return {**whole, "components": kept}
+    return {**document, "components": kept}
 
 
 _EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
-"""What stands under these is data: a `$ref` in it leads nowhere in our document."""
+"""Keywords whose values are data, in which a `$ref` is not a reference."""
 
 
 def _list_references(value: object) -> list[str]:

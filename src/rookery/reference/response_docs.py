@@ -1,4 +1,4 @@
-"""What an operation answers: its own answer, and every refusal that it can meet, by status (D-10)."""
+"""The documented responses of an operation: its own, and every error that may occur, by status (D-10)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ JSON_MEDIA_TYPE = "application/json"
 ERROR_SCHEMA: Schema = {
     "title": "Error",
     "type": "object",
-    "description": "What every refusal answers: a code to act on, a sentence for people, and what belongs to the code beside them.",
+    "description": "The body of every error: a code for programs, a message for people, and further fields that depend on the code.",
     "required": ["error", "message"],
     "properties": {
-        "error": {"type": "string", "description": "The code. `x-error-codes` of each response lists the codes that it may have."},
-        "message": {"type": "string", "description": "What was wrong, with which value, and what to do; it may change."},
+        "error": {"type": "string", "description": "The error code. `x-error-codes` of each response lists the possible codes."},
+        "message": {"type": "string", "description": "The problem, the value and the remedy in words. The text may change."},
         "errors": {
             "type": "object",
-            "description": "Of `validation_error`: what is wrong with each field.",
+            "description": "With `validation_error`: the problems of each field.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
-        "retry_after": {"type": "integer", "description": "Seconds, as in Retry-After."},
-        "required_scope": {"type": "string", "description": "Of `scope_missing`."},
-        "required_permission": {"type": "string", "description": "Of `permission_denied`: the permission that an agent key lacks."},
+        "retry_after": {"type": "integer", "description": "Seconds to wait, as in Retry-After."},
+        "required_scope": {"type": "string", "description": "With `scope_missing`: the scope that the key lacks."},
+        "required_permission": {"type": "string", "description": "With `permission_denied`: the permission that an agent key lacks."},
         "not_in_list": {
             "type": "object",
-            "description": "Of `permission_denied`: the list of the key that leaves out what the request names.",
+            "description": "With `permission_denied`: the allow-list of the key that does not contain the value of the request.",
             "properties": {
                 "list": {"type": "string", "enum": ["servers", "tools", "orgs", "projects"]},
                 "value": {"type": "string", "nullable": True},
             },
         },
-        "request_id": {"type": "string", "description": "Of `internal_error`: under which the log has more."},
+        "request_id": {"type": "string", "description": "With `internal_error`: the id to search for in the server's log."},
     },
     "additionalProperties": True,
 }
@@ -55,34 +55,40 @@ ERROR_SCHEMA: Schema = {
 _RATE_LIMIT_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
 RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
-    "X-Request-ID": ("The request, as the log knows it.", {"type": "string"}),
-    "X-RateLimit-Limit": ("How many calls the key has in a window; 2147483647: as many as it likes.", {"type": "integer"}),
-    "X-RateLimit-Remaining": ("How many of them are left.", {"type": "integer"}),
+    "X-Request-ID": ("The id of the request, also in the server's log.", {"type": "string"}),
+    "X-RateLimit-Limit": ("The number of calls per window; 2147483647 means no limit.", {"type": "integer"}),
+    "X-RateLimit-Remaining": ("The number of calls left in the window.", {"type": "integer"}),
     "X-RateLimit-Reset": (
-        "When the window ends: for API keys the Unix time, for agent keys the seconds until then.",
+        "The end of the window: as a Unix time for API keys, in seconds from now for agent keys.",
         {"type": "integer"},
     ),
-    "Retry-After": ("Seconds after which it is worth another try.", {"type": "integer"}),
-    "WWW-Authenticate": ("How a key can be sent.", {"type": "string"}),
-    "ETag": ("The version that was answered; to be sent back in If-Match or If-None-Match.", {"type": "string"}),
-    "Idempotent-Replay": ("`true`: this was answered before, to the same Idempotency-Key.", {"type": "string", "enum": ["true"]}),
-    "X-Reason": ("Why there is nothing.", {"type": "string"}),
-    "X-Plan": ("The slug of the plan that X-Reason is about.", {"type": "string"}),
-    "Deprecation": ("The server is deprecated, since `@` and a Unix time (RFC 9745).", {"type": "string"}),
-    "Sunset": ("When the deprecated server may be gone, six months after its deprecation at the earliest (RFC 8594).", {"type": "string"}),
-    "X-Rookery-Cache": ("Whether a kept result was answered.", {"type": "string"}),
-    "Preference-Applied": ("The preference of `Prefer` that was followed.", {"type": "string"}),
-    "Age": ("How old a kept result is, in seconds.", {"type": "integer"}),
-    "Location": ("Where to go on.", {"type": "string"}),
-    "Content-Disposition": ("A name to save it under.", {"type": "string"}),
-    "Mcp-Session-Id": ("The session that was opened; to be sent back.", {"type": "string"}),
+    "Retry-After": ("Seconds to wait before the next attempt.", {"type": "integer"}),
+    "WWW-Authenticate": ("The accepted ways to send a key.", {"type": "string"}),
+    "ETag": ("The version of the resource, for If-Match and If-None-Match.", {"type": "string"}),
+    "Idempotent-Replay": (
+        "`true` if this is the stored response to an earlier request with the same Idempotency-Key.",
+        {"type": "string", "enum": ["true"]},
+    ),
+    "X-Reason": ("The reason for an empty response.", {"type": "string"}),
+    "X-Plan": ("The slug of the plan that X-Reason refers to.", {"type": "string"}),
+    "Deprecation": ("The time since which the server is deprecated: `@` and a Unix time (RFC 9745).", {"type": "string"}),
+    "Sunset": (
+        "The time from which the deprecated server may be removed, at least six months after its deprecation (RFC 8594).",
+        {"type": "string"},
+    ),
+    "X-Rookery-Cache": ("States whether the result comes from the cache.", {"type": "string"}),
+    "Preference-Applied": ("The preference of `Prefer` that was applied.", {"type": "string"}),
+    "Age": ("The age of a cached result in seconds.", {"type": "integer"}),
+    "Location": ("The URL of the new resource or of the next step.", {"type": "string"}),
+    "Content-Disposition": ("A file name for the content.", {"type": "string"}),
+    "Mcp-Session-Id": ("The id of the new session, to be sent with later requests.", {"type": "string"}),
 }
 
 _ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
 
 
 class ResponseDocs:
-    """Describes answers; the refusals that several operations have in common are described once, in `shared_responses`."""
+    """The documentation of responses. Errors that several operations share are described once, in `shared_responses`."""
 
     def __init__(self, components: Components) -> None:
         self._components = components
@@ -90,55 +96,55 @@ class ResponseDocs:
         self.error_formats: dict[str, Schema] = {}
 
     def build_responses(self, endpoint: RouteEndpoint, notes: RouteDocs) -> Schema:
-        """Return the answers of *endpoint* by status."""
+        """Return the responses of *endpoint* by status."""
         route = endpoint.route
-        refusals = defaultdict[int, list[type[RookeryError]]](list)
+        errors = defaultdict[int, list[type[RookeryError]]](list)
         for error in list_errors(endpoint, notes):
-            refusals[error.status].append(error)
-        ways = self._success_responses(route, notes)
+            errors[error.status].append(error)
+        successes = self._success_responses(route, notes)
         return {
-            _status_key(status, route): self._merge_response(route, ways[status], refusals.get(status, ()))
-            if status in ways
-            else self._shared_error_response(status, refusals[status], route)
-            for status in sorted({*ways, *refusals}, key=lambda status: (_status_key(status, route) == "2XX", status))
+            _status_key(status, route): self._merge_response(route, successes[status], errors.get(status, ()))
+            if status in successes
+            else self._shared_error_response(status, errors[status], route)
+            for status in sorted({*successes, *errors}, key=lambda status: (_status_key(status, route) == "2XX", status))
         }
 
     def _success_responses(self, route: Route, notes: RouteDocs) -> Mapping[int, Schema]:
-        """Return what is answered with each status that is not, or not only, a refusal."""
-        sends = [*notes.response_headers, *(("Idempotent-Replay",) if route.idempotent else ())]
+        """Return the responses by status that are not, or not only, errors."""
+        headers = [*notes.response_headers, *(("Idempotent-Replay",) if route.idempotent else ())]
         has_body = route.status != HTTPStatus.NO_CONTENT
         schema = None if route.response_model is None else self._components.reference(route.response_model, "serialization")
         kinds = notes.media_types if route.response_model is None else (JSON_MEDIA_TYPE, *notes.media_types)
-        ways: dict[int, Schema] = {
+        responses: dict[int, Schema] = {
             route.status: {
                 "description": _success_description(route),
-                "headers": _headers([*sends, *(_RATE_LIMIT_HEADERS if _takes_key(route) else ())]),
+                "headers": _headers([*headers, *(_RATE_LIMIT_HEADERS if _takes_key(route) else ())]),
                 **({"content": _content(kinds or (JSON_MEDIA_TYPE,), schema)} if has_body else {}),
             }
         }
         for status, more in notes.responses.items():
             inner = None if more.model is None else self._components.reference(more.model, "serialization")
             media = more.media_types or ((JSON_MEDIA_TYPE,) if inner is not None else ())
-            ways[status] = {
+            responses[status] = {
                 "description": more.description,
-                "headers": _headers([*sends, *(_RATE_LIMIT_HEADERS if _takes_key(route) else ())]),
+                "headers": _headers([*headers, *(_RATE_LIMIT_HEADERS if _takes_key(route) else ())]),
                 **({"content": _content(media, inner)} if media else {}),
             }
-        return ways
+        return responses
 
-    def _merge_response(self, route: Route, way: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
+    def _merge_response(self, route: Route, success: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
         if not errors:
-            return way
-        also = self._describe_errors(errors[0].status, errors, route)
-        content = {**cast("dict[str, Schema]", way.get("content", {}))}
-        refused = cast("dict[str, Schema]", also["content"])[JSON_MEDIA_TYPE]["schema"]
+            return success
+        failure = self._describe_errors(errors[0].status, errors, route)
+        content = {**cast("dict[str, Schema]", success.get("content", {}))}
+        error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
         own = content.get(JSON_MEDIA_TYPE)
-        content[JSON_MEDIA_TYPE] = {"schema": refused if own is None else {"anyOf": [own["schema"], refused]}}
+        content[JSON_MEDIA_TYPE] = {"schema": error_schema if own is None else {"anyOf": [own["schema"], error_schema]}}
         return {
-            **way,
-            "description": f"{way['description']} Or:\n\n{also['description']}",
+            **success,
+            "description": f"{success['description']} Or:\n\n{failure['description']}",
             "content": content,
-            "x-error-codes": also["x-error-codes"],
+            "x-error-codes": failure["x-error-codes"],
         }
 
     def _shared_error_response(self, status: int, errors: Sequence[type[RookeryError]], route: Route) -> Schema:
@@ -150,15 +156,15 @@ class ResponseDocs:
         return {"$ref": f"#/components/responses/{name}"}
 
     def _describe_errors(self, status: int, errors: Iterable[type[RookeryError]], route: Route) -> Schema:
-        said = dict[str, str]()
+        texts = dict[str, str]()
         for error in errors:
             text = _error_description(error)
-            said[error.code] = f"{said[error.code]} {text}" if error.code in said and text not in said[error.code] else text
-        sends = [
+            texts[error.code] = f"{texts[error.code]} {text}" if error.code in texts and text not in texts[error.code] else text
+        headers = [
             *(("WWW-Authenticate",) if status == HTTPStatus.UNAUTHORIZED else ()),
             *(
                 ("Retry-After",)
-                if status in _RETRYABLE_STATUSES or (status == HTTPStatus.CONFLICT and RequestInProgress.code in said)
+                if status in _RETRYABLE_STATUSES or (status == HTTPStatus.CONFLICT and RequestInProgress.code in texts)
                 else ()
             ),
             *(_RATE_LIMIT_HEADERS if _takes_key(route) else ()),
@@ -168,18 +174,18 @@ class ResponseDocs:
             name = chosen.name
             self.error_formats[name] = dict(chosen.schema)
         return {
-            "description": "\n".join(f"- `{code}`: {text}" for code, text in said.items()),
-            "headers": _headers(sends),
+            "description": "\n".join(f"- `{code}`: {text}" for code, text in texts.items()),
+            "headers": _headers(headers),
             "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
-            "x-error-codes": list(said),
+            "x-error-codes": list(texts),
         }
 
 
 def _status_key(status: int, route: Route) -> str:
     """
-    Return the key of an answer. A success that is less usual than the route's own, and has a lower number, is a range.
+    Return the key of a response. A success with a lower status than the route's usual one gets the key of a range.
 
-    JavaScript orders keys that are numbers, so a viewer would show 200 before 201. A range comes after all of them.
+    JavaScript orders numeric keys, so a viewer would show 200 before 201. A range comes after all of them.
     """
     return "2XX" if HTTPStatus.OK <= status < route.status else str(status)
 
@@ -188,7 +194,7 @@ _RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVIC
 
 
 def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryError]]:
-    """Return the errors that *endpoint* may answer with: those that follow from its row, then those that were declared."""
+    """Return the possible errors of *endpoint*: those that follow from its row, then the declared ones."""
     route = endpoint.route
     found: list[type[RookeryError]] = [HostNotAllowed, BadRequest, CrossSiteCredentials]
     if not route.public or route.optional_auth:
@@ -206,12 +212,12 @@ def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryE
     if route.method != "GET" and not route.public:
         found.append(StorageFull)
     found += [HeadTooLarge, InternalError, EngineUnavailable, ServerFull]
-    wanted = [*(_map_route_error(route, error) for error in found), *route.errors, *notes.errors]
-    return list(dict.fromkeys(wanted))
+    errors = [*(_map_route_error(route, error) for error in found), *route.errors, *notes.errors]
+    return list(dict.fromkeys(errors))
 
 
 def _map_route_error(route: Route, error: type[RookeryError]) -> type[RookeryError]:
-    """Return what the route makes of *error*: a tool call's bad body is 400, where other routes say 422 (D-34)."""
+    """Return the error that the route sends for *error*. An invalid body of a tool call is 400, in other routes 422 (D-34)."""
     if route.map_error is None or error not in {ValidationFailed, InvalidJson}:
         return error
     sample = ValidationFailed({}) if error is ValidationFailed else InvalidJson("")
@@ -219,8 +225,8 @@ def _map_route_error(route: Route, error: type[RookeryError]) -> type[RookeryErr
 
 
 def header_components() -> dict[str, Schema]:
-    """Return every header of an answer."""
-    return {name: {"description": says, "schema": dict(schema)} for name, (says, schema) in RESPONSE_HEADERS.items()}
+    """Return every response header by its name."""
+    return {name: {"description": description, "schema": dict(schema)} for name, (description, schema) in RESPONSE_HEADERS.items()}
 
 
 def _headers(names: Sequence[str]) -> Schema:
@@ -238,10 +244,10 @@ def _media_schema(kind: str, schema: Schema | None) -> Schema:
 
 
 def _success_description(route: Route) -> str:
-    told = "" if route.response_model is None else first_paragraph(route.response_model.__doc__ or "")
+    text = "" if route.response_model is None else first_paragraph(route.response_model.__doc__ or "")
     if route.status == HTTPStatus.OK:
-        return told or "Done."
-    return f"{HTTPStatus(route.status).phrase}. {told}".strip()
+        return text or "Done."
+    return f"{HTTPStatus(route.status).phrase}. {text}".strip()
 
 
 def _error_description(error: type[RookeryError]) -> str:

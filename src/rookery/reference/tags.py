@@ -1,4 +1,4 @@
-"""Under which headings operations are listed, and what each heading is about."""
+"""The tags of operations and their descriptions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TAG_DESCRIPTIONS = {
     "Tool servers": "Add, change, check and remove tool servers, and log in where they require it.",
     "Analytics": "Number, errors and duration of tool calls.",
     "Keys": "API keys and agent keys, their permissions, limits and usage.",
-    "Webhooks": "Signed requests that tell other systems about events.",
+    "Webhooks": "Signed requests to other systems when events occur.",
     "Events": "The types of events.",
     "Workspaces": "Tenants, for operators.",
-    "Audit": "Who changed what.",
+    "Audit": "The log of changes to keys and workspaces.",
     "Documentation": "This document and its viewers.",
     "Operation": "Health and metrics of the server.",
 }
@@ -30,11 +30,11 @@ _TAG_GROUPS = {
     "Agent work": ("Plans", "Sessions", "Templates"),
     "Platform": ("Keys", "Webhooks", "Events", "Workspaces", "Audit", "Documentation", "Operation"),
 }
-"""For viewers that show headings in groups (`x-tagGroups`)."""
+"""Groups of tags, for viewers that support `x-tagGroups`."""
 
 
 def build_tags(used: Iterable[str]) -> list[Schema]:
-    """Return the headings that are *used*, in our order, those that nobody described last."""
+    """Return the *used* tags in the order of `_TAG_DESCRIPTIONS`. Tags without a description come last."""
     names = set(used)
     known = [name for name in _TAG_DESCRIPTIONS if name in names]
     return [
@@ -43,7 +43,7 @@ def build_tags(used: Iterable[str]) -> list[Schema]:
 
 
 def build_tag_groups(used: Iterable[str]) -> list[Schema]:
-    """Return the groups of the headings that are *used*; a heading of no group is in one with others of its kind."""
+    """Return the groups of the *used* tags. Tags without a group are in the group Other."""
     names = set(used)
     grouped = {group: [name for name in inside if name in names] for group, inside in _TAG_GROUPS.items()}
     grouped["Other"] = sorted(names - _TAG_DESCRIPTIONS.keys())

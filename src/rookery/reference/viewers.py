@@ -1,8 +1,8 @@
 """
-The pages that show the API's description to people, and the files that a browser needs for them (spec 4.5, D-83).
+The pages that show the API documentation, and their files (spec 4.5, D-83).
 
-All of it is in this package and nothing is asked of another host: a server without the internet shows its documentation too. What others
-wrote lies in `static/vendored`, as npm serves it, with where it is from; `make viewers` makes it anew.
+All files are in this package and none is loaded from another host, so the documentation works without internet access. Third-party files
+are in `static/vendored`, as npm serves them, with their sources. `make viewers` downloads them again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CONTENT_SECURITY_POLICY = (
     "frame-ancestors 'none'; style-src 'self' 'unsafe-inline'; worker-src 'self' blob:"
 )
 """
-The Content-Security-Policy of the pages: whatever the viewers' makers had in mind, a browser asks nobody but this server.
+The Content-Security-Policy of the pages. It limits the viewers' requests to this server.
 
-Style elements are written by all three as they go; Redoc may search in a worker made of its own text.
+All three viewers write style elements, and Redoc may run its search in a worker made from a blob.
 """
 
 _MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
@@ -32,13 +32,13 @@ _DIGEST_LENGTH = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
     """
-    One way to show the description.
+    A viewer of the API documentation.
 
     Attributes:
-        name: What its page is called, also in its address.
-        root: From the page to the folder of the documentation; relative, so that a proxy may serve all of it under a prefix.
-        home: From the page to the root of the server.
-        engine: The file that draws; one that is a module is loaded by the script that starts it, the others by the page.
+        name: The name of its page, also in its URL.
+        root: The relative path from the page to the documentation folder, so that a proxy may serve it under a prefix.
+        home: The relative path from the page to the root of the server.
+        engine: The script of the viewer. A module is imported by the start script, other scripts by the page.
     """
 
     name: str
@@ -60,11 +60,11 @@ VIEWERS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
     """
-    A file for browsers.
+    A file of the pages.
 
     Attributes:
-        digest: Of its content, and part of its address: under one address it is always the same.
-        gzipped: Its content as gzip.
+        digest: The digest of the content. It is part of the URL, so the content at a URL never changes.
+        gzipped: The content as gzip.
     """
 
     name: str
@@ -73,16 +73,16 @@ class Asset:
     gzipped: bytes
 
     def decompress(self) -> bytes:
-        """Return its content as it is, for the few that take no gzip."""
+        """Return the content without compression, for clients that do not accept gzip."""
         return gzip.decompress(self.gzipped)
 
 
 class Viewers:
-    """The pages and files, read once when first asked for: most servers never are."""
+    """The pages and files, read on first use."""
 
     @cached_property
     def assets(self) -> Mapping[str, Asset]:
-        """All files, by name. The first look reads 2.4 MB from disk."""
+        """All files by name. The first access reads 2.4 MB from the disk."""
         folder = resources.files("rookery.reference") / "static"
         packed = {each.name.removesuffix(".gz"): each.read_bytes() for each in (folder / "vendored").iterdir() if each.name.endswith(".gz")}
         for each in folder.iterdir():
@@ -100,12 +100,12 @@ class Viewers:
 
     @cached_property
     def pages(self) -> Mapping[str, bytes]:
-        """The page of each viewer, by its name."""
+        """The page of each viewer by its name."""
         template = Template((resources.files("rookery.reference") / "static" / "page.html").read_text(encoding="utf-8"))
         return {viewer.name: template.substitute(self._template_values(viewer)).encode() for viewer in VIEWERS}
 
     def find_asset(self, digest: str, name: str) -> Asset | None:
-        """Return the file at this address; None: there is none, or not with this content any more."""
+        """Return the file at this URL; None if it does not exist or has other content now."""
         found = self.assets.get(name)
         return found if found is not None and found.digest == digest else None
 
@@ -129,7 +129,7 @@ class Viewers:
 
 
 def _link(here: Viewer, other: Viewer) -> str:
-    """A link from one page to another; the first viewer's address is that of the documentation itself."""
+    """Return a link between two pages. The first viewer's page has the path of the documentation itself."""
     target = f"{here.root}{other.name}" if not other.root else "docs" if here.root else "../docs"
-    marked = ' aria-current="page"' if here is other else ""
-    return f'<a href="{target}"{marked}>{other.title}</a>'
+    current = ' aria-current="page"' if here is other else ""
+    return f'<a href="{target}"{current}>{other.title}</a>'

@@ -1,12 +1,12 @@
-// Loads the API description for the viewers.
+// Loads the OpenAPI document for the viewers.
 "use strict";
 
-// The description is read from the root of the server, and not from below /api: a browser sends the credentials that opened this page along
-// with requests at and below the addresses that asked for them. So calls that are tried out carry them too, and no script ever reads a key.
-// location.origin, since document.baseURI has the key in it if the address of the page has: fetch refuses such an address.
+// The document is loaded from the root of the server. A browser sends the credentials of this page only at and below the path that
+// requested them, so this makes it send them with all calls from this page too, and no script ever reads a key.
+// The URL is built from location.origin, because document.baseURI contains the key if the URL of the page does, and fetch rejects such a URL.
 window.pageAddress = new URL(location.pathname, location.origin);
 
-// A page whose address has credentials in it may not change its history, which Scalar does. The browser keeps them for the plain address.
+// A page with credentials in its URL may not change its history, as Scalar does. The browser sends the same credentials for the plain URL.
 const hasCredentials = new URL(document.baseURI).username !== "";
 if (hasCredentials) {
   location.replace(new URL(location.search + location.hash, window.pageAddress));
@@ -24,7 +24,7 @@ window.loadDescription = async () => {
     throw new Error(`The API description could not be loaded: ${response.status}`);
   }
   const description = await response.json();
-  // Calls go to the address that this page was opened under, which may be another name of the server, or a proxy's.
+  // Calls go to the host of this page, which may be another name of the server, or a proxy.
   const here = new URL(".", address).href.replace(/\/$/, "");
   const others = description.servers.filter((server) => server.url.replace(/\/$/, "") !== here);
   return { ...description, servers: [{ url: here }, ...others] };

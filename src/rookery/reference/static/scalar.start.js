@@ -1,4 +1,4 @@
-// Scalar: no fonts, no proxy, no telemetry, no agent and no tools of its makers' hosts.
+// Scalar: without fonts, proxy, telemetry, agent and tools from other hosts.
 "use strict";
 
 window.loadDescription().then((content) => {

@@ -1,4 +1,4 @@
-// Swagger UI: validatorUrl null, since the default sends each document's address to a validator of its makers.
+// Swagger UI: validatorUrl is null, because the default sends the URL of the document to an external validator.
 "use strict";
 
 window.loadDescription().then((spec) => {
@@ -13,7 +13,7 @@ window.loadDescription().then((spec) => {
     defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
     persistAuthorization: false,
-    // The browser sends the key that opened the page. One that is typed in here replaces it: a request has one key.
+    // The browser sends the key that opened the page. A key entered here replaces it, because a request has only one key.
     requestInterceptor: (request) => {
       const names = Object.keys(request.headers || {}).map((name) => name.toLowerCase());
       if (names.includes("x-api-key") || names.includes("authorization")) {
