@@ -1,4 +1,4 @@
-"""Schema history: forward only (D-08), the same on both dialects, run once whoever comes first."""
+"""Schema migrations: forward only (D-08), the same in both dialects, run by the first process that needs them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
 HEAD_REVISION = "0020"
-"""The newest revision; a test compares it with `versions/`."""
+"""The newest revision. A test compares it with `versions/`."""
 
 _LOCK_TIMEOUT_S = 60
 
 
 def migrate(url: str, *, data_dir: Path) -> bool:
     """
-    Bring the record store at *url* to HEAD; return whether anything was to do.
+    Migrate the record store at *url* to `HEAD_REVISION`; return whether anything was done.
 
-    Two processes that start together wait for each other. Alembic (0.3 s of imports) is loaded only if it has work to do.
+    Processes that start at the same time wait for each other. Alembic (0.3 s of imports) is loaded only if there is work.
 
     Raises:
-        WrongSettings: The address is none, or the store is newer than this Rookery.
-        EngineUnavailable: The store cannot be reached.
+        WrongSettings: The URL is invalid, or the store is newer than this Rookery.
+        EngineUnavailable: The store is unavailable.
     """
     if url == "embedded:":
         return _migrate_sqlite(data_dir / "records.db")
@@ -34,14 +34,14 @@ def migrate(url: str, *, data_dir: Path) -> bool:
 
 def is_current(version: str | None) -> bool:
     """
-    Tell whether a store of *version* has nothing to be done to it.
+    Return whether a store with this revision needs no migration.
 
     Raises:
-        WrongSettings: It was made by a newer Rookery; there is no way back (D-08).
+        WrongSettings: A newer Rookery created the store. Downgrades are not supported (D-08).
     """
     if version is not None and version > HEAD_REVISION:
         raise WrongSettings(
-            f"The record store has revision {version}, this Rookery knows up to {HEAD_REVISION}: use the newer Rookery that made it."
+            f"The record store has revision {version}, but this Rookery supports revisions up to {HEAD_REVISION}. Use a newer version."
         )
     return version == HEAD_REVISION
 

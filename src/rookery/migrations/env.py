@@ -1,4 +1,4 @@
-"""Run by alembic: migrates the connection that `upgrade` hands over."""
+"""The environment that alembic runs: it migrates the connection from `upgrade`."""
 
 from alembic import context
 from sqlalchemy import Connection

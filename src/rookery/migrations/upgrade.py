@@ -1,4 +1,4 @@
-"""Running the revisions, which takes alembic; loaded only when there is something to run."""
+"""The execution of migrations by alembic. Imported only when there is something to run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ADVISORY_LOCK_ID = 8400_0001
 
 
 def upgrade_sqlite(raw: sqlite3.Connection, is_current: Callable[[str | None], bool]) -> bool:
-    """Run what is missing in one transaction, whoever else wants to, and close *raw*; return whether anything was."""
+    """Run the missing revisions in one transaction, safely beside other processes, and close *raw*; return whether any ran."""
     engine = create_engine("sqlite://", creator=lambda: raw, poolclass=NullPool)
-    # The driver itself begins nothing (`kernel.sqlite.connect`); the write lock is taken before the version is looked at.
+    # The driver begins no transaction (`kernel.sqlite.connect`). The write lock is taken before the revision is read.
     event.listen(engine, "begin", _begin_immediate)
     with engine.begin() as connection:
         if is_current(_read_revision(connection, "SELECT name FROM sqlite_master WHERE name = 'alembic_version'")):
@@ -43,11 +43,11 @@ def _read_revision(connection: Connection, table_query: str) -> str | None:
 
 def upgrade_postgres(url: str, is_current: Callable[[str | None], bool]) -> bool:
     """
-    Run what is missing, whoever else wants to; return whether anything was.
+    Run the missing revisions, safely beside other processes; return whether any ran.
 
     Raises:
-        EngineUnavailable: The server cannot be reached, or refuses.
-        WrongSettings: The address is none, or *is_current* says so.
+        EngineUnavailable: The server is unavailable, or rejects the connection.
+        WrongSettings: The URL is invalid, or the store is too new for *is_current*.
     """
     try:
         engine = create_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args={"connect_timeout": 10})

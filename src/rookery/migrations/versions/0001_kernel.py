@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table of jobs."""
+    """Create the table of jobs."""
     op.create_table(
         "jobs",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Workspaces, keys and their use."""
+"""Workspaces, keys and their usage."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables of access."""
+    """Create the tables of access."""
     op.create_table(
         "workspaces",
         sa.Column("id", _SERIAL, primary_key=True, autoincrement=True),

@@ -1,4 +1,4 @@
-"""Memories, their tags, the tombstones of their lineage, and past recalls."""
+"""Memories, their tags, the tombstones of replaced and deleted memories, and past recalls."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make the tables of memory."""
+    """Create the tables of memory."""
     op.create_table(
         "memories",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""What tool servers offered when last seen, and one row for every call."""
+"""Cached capabilities of tool servers, and one row for every call."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Make the tables of tool servers."""
+    """Create the tables of tool servers."""
     op.create_table(
         "tool_catalogue",
         sa.Column("server_id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""The audit log: a chain of entries for each workspace, and where each chain ends; what deleted keys were called."""
+"""The audit log: a chain of entries for each workspace with its last entry, and the names of deleted keys."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "access_audit",
         sa.Column("workspace_id", sa.BigInteger, nullable=False),

@@ -1,4 +1,4 @@
-"""Which secret key seals, and the answers that are kept for requests with an Idempotency-Key."""
+"""The current secret key, and the responses stored for requests with an Idempotency-Key."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "sealing",
         sa.Column("name", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Tool servers that workspaces add, what is stopped of them all, and logins at their upstreams."""
+"""Tool servers that workspaces add, stopped servers and tools, and logins at tool servers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "tool_servers",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Which memory of a recall was judged, by whom and on which day."""
+"""Feedback on recalled memories, with its key and day."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "recall_feedback",
         sa.Column("recall_id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Of each call also why it failed, whether it was answered from the cache and, by setting, its arguments; an index for figures."""
+"""Error, cache flag and, by setting, arguments of tool calls, and an index for analytics."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Widen the table of calls."""
+    """Add the columns and the index."""
     op.add_column("tool_calls", sa.Column("cached", sa.BigInteger, nullable=False, server_default="0"))
     op.add_column("tool_calls", sa.Column("error", sa.Text))
     op.add_column("tool_calls", sa.Column("arguments", sa.Text))

@@ -1,4 +1,4 @@
-"""Which memory was merged into which, and how far the commands that tidy memory have come."""
+"""Merged memories, and the progress of maintenance commands."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Make both tables, and say of a memory by which it was replaced."""
+    """Create both tables, and add the id of the replacement to memories."""
     op.add_column("memories", sa.Column("superseded_by", sa.Text))
     op.create_table(
         "memory_merges",

@@ -8,7 +8,7 @@ down_revision = "0011"
 
 
 def upgrade() -> None:
-    """Make the tables, and find the calls and the memories of a session."""
+    """Create the tables, and indexes of the calls and memories of a session."""
     op.create_table(
         "agent_sessions",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Templates of plans, a row a version."""
+"""Templates of plans, with one row per version."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0012"
 
 
 def upgrade() -> None:
-    """Make the tables: which version of a template is in use, and every version."""
+    """Create the tables: templates with their current version, and all versions."""
     op.create_table(
         "plan_templates",
         sa.Column("workspace_id", sa.BigInteger, primary_key=True, autoincrement=False),

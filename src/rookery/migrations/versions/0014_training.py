@@ -1,4 +1,4 @@
-"""What recalls were used for, kept for those who train on it (D-57)."""
+"""Training examples: recalls and the feedback on them (D-57)."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Make the tables, and keep of a recall what was asked where a workspace wants that."""
+    """Create the tables, and a column for the query of a recall in workspaces that collect training examples."""
     op.add_column("recalls", sa.Column("asked", sa.Text))
     op.create_table(
         "training_workspaces",

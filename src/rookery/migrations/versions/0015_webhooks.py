@@ -1,4 +1,4 @@
-"""Who is told of what, and how that went (D-80, D-81)."""
+"""Webhook endpoints, events and deliveries (D-80, D-81)."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Make the tables: endpoints, events, their deliveries, and each attempt."""
+    """Create the tables of endpoints, events, deliveries and attempts."""
     op.create_table(
         "webhook_endpoints",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Which memory's content is in a webhook's event, so that it goes when the memory does (D-41)."""
+"""The memory whose content a webhook event contains, so that the content is deleted with the memory (D-41)."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,9 +12,9 @@ _BY_POSTGRESQL = "convert_from(coalesce(full_body, body), 'UTF8')::json -> 'data
 
 
 def upgrade() -> None:
-    """Note it of all that is kept; a memory that went before takes its content along when its events are forgotten, in 30 days."""
+    """Add the column and fill it for stored events. Content of memories deleted before is deleted with its events, after 30 days."""
     op.add_column("webhook_events", sa.Column("about", sa.Text))
     has_one = sa.text("about IS NOT NULL")
     op.create_index("ix_webhook_events_about", "webhook_events", ["workspace_id", "about"], sqlite_where=has_one, postgresql_where=has_one)
-    said = _BY_SQLITE if op.get_bind().dialect.name == "sqlite" else _BY_POSTGRESQL
-    op.execute(_NOTE.format(memory=said.format(name="id"), content=f"({said.format(name='content')})"))
+    extract = _BY_SQLITE if op.get_bind().dialect.name == "sqlite" else _BY_POSTGRESQL
+    op.execute(_NOTE.format(memory=extract.format(name="id"), content=f"({extract.format(name='content')})"))

@@ -1,4 +1,4 @@
-"""Metadata of memories, and by which of its pairs each is found."""
+"""Metadata of memories, and an index of its pairs."""
 
 import sqlalchemy as sa
 from alembic import op

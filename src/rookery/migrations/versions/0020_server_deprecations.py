@@ -1,4 +1,4 @@
-"""Since when servers of the file are deprecated, for the header of RFC 9745."""
+"""The times since when servers in servers.json are deprecated, for the header of RFC 9745."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0019"
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "tool_deprecations",
         sa.Column("server_id", sa.Text, primary_key=True),
