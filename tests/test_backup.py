@@ -78,7 +78,7 @@ def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> Non
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"saved.tar.zst", "other.tar"}
     assert rookery(settings, "backup", str(bare), "--out", str(other))[0] == 2
     assert rookery(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
-    assert "no file" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
+    assert "does not exist" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
 
 
 def _started(script: str, *paths: Path) -> subprocess.Popen[bytes]:
@@ -142,7 +142,7 @@ def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_
     assert {each.grade for each in well} <= {"ok", "warning"}
     assert (len(after), after) == (8, before)
     # Of a folder in use each file is saved, or left out for a reason that is known.
-    assert [name for name, why in reasons.items() if why.startswith("not known")] == []
+    assert [name for name, why in reasons.items() if why.startswith("unknown")] == []
 
 
 async def _examined(settings: Settings) -> Sequence[DoctorFinding]:
@@ -256,7 +256,7 @@ async def test_a_restore_that_is_killed_is_never_taken_for_whole(large: Path, tm
     assert process.returncode == -signal.SIGKILL
     (new / ".restoring" / "records.db").rename(new / "records.db")  # as if it had been killed a little later
 
-    with pytest.raises(WrongSettings, match="not finished"):
+    with pytest.raises(WrongSettings, match="is incomplete"):
         build_prepared(Settings(data_dir=new))
     assert rookery(Settings(data_dir=new), "backup", "--out", str(tmp_path))[0] == 1
     again = rookery(Settings(data_dir=new), "restore", str(archive))

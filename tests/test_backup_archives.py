@@ -93,17 +93,17 @@ _FORGED: list[tuple[Edit, str]] = [
     (lambda files: {"/etc/evil": b"x", **files}, "'/etc/evil'"),
     (lambda files: {"sub/records.db": b"x", **files}, "'sub/records.db'"),
     (lambda files: {".restoring": b"x", **files}, "'.restoring'"),
-    (lambda files: {"secret.key": b"x" * 40, **files}, "does not name secret.key"),
-    (lambda files: {**files, "secret.key": b"x" * 40}, "after its manifest"),
+    (lambda files: {"secret.key": b"x" * 40, **files}, "does not list secret.key"),
+    (lambda files: {**files, "secret.key": b"x" * 40}, "manifest.json is not its last file"),
     (lambda files: {name: content for name, content in files.items() if name != "servers.json"}, "servers.json is missing"),
-    (lambda files: {name: content for name, content in files.items() if name != "manifest.json"}, "no manifest.json"),
+    (lambda files: {name: content for name, content in files.items() if name != "manifest.json"}, "manifest.json is missing"),
     (lambda files: files | {"servers.json": b"{}"}, "SHA-256"),
     (lambda files: files | {"manifest.json": b"[" * 60_000}, "manifest.json"),
     (lambda files: files | {"manifest.json": b" " * 100_000}, "100,000 bytes"),
-    (_with_manifest(format=2), "newer Rookery"),
+    (_with_manifest(format=2), "Use the version that created it"),
     (_with_manifest(format="1"), "format is '1'"),
     (_with_manifest(revision="9999"), "revision 9999"),
-    (_with_manifest(revision="0001"), "another revision"),
+    (_with_manifest(revision="0001"), "differs from its manifest"),
     (_with_manifest(files=[]), "no files"),
     (_with_manifest(files=[{"name": "../evil", "size": 1, "sha256": "0" * 64}]), "'../evil'"),
     (_with_manifest(files=[{"name": "records.db", "size": -1, "sha256": "0" * 64}]), "-1"),
@@ -154,7 +154,7 @@ def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
     header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + b"\0" * 10_240)
 
-    with pytest.raises(InvalidArchive, match=r"records\.db' is in it"):
+    with pytest.raises(InvalidArchive, match=r"contains 'records\.db'"):
         verify_backup(tmp_path / "forged.tar", progress=_quiet)
 
 
