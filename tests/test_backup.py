@@ -39,11 +39,11 @@ _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x <
 # What the command does, without the rest of the platform, which would take seconds to load.
 _BOTH = (
     "import sys; from pathlib import Path; "
-    "from rookery.backup.creation import Order, make; from rookery.backup.restoration import restore; "
+    "from rookery.backup.creation import BackupRequest, create_backup; from rookery.backup.restoration import restore_backup; "
     "first, then = map(Path, sys.argv[1:]); "
 )
-_MAKE = _BOTH + "make(Order(folder=first, out=then, with_secret_key=True), progress=id)"
-_RESTORE = _BOTH + "restore(first, then, progress=id)"
+_MAKE = _BOTH + "create_backup(BackupRequest(folder=first, out=then, with_secret_key=True), progress=id)"
+_RESTORE = _BOTH + "restore_backup(first, then, progress=id)"
 
 
 def _quiet(_: int) -> None:

@@ -26,7 +26,7 @@ def _banner(folder: Path) -> str:
         os.close(theirs)
         shown, deadline = b"", time.monotonic() + _LONGEST_S
         try:
-            while b"Ctrl-C stops it." not in shown and time.monotonic() < deadline and select.select([ours], [], [], _LONGEST_S)[0]:
+            while b"Ctrl-C stops the server." not in shown and time.monotonic() < deadline and select.select([ours], [], [], _LONGEST_S)[0]:
                 shown += os.read(ours, 65536)
         finally:
             process.terminate()
@@ -48,7 +48,7 @@ def test_a_terminal_is_shown_the_keys_once_and_where_to_go_next(tmp_path: Path) 
             "Tool servers",
             "The API",
         ]
-        assert shown.rstrip().endswith("Ctrl-C stops it.")
+        assert shown.rstrip().endswith("Ctrl-C stops the server.")
     assert ("sk_live_" in first, "/v1/brain/recall" in first, "These keys are shown only once" in first) == (True, True, True)
     assert ("sk_live_" in second, "Another key" in second, "keys create --name NAME" in second) == (False, True, True)
     assert not (tmp_path / "data" / "first-run.json").exists()

@@ -109,7 +109,7 @@ class ServerHealthPublisher:
         def read(tx: Tx) -> list[Caller]:
             tenants = (
                 tenant
-                for tenant in subscribers.list_subscribed_tenants(tx, name)
+                for tenant in list_subscribed_tenants(tx, name)
                 if event.workspace_id in {None, tenant} and tenant not in event.excluded_workspaces
             )
             return [key_payloads.make_system_caller(tx, tenant) for tenant in tenants]
