@@ -58,7 +58,7 @@ class Tool:
     description: str
     input_schema: Mapping[str, object]
     annotations: Mapping[str, object]
-    needs: str = "mcp:read"
+    required_scope: str = "mcp:read"
 
 
 @dataclass(frozen=True, slots=True)
