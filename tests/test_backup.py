@@ -78,7 +78,7 @@ def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> Non
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"saved.tar.zst", "other.tar"}
     assert rookery(settings, "backup", str(bare), "--out", str(other))[0] == 2
     assert rookery(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
-    assert "does not exist" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
+    assert "The file" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
 
 
 def _started(script: str, *paths: Path) -> subprocess.Popen[bytes]:
