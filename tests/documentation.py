@@ -326,8 +326,8 @@ from pathlib import Path
 import rookery.cli.keys
 from rookery.cli import COMMANDS, load_command, main
 from rookery.kernel.config import Settings
-from rookery.wiring import build
-build(Settings(data_dir=Path(sys.argv[1])))
+from rookery.wiring import build_platform
+build_platform(Settings(data_dir=Path(sys.argv[1])))
 for entry in COMMANDS:
     load_command(entry.name)
 for line in sys.stdin:

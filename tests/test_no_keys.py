@@ -19,11 +19,11 @@ import base64, logging, subprocess, sys, warnings
 import pytest
 from typer.testing import CliRunner
 import typer
-from rookery.access.agent_keys import coin
+from rookery.access.agent_keys import generate_key
 from rookery.kernel.errors import RookeryError
 from tests import no_keys
 
-KEY = coin().plaintext.reveal()
+KEY = generate_key().plaintext.reveal()
 
 def test_prints(): print("made", KEY)
 def test_prints_to_standard_error(): print("made", KEY, file=sys.stderr)
