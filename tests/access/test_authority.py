@@ -226,7 +226,7 @@ globs = st.lists(_pieces, max_size=4).map("".join)
 def test_a_glob_that_is_held_covers_all_that_the_other_matches(held: str, more: list[str], cut: int, tail: str) -> None:
     """D-24: against every name of up to three signs; in doubt it is refused."""
     wanted = held[:cut] + tail
-    if not holds(make_key(restrictions=KeyRestrictions(tools=(held, *more))), make_key(reach=KeyRestrictions(tools=(wanted,)))):
+    if not holds(make_key(restrictions=KeyRestrictions(tools=(held, *more))), make_key(restrictions=KeyRestrictions(tools=(wanted,)))):
         return
 
     assert [name for name in NAMES if fnmatchcase(name, wanted) and not any(fnmatchcase(name, glob) for glob in (held, *more))] == []
