@@ -34,8 +34,7 @@ from rookery.memory.search import MemorySearch
 from rookery.memory.sessions import SessionMemories
 from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.importing import MemoryImport
-from rookery.memory.transfer.operations import TransferServices
+from rookery.memory.transfer.importing import MemoryImport, TransferServices
 
 _MIB = 1024 * 1024
 

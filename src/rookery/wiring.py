@@ -45,7 +45,7 @@ from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.purge import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
-from rookery.memory.transfer.operations import TransferServices
+from rookery.memory.transfer.importing import TransferServices
 from rookery.memory_wiring import Indexes, MemoryServices, build_memory
 from rookery.observability import MetricTargets, Observability, build_observability
 from rookery.tool_wiring import ToolServices, build_tools

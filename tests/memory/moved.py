@@ -15,13 +15,13 @@ from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.indexing import EMBED_IMPORTED_JOB
 from rookery.memory.models import Memory
-from rookery.memory.transfer.destinations import JsonlDestination
 from rookery.memory.transfer.exporting import ExportRequest as Out
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.import_source import ImportSource
 from rookery.memory.transfer.importing import ImportRequest as In
 from rookery.memory.transfer.importing import MemoryImport
 from rookery.memory.transfer.items import ImportedMemory, RejectedItem
+from rookery.memory.transfer.jsonl import JsonlDestination
 from rookery.memory.transfer.sources import open_source
 from tests.memory.makers import Rig
 

@@ -268,7 +268,7 @@ async def test_a_service_that_is_down_is_a_finding_and_no_reason_not_to_start(se
 
     body = recalled.json()
     assert (stored.status_code, recalled.status_code, [each["content"] for each in body["memories"]]) == (201, 200, ["heron"])
-    assert body["notice"].startswith("Found by words alone: the embedder is unavailable: ")
+    assert body["notice"].startswith("Results are by keywords only: the embedder is unavailable: ")
     assert findings["embedder"].grade == "problem"
 
 

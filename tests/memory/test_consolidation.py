@@ -71,7 +71,7 @@ async def test_the_most_trusted_takes_in_what_the_others_say_beyond_it(rig: Rig)
     assert (kept.content, kept.tags, kept.confidence) == (f"{BASE}\n\nThey return in March.", ("march",), 0.9)
     assert (kept.content_at, get_state(kept, model=MODEL)) == (primary.content_at, MemoryState.INDEXED)
     assert (merged.content, merged.superseded_by, merged.archived_at) == (MORE, primary.id, rig.clock())
-    assert items == [RunItem(id=second.id, action="merge", why="21 characters of it were new", into=primary.id)]
+    assert items == [RunItem(id=second.id, action="merge", why="21 characters of it were added", into=primary.id)]
     assert [hit.memory.id for hit in (*found.hits, *near.hits)] == [primary.id, primary.id]
     assert near.hits[0].similarity == pytest.approx(1.0)
     assert await _live(rig, other) == [True]
@@ -222,7 +222,7 @@ async def test_a_run_that_was_killed_between_writing_and_archiving_is_finished_b
     report, done = await _consolidate(rig)
 
     assert (between, told) == ([True, True], done)
-    assert done == [RunItem(id=second.id, action="merge", why="an earlier run had begun it", into=primary.id)]
+    assert done == [RunItem(id=second.id, action="merge", why="begun by an earlier run", into=primary.id)]
     assert (report.counts["merged"], await _live(rig, primary, second)) == (1, [True, False])
     assert (await rig.fresh(primary)).content == f"{BASE}\n\nThey return in March."
     assert (await _consolidate(rig))[0].counts["merged"] == 0

@@ -135,7 +135,7 @@ async def test_what_was_merged_is_taken_out_of_where_it_went(rig: Rig) -> None:
     after = await rig.fresh(primary)
 
     assert (after.content, after.tags) == (BASE, ())
-    assert (await _rows(rig, merged.id), items[0].why) == (0, "named by its id")
+    assert (await _rows(rig, merged.id), items[0].why) == (0, "selected by its id")
 
 
 @pytest.mark.parametrize("how", ["forget", "delete"])

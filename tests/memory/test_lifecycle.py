@@ -235,7 +235,7 @@ def test_a_dry_run_names_what_it_would_index_and_why(opens: _Opens) -> None:
     assert (told["total"], told["dry_run"], {item["why"] for item in told["items"]}) == (3, True, {"never indexed"})
     status, printed = _run(opens, "brain", "reindex", "--stale", "--dry-run")
     assert (status, len(printed.splitlines())) == (0, 5)
-    assert printed.endswith("This was a dry run: nothing was changed.\n")
+    assert printed.endswith("Dry run: nothing was changed.\n")
     assert opens.embedder.embedded == []
 
 

@@ -265,7 +265,7 @@ async def test_words_alone_need_no_embedder(rig: Rig) -> None:
     for mode in ("semantic", "hybrid"):
         recalled = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode=mode))
         assert ([hit.memory.content for hit in recalled.hits], [hit.similarity for hit in recalled.hits]) == (["heron"], [None])
-        assert recalled.notice == "Found by words alone: the embedder is unavailable: it is switched off"
+        assert recalled.notice == "Results are by keywords only: the embedder is unavailable: it is switched off"
 
 
 async def test_recalls_run_beside_each_other(rig: Rig) -> None:

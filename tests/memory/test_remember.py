@@ -167,7 +167,9 @@ async def test_superseding_what_is_not_there_is_refused(rig: Rig) -> None:
     for memory_id in ("00000000-0000-7000-8000-000000000000", deleted.id, foreign.id, private.id, elsewhere.id):
         with pytest.raises(ValidationFailed) as refused:
             await rig.remember("new", kim, supersedes_id=memory_id)
-        assert refused.value.detail["errors"] == {"supersedes_id": [f"there is no memory {memory_id!r} to supersede"]}
+        assert refused.value.detail["errors"] == {
+            "supersedes_id": [f"the memory {memory_id!r} was not found; send the id of an existing memory"]
+        }
 
 
 async def test_of_many_who_supersede_one_memory_one_wins(rig: Rig) -> None:

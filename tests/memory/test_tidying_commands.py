@@ -171,9 +171,9 @@ def test_a_terminal_is_shown_the_first_items_and_a_table(opens: _Opens, data_dir
     asyncio.run(_add(opens, 30))
     printed = _on_a_terminal(data_dir, "brain:clean", "--strip-pii", "--dry-run", "--workspace", "1")
 
-    assert "These are the first 20 of 31; a pipe, or --json, gets all." in printed
+    assert "These are the first 20 of 31; use a pipe or --json to get all." in printed
     assert "successes" in printed
-    assert "This was a dry run: nothing was changed." in printed
+    assert "Dry run: nothing was changed." in printed
 
 
 def test_a_run_that_is_killed_goes_on(opens: _Opens, data_dir: Path) -> None:

@@ -191,9 +191,9 @@ async def test_what_is_here_as_another_is_a_conflict_and_stays(rig: Rig) -> None
     assert _counts(report) == {"unchanged": 2, "conflicts": 3}
     assert report.failures == 3
     assert {item.id: (item.action, item.why.partition(": ")[2]) for item in heard} == {
-        same.id: ("conflict", "it is here with another confidence"),
-        changed.id: ("conflict", "it is here with another content"),
-        foreign.id: ("conflict", "its id is taken; --new-ids stores a copy with another"),
+        same.id: ("conflict", "it is already stored with another confidence"),
+        changed.id: ("conflict", "it is already stored with another content"),
+        foreign.id: ("conflict", "its id is already used; add --new-ids to store a copy with a new id"),
     }
     assert await moves.out() + await moves.out(replace(EVERYTHING, workspace_id=2)) != old
 
@@ -285,8 +285,8 @@ async def test_a_file_that_lost_lines_or_is_of_a_newer_rookery_says_so(rig: Rig)
     _, lost = await Moves(rig).into(b"\n".join([lines[0], lines[2], lines[-1]]), In(workspace_id=2, new_ids=True))
     report, newer = await Moves(rig).into(b"\n".join([lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]]))
 
-    assert [item.why for item in lost] == ["line 3: 2 lines that were written are not in the file"]
-    assert (report.total, newer[0].why[:28]) == (1, "line 1: is of version 2, and")
+    assert [item.why for item in lost] == ["line 3: 2 lines are missing from the file"]
+    assert (report.total, newer[0].why[:37]) == (1, "line 1: the file has format version 2")
 
 
 async def test_what_is_said_already_is_left_out_on_request(rig: Rig) -> None:

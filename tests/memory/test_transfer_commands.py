@@ -30,9 +30,8 @@ from rookery.memory.store import transfer
 from rookery.memory.store.transfer import ExportSelection
 from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.importing import MemoryImport
+from rookery.memory.transfer.importing import MemoryImport, TransferServices
 from rookery.memory.transfer.items import copy_id
-from rookery.memory.transfer.operations import TransferServices
 from rookery.migrations import migrate
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
@@ -198,7 +197,7 @@ def test_an_import_that_was_stopped_goes_on_from_there(opens: _Opens, tmp_path: 
     again = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
 
     assert stopped.exit_code == 1
-    assert "Nothing was stored from line 5 on; the same command with --resume goes on from there." in stopped.stdout
+    assert "Nothing was stored from line 5 on; run the same command with --resume to continue from there." in stopped.stdout
     assert (dry["earlier"], dry["imported"]) == (resumed["earlier"], resumed["imported"]) == (3, 2)
     assert (again.get("earlier"), again["unchanged"]) == (None, 5)
 
@@ -227,7 +226,7 @@ def test_what_was_not_stored_is_listed_with_its_line(opens: _Opens) -> None:
     result = opens.run("import", "-", given=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
 
     assert [line.split("\t")[1:] for line in result.stdout.splitlines()[:2]] == [
-        ["refuse", f"line {number}: memory: is missing, and so are content, data and text"] for number in (1, 3)
+        ["refuse", f"line {number}: memory: is missing; a memory needs one of memory, content, data or text"] for number in (1, 3)
     ]
     assert (result.exit_code, _count(opens.folder)) == (1, 1)
 

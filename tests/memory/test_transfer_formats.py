@@ -366,7 +366,7 @@ async def test_mem0_twice_is_once(rig: Rig) -> None:
     changed, heard = await moves.into(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
 
     assert [(each.counts["imported"], each.counts["unchanged"]) for each in reports] == [(3, 0), (0, 3)]
-    assert (changed.counts["conflicts"], heard[0].why) == (1, "entry 1: it is here with another content")
+    assert (changed.counts["conflicts"], heard[0].why) == (1, "entry 1: it is already stored with another content")
 
 
 def test_what_is_no_memory_is_refused_by_its_place() -> None:
@@ -374,12 +374,12 @@ def test_what_is_no_memory_is_refused_by_its_place() -> None:
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
     assert refused(lines) == [
-        "line 2: memory: is missing, and so are content, data and text",
-        "line 3: is no JSON object",
-        "line 4: is no JSON object",
-        "line 5: created_at: must be an ISO 8601 time, and is 'soon'",
+        "line 2: memory: is missing; a memory needs one of memory, content, data or text",
+        "line 3: the entry is not a JSON object",
+        "line 4: the entry is not a JSON object",
+        "line 5: created_at: must be an ISO 8601 time, not 'soon'",
     ]
-    assert refused(b'{"answer": {}') == ["the file: is no JSON, or holds no list of memories that we know from mem0"]
+    assert refused(b'{"answer": {}') == ["the file: the file is not valid JSON, or has no list of memories in a format of mem0"]
 
 
 def test_what_breaks_off_says_so(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_what_breaks_off_says_so(tmp_path: Path) -> None:
 
     said = refused(tmp_path / "cut.gz")
     assert len(said) == 1
-    assert "cannot be read further" in said[0]
+    assert "reading failed" in said[0]
 
 
 @pytest.mark.parametrize("written", [b"PK\x03\x04broken", b"# a note", b"\x89PNG\r\n", b"%PDF-1.4"])
@@ -404,7 +404,7 @@ def test_an_endless_line_is_not_read_into_memory() -> None:
     header = b'{"kind":"rookery-memories","version":1}\n'
     said = refused(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
 
-    assert said == ["line 2: is longer than any memory"]
+    assert said == ["line 2: the line is too long for a memory"]
 
 
 async def test_nothing_of_another_tool_can_name_a_workspace(rig: Rig) -> None:

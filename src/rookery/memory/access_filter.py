@@ -1,4 +1,4 @@
-"""Which memories a key may name, see and write: D-23's allow-lists and D-43's rule about agents. Pure."""
+"""Authorisation of memory reads and writes: the allow-lists of a key (D-23) and the rules for an agent's key (D-43). Pure functions."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from rookery.memory.visibility import is_visible
 ADMIN_SCOPE = "brain:admin"
 
 ALL_AGENTS = "*"
-"""In place of an agent's id, in lists: every agent's own memories."""
+"""A wildcard agent id for lists: the own memories of every agent."""
 
 
 def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: datetime, is_list: bool = False) -> AccessFilter:
     """
-    Return what *caller* may see of what *memory_filter* ask for.
+    Return the filter that combines *memory_filter* with the rights of *caller*.
 
-    Where no agent is named, the key's own is meant: an agent's key sees the agent's own memories.
+    If *memory_filter* names no agent, the agent of the key is used. An agent's key therefore sees the agent's own memories.
 
     Args:
-        is_list: Whether `ALL_AGENTS` may stand for every agent; the indexes cannot search for that.
+        is_list: Allow `ALL_AGENTS` as the agent. The indexes do not support it.
 
     Raises:
-        PermissionDenied: They name another agent than the key's own, or all of them.
-        NotInList: They name an org or a project that is not in the key's lists.
-        ValidationFailed: They ask only for memories of an agent or a session, and name none.
+        PermissionDenied: The filter names an agent other than the key's, or all agents, without `brain:admin`.
+        NotInList: The filter names an org or a project outside the key's lists.
+        ValidationFailed: The scopes are only `agent` or `session`, and the agent or session id is missing.
     """
     caller.require_in_allow_lists(org=memory_filter.org, project=memory_filter.project)
     agent_id = caller.agent_id if memory_filter.agent_id is None else memory_filter.agent_id
-    of_all = agent_id == ALL_AGENTS
-    if of_all and not is_list:
-        raise ValidationFailed({"agent_id": [f"{ALL_AGENTS!r} stands for all agents in lists, tags and scopes only; name one agent here"]})
-    if of_all and not caller.has_scope(ADMIN_SCOPE):
-        raise PermissionDenied(ADMIN_SCOPE, f"Listing the own memories of all agents needs {ADMIN_SCOPE!r}.")
-    if not of_all:
+    all_agents = agent_id == ALL_AGENTS
+    if all_agents and not is_list:
+        raise ValidationFailed(
+            {"agent_id": [f"{ALL_AGENTS!r} (all agents) is allowed only when listing memories, tags and scopes; send the id of one agent"]}
+        )
+    if all_agents and not caller.has_scope(ADMIN_SCOPE):
+        raise PermissionDenied(ADMIN_SCOPE, f"Listing the own memories of all agents requires the scope {ADMIN_SCOPE!r}.")
+    if not all_agents:
         _require_can_name_agent(caller, agent_id)
     _require_owners(memory_filter, agent_id)
     return AccessFilter(
@@ -44,8 +46,8 @@ def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: date
         at=at,
         org=memory_filter.org,
         project=memory_filter.project,
-        agent_id=None if of_all else agent_id,
-        includes_all_agents=of_all,
+        agent_id=None if all_agents else agent_id,
+        includes_all_agents=all_agents,
         session_id=memory_filter.session_id,
         scopes=memory_filter.scopes,
         type=memory_filter.type,
@@ -61,7 +63,7 @@ def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: date
 
 
 def can_read(caller: Caller, memory: Memory, *, at: datetime) -> bool:
-    """Tell whether *caller* may read *memory* by its id; an archived one too."""
+    """Return whether *caller* may read *memory* by its id. Archived memories count too."""
     if memory.memory_scope is MemoryScope.AGENT and not _can_name_agent(caller, memory.agent_id):
         return False
     return is_visible(_widest_filter(caller, memory, at=at), memory)
@@ -69,10 +71,11 @@ def can_read(caller: Caller, memory: Memory, *, at: datetime) -> bool:
 
 def require_can_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
     """
-    Do nothing if *caller* may store *memory* where and for whom it says.
+    Check that *caller* may store *memory* in its org and project, and for its agent.
 
     Raises:
-        PermissionDenied: It is for another agent, or outside the key's orgs and projects: a key writes only what it could read.
+        PermissionDenied: The memory belongs to another agent, or lies outside the key's orgs and projects. A key can
+            write only what it could read.
     """
     _require_can_name_agent(caller, memory.agent_id)
     if not is_visible(_widest_filter(caller, memory, at=at), memory):
@@ -82,7 +85,7 @@ def require_can_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
 
 
 def _require_owners(memory_filter: MemoryFilter, agent_id: str | None) -> None:
-    """Raise ValidationFailed if *memory_filter* ask for private memories alone and name nobody whose they are."""
+    """Raise ValidationFailed if *memory_filter* asks only for private scopes and the ids of their owners are missing."""
     if memory_filter.scopes is None:
         return
     missing = dict[str, list[str]]()
@@ -96,7 +99,9 @@ def _require_owners(memory_filter: MemoryFilter, agent_id: str | None) -> None:
 
 def _require_can_name_agent(caller: Caller, agent_id: str | None) -> None:
     if not _can_name_agent(caller, agent_id):
-        raise PermissionDenied(ADMIN_SCOPE, f"This key speaks for the agent {caller.agent_id!r}; naming another needs {ADMIN_SCOPE!r}.")
+        raise PermissionDenied(
+            ADMIN_SCOPE, f"This key belongs to the agent {caller.agent_id!r}; using another agent's id requires the scope {ADMIN_SCOPE!r}."
+        )
 
 
 def _can_name_agent(caller: Caller, agent_id: str | None) -> bool:
@@ -104,7 +109,7 @@ def _can_name_agent(caller: Caller, agent_id: str | None) -> bool:
 
 
 def _widest_filter(caller: Caller, memory: Memory, *, at: datetime) -> AccessFilter:
-    """Return the widest query of *caller* that could see *memory*."""
+    """Return the widest filter of *caller* that could match *memory*."""
     return AccessFilter(
         workspace_id=caller.workspace_id,
         at=at,

@@ -1,4 +1,4 @@
-"""What an agent loads when it starts: its own memories, and those around its task (spec 4.3, D-48)."""
+"""The memories that an agent loads when it starts: its own, and those related to its task (spec 4.3, D-48)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rookery.memory.store import queries, records
 T = TypeVar("T")
 
 _MAX_SORTED = 100_000
-"""So many of an agent's own memories are put in order; of more, the newest."""
+"""Maximum number of an agent's own memories that are sorted by confidence. If there are more, the newest are taken."""
 
 
 class AgentContext:
     """
-    Loads memories without a question.
+    A loader of memories without a query.
 
     Args:
-        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS`.
+        half_lives_days: Half-lives by memory type; they override `ranking.HALF_LIVES_DAYS`.
     """
 
     def __init__(self, *, db: Database, clock: Clock, half_lives_days: Mapping[str, int | None] | None = None) -> None:
@@ -38,10 +38,10 @@ class AgentContext:
         self, caller: Caller, memory_filter: MemoryFilter, *, limit: int, offset: int
     ) -> tuple[list[Memory], int]:
         """
-        Return a stretch of the memories that are the filtered agent's own, the highest effective confidence first, and how many.
+        Return one page of the filtered agent's own memories, highest effective confidence first, and their total number.
 
         Raises:
-            PermissionDenied: It is another agent than the key's own.
+            PermissionDenied: The agent is not the key's own.
         """
         at = self._clock()
         inside = build_access_filter(caller, replace(memory_filter, scopes=frozenset({MemoryScope.AGENT})), at=at)
@@ -54,13 +54,13 @@ class AgentContext:
 
     async def boot(self, caller: Caller, memory_filter: MemoryFilter, *, limit: int) -> BootMemories:
         """
-        Return at most *limit* memories to begin with.
+        Return at most *limit* memories for a new session.
 
-        The agent's own and the org's shared ones come by effective confidence, the project's and the session's newest first. Each
-        kind has an equal part of the budget, and what one does not need is the others'.
+        Agent and shared memories are sorted by effective confidence; project and session memories are sorted newest first. The four
+        scopes get equal parts of the limit. A part that one scope does not fill goes to the others.
 
         Raises:
-            PermissionDenied: It is another agent than the key's own.
+            PermissionDenied: The agent is not the key's own.
         """
         at = self._clock()
         owned = {MemoryScope.AGENT: memory_filter.agent_id or caller.agent_id, MemoryScope.SESSION: memory_filter.session_id}
@@ -74,7 +74,7 @@ class AgentContext:
                 if kind in (MemoryScope.AGENT, MemoryScope.SHARED):
                     ids[kind] = self._sort_by_confidence(queries.list_confidence_rows(tx, inside, limit=_MAX_SORTED), at)
                 else:
-                    ids[kind] = [each.memory_id for each in queries.list_confidence_rows(tx, inside, limit=limit)]
+                    ids[kind] = [row.memory_id for row in queries.list_confidence_rows(tx, inside, limit=limit)]
             return {
                 kind: _load_in_order(tx, caller, part) for kind, part in zip(kinds, share_budget(list(ids.values()), limit), strict=True)
             }
@@ -88,25 +88,25 @@ class AgentContext:
         )
 
     def _sort_by_confidence(self, rows: Sequence[ConfidenceRow], at: datetime) -> list[str]:
-        def effective(each: ConfidenceRow) -> float:
-            return each.confidence * decay_factor(at - each.content_at, self._half_lives_days.get(each.type, DEFAULT_HALF_LIFE_DAYS))
+        def effective(row: ConfidenceRow) -> float:
+            return row.confidence * decay_factor(at - row.content_at, self._half_lives_days.get(row.type, DEFAULT_HALF_LIFE_DAYS))
 
-        # Stable: of equal ones the newest, as they came.
-        return [each.memory_id for each in sorted(rows, key=effective, reverse=True)]
+        # The sort is stable: among equal confidences the newest memory stays first.
+        return [row.memory_id for row in sorted(rows, key=effective, reverse=True)]
 
 
 def share_budget(lists: Sequence[Sequence[T]], budget: int) -> list[list[T]]:
-    """Return the beginnings of *lists*, together at most *budget* long: equal parts, and what one leaves is shared by the others."""
+    """Return prefixes of *lists* with at most *budget* items in total. The parts are equal; unused room is shared by the other lists."""
     parts = [0] * len(lists)
     left = budget
-    while left > 0 and any(part < len(each) for part, each in zip(parts, lists, strict=True)):
-        for number, each in enumerate(lists):
-            if left > 0 and parts[number] < len(each):
+    while left > 0 and any(part < len(items) for part, items in zip(parts, lists, strict=True)):
+        for number, items in enumerate(lists):
+            if left > 0 and parts[number] < len(items):
                 parts[number] += 1
                 left -= 1
-    return [list(each[:part]) for part, each in zip(parts, lists, strict=True)]
+    return [list(items[:part]) for part, items in zip(parts, lists, strict=True)]
 
 
 def _load_in_order(tx: Tx, caller: Caller, ids: Sequence[str]) -> list[Memory]:
     found = {memory.id: memory for memory in records.get_memories(tx, caller.workspace_id, ids)}
-    return [found[each] for each in ids if each in found]
+    return [found[memory_id] for memory_id in ids if memory_id in found]

@@ -1,4 +1,4 @@
-"""The memory API (spec 4.3, D-50), relative to /v1/brain."""
+"""The HTTP API of memory, relative to `/v1/brain` (spec 4.3, D-50)."""
 
 from __future__ import annotations
 
@@ -63,14 +63,12 @@ from rookery.memory.search import MemorySearch
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "brain:read", "brain:write", "brain:delete"
 
-_DUPLICATE_RESPONSE = DocumentedResponse(
-    description="With `dedupe`: an identical memory was there, and is answered.", model=RememberResponse
-)
+_DUPLICATE_RESPONSE = DocumentedResponse(description="With `dedupe`: an identical memory exists and is returned.", model=RememberResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryApi:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """The HTTP handlers. Each one parses the request, calls one service and serializes the result."""
 
     remember: Remember
     records: Records
@@ -83,7 +81,7 @@ class MemoryApi:
     mode: RecallMode = "semantic"
 
     def routes(self) -> list[Route]:
-        """Return the table of spec 4.3 and D-50, one line per endpoint."""
+        """Return the routes, one per endpoint (spec 4.3, D-50)."""
         return [
             _route(
                 "POST /remember",
@@ -93,7 +91,7 @@ class MemoryApi:
                 "remember",
                 summary="Store a memory",
                 status=201,
-                once=True,
+                idempotent=True,
             ),
             _route(
                 "POST /remember/batch",
@@ -103,7 +101,7 @@ class MemoryApi:
                 "remember_batch",
                 summary="Store many memories",
                 max_body=MAX_BATCH_BYTES,
-                once=True,
+                idempotent=True,
             ),
             _route("POST /recall", self.post_recall, READ_SCOPE, RecallResponse, "recall", summary="Recall memories"),
             _route(
@@ -179,36 +177,36 @@ class MemoryApi:
     @document_route(responses={200: _DUPLICATE_RESPONSE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
     async def post_remember(self, request: Request, body: RememberBody) -> Response:
         """
-        Store a memory and answer at once; indexing follows in the background, usually within a second.
+        Store a memory. The response does not wait for indexing, which usually takes less than a second.
 
         Pass `wait_ms` to wait for it. With `dedupe`, a memory with the same content in the same space is returned with status 200 and
         `duplicate: true` instead of stored again.
         """
         caller = get_caller(request)
-        answer = respond_with(
+        respond = respond_with(
             RememberResult,
-            lambda done: tagged(
-                self.serializer.serialize_remembered(caller, done), done.memory.version, status=200 if done.is_duplicate else 201
+            lambda result: tagged(
+                self.serializer.serialize_remembered(caller, result), result.memory.version, status=200 if result.is_duplicate else 201
             ),
         )
-        return answer(await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s))
+        return respond(await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s))
 
     @document_route(errors=(MemoriesFull, BacklogFull))
     async def post_batch(self, request: Request, body: BatchBody) -> Response:
         """
         Store up to 500 memories.
 
-        Each one is accepted or rejected on its own; `results` has the outcome of each, in the order of the request.
+        Each memory is accepted or rejected on its own. `results` has one outcome per memory, in the order of the request.
         """
         caller = get_caller(request)
-        read = [_parse_item(item) for item in body.memories]
-        answer = respond_with(cast("type[list[RememberOutcome]]", list), lambda outcomes: self._batch_response(caller, read, outcomes))
-        return answer(await self.remember.store_many(caller, [each for each in read if isinstance(each, Draft)], wait_s=body.wait_s))
+        parsed = [_parse_item(item) for item in body.memories]
+        respond = respond_with(cast("type[list[RememberOutcome]]", list), lambda outcomes: self._batch_response(caller, parsed, outcomes))
+        return respond(await self.remember.store_many(caller, [item for item in parsed if isinstance(item, Draft)], wait_s=body.wait_s))
 
     @allowed_on_full_disk
     @document_route(errors=(NotEmbeddable,))
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
-        """Return the memories that fit a question best, by meaning, by words, or by both. `recall_id` names the answer, for feedback."""
+        """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
         recalled = await self.recall.find(get_caller(request), body.to_request(self.mode))
         return json_response(self.serializer.serialize_recall(recalled, explain=bool(body.explain)))
 
@@ -218,8 +216,8 @@ class MemoryApi:
 
         Used memories gain confidence, ignored ones lose some. Sending the same feedback again changes nothing.
         """
-        judged = await self.feedback.record(get_caller(request), _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
-        return json_response(self.serializer.serialize_feedback(judged))
+        result = await self.feedback.record(get_caller(request), _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
+        return json_response(self.serializer.serialize_feedback(result))
 
     async def get_context(self, request: Request, agent_id: str, query: Annotated[ContextQuery, Query()]) -> Response:
         """List the memories of scope `agent` of one agent, the highest effective confidence first."""
@@ -262,17 +260,17 @@ class MemoryApi:
         """
         Return one memory, also if it is archived.
 
-        Its ETag changes with each write and with feedback, not with recall, with indexing, or with `effective_confidence`.
+        Its ETag changes with each write and with feedback. It does not change with recall, indexing or `effective_confidence`.
         """
         caller = get_caller(request)
         return self._tagged(caller, await self.records.get(caller, _normalize_id(memory_id)))
 
     async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
-        """List the versions of a memory, oldest first: what it superseded, and what superseded it."""
+        """List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it."""
         caller = get_caller(request)
         chain = await self.records.history(caller, _normalize_id(memory_id))
-        shown = [self.serializer.serialize_version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
-        return page_response(request, shown, query=query, total=len(chain))
+        versions = [self.serializer.serialize_version(caller, version) for version in chain[query.offset : query.offset + query.per_page]]
+        return page_response(request, versions, query=query, total=len(chain))
 
     @with_etag
     @by_etag
@@ -310,9 +308,9 @@ class MemoryApi:
 
     def _batch_response(self, caller: Caller, parsed: Sequence[Draft | ValidationFailed], outcomes: Sequence[RememberOutcome]) -> Response:
         stored = iter(outcomes)
-        results = [next(stored) if isinstance(each, Draft) else each for each in parsed]
+        results = [next(stored) if isinstance(item, Draft) else item for item in parsed]
         return json_response(
-            BatchResponse.model_construct(results=[self._batch_item(caller, index, each) for index, each in enumerate(results)])
+            BatchResponse.model_construct(results=[self._batch_item(caller, index, outcome) for index, outcome in enumerate(results)])
         )
 
     def _batch_item(self, caller: Caller, index: int, outcome: RememberOutcome) -> BatchItemResponse:
@@ -327,38 +325,38 @@ class MemoryApi:
 def _route(
     method_and_path: str,
     handler: Callable[..., Awaitable[Response]],
-    needs: str,
-    answers: type[BaseModel] | None,
+    required_scope: str,
+    response_model: type[BaseModel] | None,
     operation_id: str,
     *,
     summary: str,
     status: int = 200,
     max_body: int = MAX_BODY_BYTES,
-    once: bool = False,
+    idempotent: bool = False,
 ) -> Route:
     method, path = method_and_path.split()
     return Route(
         method=method,
         path=path,
         handler=handler,
-        required_scope=needs,
+        required_scope=required_scope,
         status=status,
-        response_model=answers,
+        response_model=response_model,
         operation_id=operation_id,
         summary=summary,
         tags=("Memory",),
         max_body_bytes=max_body,
-        idempotent=once,
+        idempotent=idempotent,
     )
 
 
 def _normalize_id(uuid: str) -> str:
-    """Return an id of a path as it is written in the store: case means nothing in a UUID, as in those of bodies."""
+    """Return the UUID in lower case, as it is stored. Ids in paths and bodies are case-insensitive."""
     return uuid.lower()
 
 
 def _validate_agent_id(agent_id: str) -> str:
-    """Return the agent that a path names, which is data as that of a body is (D-16)."""
+    """Return the agent id of a path after the same validation as an agent id in a body (D-16)."""
     try:
         return AgentPath(agent_id=agent_id).agent_id
     except ValidationError as error:
@@ -366,7 +364,7 @@ def _validate_agent_id(agent_id: str) -> str:
 
 
 def _parse_item(item: Mapping[str, object]) -> Draft | ValidationFailed:
-    """Return the draft of one item of a batch, or what is wrong with it in the words of a body's errors."""
+    """Return the draft of one batch item, or its validation errors in the form of a body's errors."""
     try:
         return DraftBody.model_validate(item).to_draft()
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Who waits for an answer goes before what nobody waits for."""
+"""Back-off of background indexing while requests are served."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import time
 from collections.abc import Awaitable, Callable
 
 _IDLE_GAP_S = 0.004
-"""So long nobody came: whoever asks one thing after the other is back sooner."""
+"""Seconds without a request that count as idle. A client that sends requests one after the other returns sooner."""
 
 _MAX_WAIT_S = 0.15
-"""A batch of 32 is embedded in about 0.1 s: so however many ask, two fifths of the time are left for what waits."""
+"""Maximum wait before a batch. A batch of 32 takes about 0.1 s, so indexing gets two fifths of the time under constant load."""
 
 
 class ForegroundBackoff:
     """
-    Tells work that can wait when to begin: once nobody has been served for a moment, and after a bounded while in any case.
+    A back-off that delays background work until no request was served for a moment, or until a maximum wait has passed.
 
-    On a machine of two cores embedding takes one, and what it needs of the other and of the interpreter's lock it takes from
-    those who are being answered.
+    On a machine of two cores, embedding takes one core. It also competes with the requests for the other core and for the interpreter
+    lock.
 
     Args:
-        monotonic: Seconds of a clock that never goes back; tests pass their own, and a *sleep* that turns it.
+        monotonic: A clock in seconds that never goes back; tests pass their own, and a *sleep* that advances it.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class ForegroundBackoff:
         self._last_end_s = float("-inf")
 
     def begin_request(self) -> None:
-        """Take note that somebody is being answered; `end_request` must follow."""
+        """Record the start of a request. `end_request` must follow."""
         self._active_count += 1
 
     def end_request(self) -> None:
-        """Take note that one of them is."""
+        """Record the end of a request."""
         self._active_count -= 1
         self._last_end_s = self._monotonic()
 
     async def wait_for_idle(self) -> None:
-        """Return at the first lull, or when there was none for the longest while."""
+        """Return at the first idle moment, or after the maximum wait."""
         until = self._monotonic() + self._max_wait_s
         while True:
             now = self._monotonic()

@@ -1,4 +1,4 @@
-"""What all commands that go through the whole memory share: what they do of each memory, how they end, how far they came."""
+"""The models that all commands over the whole memory share: actions, reports, checkpoints, observers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import Literal
 
 RunAction = Literal["index", "change", "archive", "delete", "merge", "candidate", "import", "skip", "end", "conflict", "refuse"]
-"""What is done to a memory; a candidate is only named."""
+"""The action on one memory. `candidate` only reports it."""
 
 BATCH_SIZE = 64
-"""So many memories a transaction: writers beside it wait a few milliseconds."""
+"""Memories per transaction. Other writers wait a few milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunItem:
     """
-    What a run does, or would do, to one memory, and why.
+    The action of a run, or of a dry run, on one memory, and the reason.
 
     Attributes:
-        into: The memory that it is merged into.
+        into: The memory that this one is merged into.
     """
 
     id: str
@@ -32,13 +32,13 @@ class RunItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """
-    How a run ended.
+    The result of a run.
 
     Attributes:
-        total: How many memories it was to go through when it began.
-        successes: How many of them it went through well, whether there was anything to do or not.
-        counts: What came of them, by name.
-        stopped: Why it ended early: the engine that went down; None: it did not.
+        total: The number of memories to process when the run began.
+        successes: The number of memories processed without an error, changed or not.
+        counts: The number of memories by outcome.
+        stopped: The reason for an early end, such as an engine that is down. None if the run completed.
     """
 
     total: int
@@ -52,12 +52,12 @@ class RunReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCheckpoint:
     """
-    How far a run came that was ended in the middle.
+    The progress of an interrupted run.
 
     Attributes:
-        name: The command with its options: only the same one may go on from here.
-        workspace_id: None: it goes through all.
-        cursor: The last memory that it went through.
+        name: The command with its options. Only the same command can resume from here.
+        workspace_id: None if the run covers all workspaces.
+        cursor: The last memory processed.
     """
 
     name: str
@@ -70,11 +70,11 @@ class RunCheckpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunObserver:
     """
-    Who hears of a run.
+    Callbacks for the progress of a run.
 
     Attributes:
-        on_item: Told each memory that something is done to, once it is.
-        on_progress: Told after each batch how many of how many were gone through.
+        on_item: Called with each memory that was changed, after the change.
+        on_progress: Called after each batch with the number processed and the total.
     """
 
     on_item: Callable[[RunItem], None]
@@ -82,9 +82,9 @@ class RunObserver:
 
 
 def null_observer() -> RunObserver:
-    """Return a watch that hears nothing."""
+    """Return an observer that does nothing."""
     return RunObserver(on_item=_ignore, on_progress=_ignore)
 
 
 def _ignore(*_: object) -> None:
-    """Hear nothing."""
+    """Do nothing."""

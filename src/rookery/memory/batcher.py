@@ -1,4 +1,4 @@
-"""What callers of one event loop want at the same moment, done at once."""
+"""A micro-batcher: concurrent calls of one event loop are run together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _INLINE_AFTER_SINGLES = 8
-"""After so many that each came alone the next is taken to be alone, too."""
+"""Number of consecutive batches of one item after which the next item is run inline."""
 
 _MAX_BATCH_SIZE = 64
-"""So many are done at once, so that the first waits a few milliseconds at most."""
+"""Maximum items per batch, so that the first item waits a few milliseconds at most."""
 
 
 class _PendingItem(NamedTuple, Generic[T, R]):
@@ -27,12 +27,13 @@ class _PendingItem(NamedTuple, Generic[T, R]):
 
 class Batcher(Generic[T, R]):
     """
-    Does one by one what comes alone, and at once all that came meanwhile: the more is asked, the less each costs.
+    A batcher that runs a lone item at once, and items that arrive meanwhile together. The cost per item falls under load.
 
-    Where many at once fail, each is tried alone, so that none fails by another; not when an engine is down or a disk full.
+    If a batch fails, each item is retried alone, so that one invalid item does not fail the others. A batch is not split if an engine
+    is down or the disk is full.
 
     Args:
-        work: Does what is given, and returns what came of each in its order; what it raised undid all of it.
+        work: Processes the items and returns one result per item, in order. It must undo everything if it raises.
     """
 
     def __init__(self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
@@ -44,22 +45,22 @@ class Batcher(Generic[T, R]):
 
     @property
     def pending_count(self) -> int:
-        """How many are not begun."""
+        """The number of items that wait to start."""
         return len(self._pending)
 
     async def run(self, item: T) -> R:
         """
-        Do *item* and return what came of it; raises what that raised.
+        Process *item* and return its result. Errors of the work are raised here.
 
-        Where nobody else is there, and nobody was lately, it is done as part of the caller: no task is made, and the loop does
-        not turn twice more for it. Otherwise all that begin in one turn of the loop go together.
+        If no other item is running or was running lately, the work runs inline: without a new task, and without two more turns of the
+        event loop. Otherwise all items of one turn of the loop form a batch.
         """
         if self._is_running_inline or self._task is not None or self._consecutive_singles < _INLINE_AFTER_SINGLES:
             return await self.submit(item)
         self._is_running_inline = True
         try:
-            (done,) = await self._run_batch([item])
-            return done
+            (result,) = await self._run_batch([item])
+            return result
         finally:
             self._is_running_inline = False
             if self._pending:
@@ -67,15 +68,15 @@ class Batcher(Generic[T, R]):
                 self._start_task()
 
     def submit(self, item: T) -> asyncio.Future[R]:
-        """Have *item* done; who cancels what is returned does not stop it."""
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._pending.append(_PendingItem(item, answer, copy_context()))
+        """Queue *item*. Cancelling the returned future does not stop the work."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._pending.append(_PendingItem(item, future, copy_context()))
         if self._task is None and not self._is_running_inline:
             self._start_task()
-        return answer
+        return future
 
     def _start_task(self) -> None:
-        # As the first of them: what is traced of a request that came alone is its own.
+        # In the context of the first item: the trace of a lone request stays its own.
         self._task = asyncio.get_running_loop().create_task(self._drain(), context=self._pending[0].context)
 
     async def _drain(self) -> None:
@@ -85,23 +86,23 @@ class Batcher(Generic[T, R]):
             await self._run_or_split(taken)
         finally:
             self._task = None
-            for each in taken:
-                each.future.cancel()  # only of one who ended us there is any left
+            for pending in taken:
+                pending.future.cancel()  # only pending if this task was cancelled
             if self._pending:
                 self._start_task()
 
     async def _run_or_split(self, items: Sequence[_PendingItem[T, R]]) -> None:
         try:
-            done = await self._run_batch([each.item for each in items])
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            results = await self._run_batch([pending.item for pending in items])
+        except Exception as error:  # noqa: BLE001 - raised to the callers
             if len(items) > 1 and not isinstance(error, EngineUnavailable | StorageFull):
-                for each in items:
-                    await self._run_or_split([each])
+                for pending in items:
+                    await self._run_or_split([pending])
                 return
-            for each in items:
-                if not each.future.done():
-                    each.future.set_exception(error)
+            for pending in items:
+                if not pending.future.done():
+                    pending.future.set_exception(error)
             return
-        for each, result in zip(items, done, strict=True):
-            if not each.future.done():
-                each.future.set_result(result)
+        for pending, result in zip(items, results, strict=True):
+            if not pending.future.done():
+                pending.future.set_result(result)

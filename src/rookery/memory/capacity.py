@@ -1,4 +1,4 @@
-"""How much a workspace may store, and slowing down in time (D-17). What it knows is counted seldom and added to in between."""
+"""The storage limits of a workspace, with back-pressure before the limit (D-17). Counts are cached and updated in between."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.store import records
 
 _RECOUNT_INTERVAL_S = 1.0
+"""Minimum interval between two counts."""
 _REJECT_RECOUNT_INTERVAL_S = 0.1
-"""Nobody is refused on a number older than this, but a full workspace is not counted for each attempt."""
+"""Maximum age of a count that leads to a rejection. A full workspace is not recounted at each attempt."""
 
 _MAX_COUNT_AGE_S = 600.0
 _MAX_DELAY_S = 1.0
 _BACKLOG_RECOUNT_DIVISOR = 50
-"""The backlog is counted again after a fiftieth of its limit was accepted: then it is never far from what we think."""
+"""The backlog is recounted after a fiftieth of its limit was accepted, so that the cached count stays close."""
 
 _MEMORIES_RECOUNT_DIVISOR = 8
-"""Memories are counted again after an eighth of the room left was used: up to eight processes may fill the rest unseen."""
+"""Memories are recounted after an eighth of the remaining room was used. Up to eight processes may fill the rest between counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageLimits:
     """
-    D-17's numbers, per workspace but for the disk.
+    The storage limits (D-17). All but the disk limit are per workspace.
 
     Attributes:
-        folder: Where the records are; None: not on this host's disk.
+        folder: The folder of the records. None if they are not on a disk of this host.
     """
 
     max_memories: int = 1_000_000
@@ -44,7 +45,7 @@ class StorageLimits:
 
 @dataclass(slots=True)
 class _CachedCount:
-    """A number as last counted, and how many were accepted since."""
+    """A count and the number of items accepted since."""
 
     count: int = 0
     added: int = 0
@@ -58,10 +59,10 @@ class _CachedCount:
 
 class Capacity:
     """
-    Lets drafts in, or says why not.
+    The admission control of new memories.
 
     Args:
-        monotonic: Seconds of a clock that never goes back; tests pass their own.
+        monotonic: A clock in seconds that never goes back; tests pass their own.
     """
 
     def __init__(self, *, db: Database, jobs: JobQueue, limits: StorageLimits, monotonic: Callable[[], float]) -> None:
@@ -75,12 +76,12 @@ class Capacity:
 
     async def admit(self, workspace_id: int, count: int) -> None:
         """
-        Let *count_memories* drafts in, the later the fuller the backlog is beyond its half: back-pressure before refusal.
+        Admit *count* drafts. Beyond half of the backlog limit the call is delayed, up to 1 s at the limit, as back-pressure.
 
         Raises:
-            StorageFull: The disk has less than the free room required.
-            MemoriesFull: The workspace would have more memories than it may.
-            BacklogFull: More would wait for indexing than may.
+            StorageFull: The disk has less free space than required.
+            MemoriesFull: The workspace would exceed its maximum number of memories.
+            BacklogFull: The workspace would exceed its maximum number of memories that wait for indexing.
         """
         self.require_disk_space()
         await self._require_memory_room(workspace_id, count)
@@ -94,10 +95,10 @@ class Capacity:
 
     async def count_admissible(self, workspace_id: int, count: int) -> int:
         """
-        Return how many of *count_memories* memories may be stored whose indexing is no part of the backlog, as an import's.
+        Return how many of *count* imported memories may be stored. Indexing of imports is not part of the backlog.
 
         Raises:
-            StorageFull: As `admit`.
+            StorageFull: The disk has less free space than required.
         """
         self.require_disk_space()
         try:
@@ -108,61 +109,61 @@ class Capacity:
 
     @property
     def max_memories(self) -> int:
-        """How many a workspace may have."""
+        """The maximum number of memories per workspace."""
         return self._limits.max_memories
 
     def add_imported(self, workspace_id: int, count: int) -> None:
-        """Take note that *count_memories* memories were let in by `count_admissible` and stored."""
-        known = self._memories.get(workspace_id)
-        if known is not None:
-            known.added += count
+        """Record that *count* imported memories were stored. They do not add to the backlog."""
+        cached = self._memories.get(workspace_id)
+        if cached is not None:
+            cached.added += count
 
     def add_stored(self, workspace_id: int, count: int) -> None:
-        """Take note that *count_memories* memories were stored."""
-        for known in (self._memories.get(workspace_id), self._backlogs.get(workspace_id)):
-            if known is not None:
-                known.added += count
+        """Record that *count* memories were stored."""
+        for cached in (self._memories.get(workspace_id), self._backlogs.get(workspace_id)):
+            if cached is not None:
+                cached.added += count
 
     def require_disk_space(self) -> None:
         """
-        Do nothing if the disk has room; it is asked once a second at most.
+        Check that the disk has enough free space. The disk is checked at most once per second.
 
         Raises:
-            StorageFull: It has not.
+            StorageFull: The disk has less free space than required.
         """
         self._disk.require()
 
     async def _require_memory_room(self, workspace_id: int, count: int) -> None:
-        known = self._memories.setdefault(workspace_id, _CachedCount())
+        cached = self._memories.setdefault(workspace_id, _CachedCount())
         limit = self._limits.max_memories
-        age_s = self._monotonic() - known.counted_at_s
-        used_much = known.added * _MEMORIES_RECOUNT_DIVISOR >= limit - known.count
-        would_refuse = known.total + count > limit
+        age_s = self._monotonic() - cached.counted_at_s
+        used_much = cached.added * _MEMORIES_RECOUNT_DIVISOR >= limit - cached.count
+        would_refuse = cached.total + count > limit
         if (
             age_s >= _MAX_COUNT_AGE_S
             or (age_s >= _RECOUNT_INTERVAL_S and used_much)
             or (age_s >= _REJECT_RECOUNT_INTERVAL_S and would_refuse)
         ):
-            await self._recount(known, lambda: self._db.read(lambda tx: records.count_memories(tx, workspace_id)))
-        if known.total + count > limit:
+            await self._recount(cached, lambda: self._db.read(lambda tx: records.count_memories(tx, workspace_id)))
+        if cached.total + count > limit:
             raise MemoriesFull(limit)
 
     async def _get_backlog(self, workspace_id: int, count: int) -> int:
-        known = self._backlogs.setdefault(workspace_id, _CachedCount())
+        cached = self._backlogs.setdefault(workspace_id, _CachedCount())
         limit = self._limits.max_backlog
-        age_s = self._monotonic() - known.counted_at_s
-        accepted_many = known.added * _BACKLOG_RECOUNT_DIVISOR >= limit
-        is_half_full = age_s >= _RECOUNT_INTERVAL_S and 2 * known.total >= limit
-        would_refuse = age_s >= _REJECT_RECOUNT_INTERVAL_S and known.total + count > limit
+        age_s = self._monotonic() - cached.counted_at_s
+        accepted_many = cached.added * _BACKLOG_RECOUNT_DIVISOR >= limit
+        is_half_full = age_s >= _RECOUNT_INTERVAL_S and 2 * cached.total >= limit
+        would_refuse = age_s >= _REJECT_RECOUNT_INTERVAL_S and cached.total + count > limit
         if age_s >= _MAX_COUNT_AGE_S or accepted_many or is_half_full or would_refuse:
-            await self._recount(known, lambda: self._jobs.count_pending(EMBED_JOB, workspace_id))
-        return known.total
+            await self._recount(cached, lambda: self._jobs.count_pending(EMBED_JOB, workspace_id))
+        return cached.total
 
     async def _recount(self, cached: _CachedCount, count: Callable[[], Awaitable[int]]) -> None:
-        """Count once for all who ask meanwhile; what is accepted during the count is added to it."""
-        asked_at_s = cached.counted_at_s
+        """Refresh *cached*; concurrent callers share one count. Items accepted during the count are added to it."""
+        last_counted_at_s = cached.counted_at_s
         async with cached.lock:
-            if cached.counted_at_s != asked_at_s:
+            if cached.counted_at_s != last_counted_at_s:
                 return
             before, at_s = cached.added, self._monotonic()
             cached.count = await count()

@@ -1,4 +1,4 @@
-"""Two waits at once."""
+"""Concurrent execution of two coroutines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ B = TypeVar("B")
 
 
 async def gather_pair(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
-    """Await both at once; if one fails, the other is stopped, and what that one failed of is of no interest."""
+    """Await both coroutines at once and return their results. If one fails, cancel the other and discard its error."""
     other = asyncio.ensure_future(second)
     try:
         return await first, await other

@@ -1,8 +1,9 @@
 """
-A changed embedder: the vectors of its model are built beside the old ones, which answer until all are there (D-54).
+Change of the embedding model under load (D-54).
 
-In each workspace one model's vectors answer. Whatever is remembered meanwhile is embedded by both, so that what answers is whole.
-When the former embedder cannot be asked any more, recall goes by words, and says so.
+The vectors of the new model are built beside the old ones. The old ones serve recall until the new ones are complete. In each
+workspace, one model serves at a time. Memories stored meanwhile are embedded by both models. If the previous embedder is no longer
+available, recall falls back to keywords and reports so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _log = structlog.stdlib.get_logger("rookery.memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexVersion:
-    """An embedder and the index of its vectors; *is_previous*: of the model before."""
+    """An embedder and the index of its vectors. *is_previous* marks the model before the current one."""
 
     embedder: Embedder
     vectors: VectorIndex
@@ -34,7 +35,7 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationProgress:
-    """A workspace that is behind, and whether its former embedder can still be asked."""
+    """An outdated workspace. *has_embedder* states whether its previous embedder is still available."""
 
     workspace: OutdatedWorkspace
     has_embedder: bool
@@ -42,11 +43,11 @@ class MigrationProgress:
 
 class EmbeddingMigration:
     """
-    Tells which side answers, and switches.
+    The choice of the index that serves a workspace, and the switch to the current model.
 
     Args:
-        find_previous: Returns the side of a former generation, opened when it is first asked for; None: nobody knows its embedder any more.
-        close_previous: Lets go of the sides that *find_previous* opened; they are opened again when they are asked for.
+        find_previous: Returns the index of a previous model version, loaded on first use. None if its embedder is unknown.
+        close_previous: Closes the indexes that *find_previous* loaded. They are loaded again on the next use.
     """
 
     def __init__(
@@ -68,60 +69,62 @@ class EmbeddingMigration:
 
     async def get_active_index(self, workspace_id: int) -> IndexVersion | None:
         """
-        Return who answers questions of meaning in the workspace; None: nobody can, until it is rebuilt.
+        Return the index that serves semantic recall in the workspace. None if no embedder fits until the index is rebuilt.
 
         Raises:
             EngineUnavailable: The vector index is down.
         """
-        serving = await self._model_versions.get_active_version(workspace_id)
-        if serving is None or serving == self._current_version:
+        active = await self._model_versions.get_active_version(workspace_id)
+        if active is None or active == self._current_version:
             return self._current
-        return self._find_index(serving)
+        return self._find_index(active)
 
     async def get_ready_index(self, workspace_id: int) -> IndexVersion | None:
         """
-        Do as `get_active_index`; None also while the index is being got ready for the workspace, so that nobody waits for minutes.
+        Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes.
 
         Raises:
             EngineUnavailable: The vector index is down.
         """
-        side = await self.get_active_index(workspace_id)
-        return None if side is None or not await side.vectors.is_ready(workspace_id) else side
+        index = await self.get_active_index(workspace_id)
+        return None if index is None or not await index.vectors.is_ready(workspace_id) else index
 
     async def update_previous_index(self, pairs: Sequence[tuple[Memory, IndexDocument, Passage]]) -> None:
         """
-        Give the former generation, where it still answers, what it does not have: new and changed memories.
+        Add new and changed memories to the previous index in workspaces where it still serves.
 
-        That it cannot be embedded so is no failure: such a memory is found by words until the switch.
+        A memory that cannot be embedded there is skipped; keyword search finds it until the switch.
 
         Raises:
             EngineUnavailable: The vector index is down.
         """
         workspaces = {memory.workspace_id for memory, _, _ in pairs}
         for workspace_id in sorted(workspaces):
-            side = await self.get_active_index(workspace_id)
-            if side is None or not side.is_previous:
+            index = await self.get_active_index(workspace_id)
+            if index is None or not index.is_previous:
                 continue
-            model = side.embedder.model
-            theirs = [pair for pair in pairs if pair[0].workspace_id == workspace_id and not _is_indexed_by(pair[0], model)]
-            if not theirs:
+            model = index.embedder.model
+            missing = [pair for pair in pairs if pair[0].workspace_id == workspace_id and not _is_indexed_by(pair[0], model)]
+            if not missing:
                 continue
             try:
-                vectors = await side.embedder.embed_passages([passage for _, _, passage in theirs])
+                vectors = await index.embedder.embed_passages([passage for _, _, passage in missing])
             except (EngineUnavailable, NotEmbeddable) as error:
-                _log.warning("memory.former_embedder_failed", model=model, memories=len(theirs), reason=error.message)
+                _log.warning("memory.former_embedder_failed", model=model, memories=len(missing), reason=error.message)
                 continue
-            put = [EmbeddedDocument(document=document, vectors=chunks) for (_, document, _), chunks in zip(theirs, vectors, strict=True)]
-            await side.vectors.put(put)
+            documents = [
+                EmbeddedDocument(document=document, vectors=chunks) for (_, document, _), chunks in zip(missing, vectors, strict=True)
+            ]
+            await index.vectors.put(documents)
 
     async def activate_complete(self, *, ignored_ids: Collection[str] = ()) -> int:
         """
-        Let the model of now answer in the workspaces that have all of its vectors, and return in how many that is new.
+        Activate the current model in the workspaces that have all of its vectors. Return the number of workspaces switched.
 
-        What the former ones had is cleared away by a later call, after the questions that were on their way.
+        The vectors of previous models are deleted by a later call, when no running query uses them.
 
         Args:
-            ignored_ids: Memories that failed; they are not waited for.
+            ignored_ids: Memories that failed; the switch does not wait for them.
 
         Raises:
             EngineUnavailable: The vector index is down.
@@ -133,40 +136,40 @@ class EmbeddingMigration:
         return switched
 
     async def run_periodic(self) -> int:
-        """Run `activate_complete` repeatedly; load a previous embedder before the first query, and close it when no workspace needs it."""
+        """Run `activate_complete`. Load a previous embedder before its first query, and close it when no workspace needs it."""
         switched = await self.activate_complete()
-        behind = await self._model_versions.list_outdated()
-        if not (behind or self._was_outdated or self._close_previous is None):
+        outdated = await self._model_versions.list_outdated()
+        if not (outdated or self._was_outdated or self._close_previous is None):
             await self._close_previous()
-        self._was_outdated = bool(behind)
-        for generation in {each.active_version for each in behind} - self._warmed_up:
-            self._warmed_up.add(generation)
-            side = self._find_index(generation)
-            if side is not None:
-                with contextlib.suppress(EngineUnavailable):  # the next question meets it itself
-                    await side.embedder.embed_query(_WARMUP_TEXT)
+        self._was_outdated = bool(outdated)
+        for version in {workspace.active_version for workspace in outdated} - self._warmed_up:
+            self._warmed_up.add(version)
+            index = self._find_index(version)
+            if index is not None:
+                with contextlib.suppress(EngineUnavailable):  # the next query raises it
+                    await index.embedder.embed_query(_WARMUP_TEXT)
         return switched
 
     async def list_progress(self) -> list[MigrationProgress]:
         """
-        Return the workspaces in which the model of now does not answer yet.
+        Return the workspaces that are not yet served by the current model.
 
         Raises:
             EngineUnavailable: The vector index is down.
         """
         return [
-            MigrationProgress(workspace=each, has_embedder=self._find_index(each.active_version) is not None)
-            for each in await self._model_versions.list_outdated()
+            MigrationProgress(workspace=workspace, has_embedder=self._find_index(workspace.active_version) is not None)
+            for workspace in await self._model_versions.list_outdated()
         ]
 
     def _find_index(self, version: ModelVersion) -> IndexVersion | None:
-        side = self._find_previous(version)
-        if side is None and version not in self._logged_unknown:
+        index = self._find_previous(version)
+        if index is None and version not in self._logged_unknown:
             self._logged_unknown.add(version)
             _log.warning("memory.former_embedder_unknown", model=version.model, dimension=version.dimension)
-        return side
+        return index
 
 
 def _is_indexed_by(memory: Memory, model: str) -> bool:
-    """Tell whether the index of *model* has the memory as it is now."""
+    """Return whether the index of *model* has the current version of the memory."""
     return memory.indexed_model == model and memory.indexed_at is not None and memory.indexed_at >= memory.updated_at

@@ -1,4 +1,4 @@
-"""How memories look to the outside (D-81): as their GET gives them."""
+"""The payloads of memory events: the same JSON as the GET of the memory (D-81)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rookery.memory.store import records
 
 @dataclass(frozen=True, slots=True)
 class MemoryEventPayloads:
-    """Each as it is at the end of the transaction that announces it."""
+    """A serializer of memories as they are at the end of the transaction that records the event."""
 
     serializer: MemorySerializer
 
     def render_memory(self, tx: Tx, viewer: Caller, memory_id: str, *, with_content: bool) -> Mapping[str, object]:
-        """Return a memory; one that the same transaction replaced or deleted again as `render_deleted` does."""
+        """Return a memory as JSON. If the same transaction replaced or deleted it, return the result of `render_deleted`."""
         memory = records.get_memory(tx, viewer.workspace_id, memory_id)
         if memory is None:
             return self.render_deleted(tx, viewer, memory_id, at=None)
@@ -29,8 +29,8 @@ class MemoryEventPayloads:
         return fields if with_content else {name: value for name, value in fields.items() if name not in TEXT_FIELDS}
 
     def render_deleted(self, tx: Tx, viewer: Caller, memory_id: str, *, at: datetime | None) -> Mapping[str, object]:
-        """Return what stays of a memory that is nowhere any more: its place in its lineage, as its history tells it (D-41)."""
-        grave = records.get_tombstone(tx, viewer.workspace_id, memory_id)
-        if grave is not None:
-            return to_json(self.serializer.serialize_version(viewer, grave))
+        """Return the remains of a deleted memory: its position in its lineage, as its history shows it (D-41)."""
+        tombstone = records.get_tombstone(tx, viewer.workspace_id, memory_id)
+        if tombstone is not None:
+            return to_json(self.serializer.serialize_version(viewer, tombstone))
         return {"id": memory_id, "superseded_by": None, "ended_at": None if at is None else format_iso(at), "memory": None}

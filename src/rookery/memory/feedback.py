@@ -1,4 +1,4 @@
-"""Feedback on a recall: what was used gains confidence, what was ignored loses some (spec 4.3, D-47)."""
+"""Feedback on a recall: used memories gain confidence, ignored memories lose some (spec 4.3, D-47)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.memory.store import feedback, records, training
 
 
 class Feedback:
-    """Takes callers' word on what a recall returned."""
+    """A recorder of callers' feedback on the results of a recall."""
 
     def __init__(self, *, db: Database, jobs: JobQueue, recalls: RecallBuffer, clock: Clock) -> None:
         self._db = db
@@ -32,12 +32,12 @@ class Feedback:
         """
         Change the confidence of memories that a recall of the workspace returned, in one transaction.
 
-        A memory counts once a recall, and once a day for one key: what comes again changes nothing. One that is gone by now,
-        or archived, is passed over.
+        A memory counts once per recall, and once per day and key; repeated feedback changes nothing. Deleted and archived memories are
+        skipped.
 
         Raises:
-            NotFound: There is no such recall of the last 30 days.
-            ValidationFailed: An id that the recall did not return (to this caller), or that is in both lists.
+            NotFound: No recall with this id in the last 30 days.
+            ValidationFailed: The recall did not return an id to this caller, or an id is in both lists.
         """
         recall = await self._recalls.find(caller.workspace_id, recall_id)
         if recall is None:
@@ -48,17 +48,17 @@ class Feedback:
 
     def _record(self, tx: Tx, caller: Caller, recall: RecallRecord, verdicts: dict[str, FeedbackVerdict]) -> FeedbackResult:
         now = self._clock()
-        is_taught = recall.workspace_id in training.filter_enabled(tx, {recall.workspace_id})
+        is_training = recall.workspace_id in training.filter_enabled(tx, {recall.workspace_id})
         counted: dict[str, FeedbackVerdict] = {}
         memories = list[Memory]()
-        # By id, so that two transactions that hold several rows each never wait for one another in a circle.
+        # Locked in the order of ids, so that two transactions cannot deadlock.
         for memory_id in sorted(verdicts):
             memory = records.lock_memory(tx, caller.workspace_id, memory_id)
             if memory is None or memory.archived_at is not None or not can_read(caller, memory, at=now):
                 continue
             verdict = verdicts[memory_id]
-            # Also what does not count for confidence today: another question of the same memory is another lesson (D-57).
-            if is_taught and (row := build_example(recall, memory_id, verdict, at=now)):
+            # Recorded also if it does not count for the confidence today: another query is another example (D-57).
+            if is_training and (row := build_example(recall, memory_id, verdict, at=now)):
                 training.add(tx, row)
             if feedback.add(tx, recall, memory_id, verdict, key_id=caller.key_id, at=now):
                 counted[memory_id] = verdict
@@ -66,8 +66,8 @@ class Feedback:
             memories.append(memory)
         return FeedbackResult(
             recall_id=recall.id,
-            used=tuple(each for each, verdict in counted.items() if verdict is FeedbackVerdict.USED),
-            ignored=tuple(each for each, verdict in counted.items() if verdict is FeedbackVerdict.IGNORED),
+            used=tuple(memory_id for memory_id, verdict in counted.items() if verdict is FeedbackVerdict.USED),
+            ignored=tuple(memory_id for memory_id, verdict in counted.items() if verdict is FeedbackVerdict.IGNORED),
             memories=tuple(memories),
         )
 
@@ -75,7 +75,7 @@ class Feedback:
         confidence = adjust_confidence(memory.confidence, base=memory.base_confidence, is_used=verdict is FeedbackVerdict.USED)
         if confidence == memory.confidence:
             return memory
-        # updated_at stays (D-45): nothing that was said changed, so nothing is stale. Yet the indexes filter by confidence.
+        # updated_at stays (D-45): the content did not change. The memory is indexed again because the indexes filter by confidence.
         changed = replace(memory, confidence=confidence)
         records.update_memory(tx, memory, changed)
         if memory.indexed_at is not None:
@@ -85,11 +85,11 @@ class Feedback:
 
 def _require_recalled(recall: RecallRecord, used: Sequence[str], ignored: Sequence[str]) -> None:
     errors: dict[str, list[str]] = {}
-    both = set(used) & set(ignored)
+    in_both = set(used) & set(ignored)
     for name, ids in (("used", used), ("ignored", ignored)):
-        strange = [each for each in dict.fromkeys(ids) if each not in recall.memory_ids]
-        errors[name] = [f"{each} was not returned by this recall" for each in strange]
-    errors["ignored"] += [f"{each} is in used too; a memory is one or the other" for each in sorted(both)]
+        unknown = [memory_id for memory_id in dict.fromkeys(ids) if memory_id not in recall.memory_ids]
+        errors[name] = [f"{memory_id} was not returned by this recall" for memory_id in unknown]
+    errors["ignored"] += [f"{memory_id} is in 'used' too; send each memory in one list only" for memory_id in sorted(in_both)]
     found = {name: texts for name, texts in errors.items() if texts}
     if found:
         raise ValidationFailed(found)

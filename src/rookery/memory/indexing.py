@@ -1,4 +1,4 @@
-"""From pending to indexed: embed, upsert to the vector index, index the words, say so in the record (spec 3.4, D-51)."""
+"""Indexing of memories: embed, write the vector index and the full-text index, mark the record as indexed (spec 3.4, D-51)."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from rookery.memory.store import indexing as store
 
 EMBED_JOB = "EmbedMemory"
 DELETE_JOB = "DeleteFromIndex"
-"""The kinds of job, by the spec's names (6.1)."""
+"""The job kinds, with the names of spec 6.1."""
 
 EMBED_IMPORTED_JOB = "EmbedMoved"
-"""As EmbedMemory, of what was imported: by the hundred thousand, so behind what agents store, and no backlog of theirs (D-17)."""
+"""Like EmbedMemory, for imported memories. It runs after what agents store, and is not part of their backlog (D-17)."""
 
 FORCE_FIELD = "again"
-"""In an EmbedMemory job's payload: index it also if nothing that is said of it changed; its confidence did."""
+"""A flag in the payload of EmbedMemory: index the memory even if its content did not change, because its confidence did."""
 
 _MAX_CONTEXT_TAGS = 12
-"""More tags than this say little about a text, and every chunk carries them."""
+"""Maximum tags that are embedded with each chunk. More tags say little about a text."""
 
 T = TypeVar("T")
 
 _MAX_PASSES = 8
-"""Who changes a memory more often than this while it is indexed will hear of the last change by that one's own job."""
+"""Maximum passes over memories that change while they are indexed. Later changes are indexed by their own jobs."""
 
 _MAX_PENDING_OFFERS = 256
-"""So many may be on their way to the full-text index at once; more mean that it does not keep up, and are left to their jobs."""
+"""Maximum concurrent writes to the full-text index while storing. Beyond this the index lags, and the jobs do the work."""
 
 _MAX_CLEANUP_WAIT_S = 1.0
-"""Longer than this no answer waits for the full-text index."""
+"""Maximum wait of a response for the full-text index."""
 
 _log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class Indexer:
-    """Brings the derived indexes to what the records say; whatever is done twice does no harm."""
+    """The writer of the derived indexes. All operations are idempotent."""
 
     def __init__(
         self, *, db: Database, embedder: Embedder, vectors: VectorIndex, texts: TextIndex, clock: Clock, migration: EmbeddingMigration
@@ -67,22 +67,22 @@ class Indexer:
 
     @property
     def model(self) -> str:
-        """The embedder's model: what was indexed with another one is stale (D-54)."""
+        """The embedder's model. Memories indexed with another model are stale (D-54)."""
         return self._embedder.model
 
     async def wait_for_idle(self) -> None:
-        """Wait while memories are being stored one after the other, for a bounded while: what is stored is indexed in the lulls."""
+        """Wait until no memory is being stored, for a bounded time. Indexing runs in the idle moments."""
         await self._backoff.wait_for_idle()
 
     async def index(self, memories: Sequence[Memory], *, words_only: bool = False) -> Mapping[str, str]:
         """
-        Index *memories*, of any workspaces, as they are given, and return by id why some could not be.
+        Index *memories*, of any workspaces, as given. Return the reasons of failures by memory id.
 
-        One that was deleted, archived or has expired meanwhile is taken out of the indexes again. One that cannot be
-        embedded does not keep the others from it.
+        Memories that were deleted or archived or that expired meanwhile are removed from the indexes again. A memory that cannot be
+        embedded does not affect the others.
 
         Args:
-            words_only: Only the full-text index; the records are not said to be indexed.
+            words_only: Write only the full-text index; the records are not marked as indexed.
 
         Raises:
             EngineUnavailable: An engine is down; some of *memories* may be indexed.
@@ -93,7 +93,7 @@ class Indexer:
             await self._index_until_current(memories, words_only=words_only)
         except OUTAGES:
             raise
-        except Exception as error:  # noqa: BLE001 - logged below, once it is alone; whatever it is, it concerns one memory
+        except Exception as error:  # noqa: BLE001 - the batch is halved until the memory that fails is alone; then it is logged
             if len(memories) > 1:
                 half = len(memories) // 2
                 return {
@@ -108,34 +108,34 @@ class Indexer:
         self, memories: Sequence[Memory], storing: Awaitable[T], *, stored_ids: Callable[[T], Collection[str]]
     ) -> T:
         """
-        Put the words of new *memories* into the full-text index while *storing* stores them, and return what it returns.
+        Write new *memories* to the full-text index while *storing* runs, and return its result.
 
-        So they are found by their words as soon as they are answered for, by meaning once their jobs are done. Whatever keeps
-        them out of the index is left to those jobs too (D-51).
+        Keyword search finds the memories as soon as they are stored; semantic recall finds them when their jobs are done. If the
+        full-text index fails here, the jobs write to it too (D-51).
 
         Args:
-            stored_ids: Tells which of *memories* were stored, by id; the words of the others are taken out again.
+            stored_ids: Returns the ids of *memories* that were stored; the others are removed from the index again.
         """
         offer = self._start_offer(memories)
         self._backoff.begin_request()
         try:
             outcome = await storing
         except asyncio.CancelledError:
-            self._start_cleanup(offer, memories)  # whether it was stored nobody knows here
+            self._start_cleanup(offer, memories)  # it is unknown whether the memories were stored
             raise
         except BaseException:
             await self._clean_up_soon(offer, memories)
             raise
         finally:
             self._backoff.end_request()
-        kept = stored_ids(outcome)
-        # Where ours came late, another process may have deleted them meanwhile, and taken out words that were not there yet.
-        if not offer.done() or any(memory.id not in kept for memory in memories):
+        stored = stored_ids(outcome)
+        # If the write was late, another process may have deleted the memories before their words were in the index.
+        if not offer.done() or any(memory.id not in stored for memory in memories):
             await self._clean_up_soon(offer, memories)
         return outcome
 
     async def update_words(self, memory: Memory) -> None:
-        """Put the words of *memory*, just changed or restored, into the full-text index at once, as far as that can be done (D-51)."""
+        """Write a changed or restored memory to the full-text index now. Failures are left to its job (D-51)."""
         await self._clean_up_soon(self._start_offer([memory]), [memory])
 
     def _start_offer(self, memories: Sequence[Memory]) -> asyncio.Future[bool]:
@@ -154,20 +154,20 @@ class Indexer:
         return [False] * len(documents)
 
     async def _try_offer(self, documents: Sequence[IndexDocument]) -> bool:
-        """Return whether *documents* are in the index; no failure of it is one of who remembers."""
+        """Return whether *documents* are in the full-text index. Failures do not fail the request that stores the memories."""
         if not documents:
             return False
         try:
             await self._texts.put_if_newer(documents)
         except OUTAGES:
             return False
-        except Exception:  # noqa: BLE001 - logged; what it is their job will meet, and say of each memory alone
+        except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it
             _log.exception("memory.words_not_offered", memories=len(documents))
             return False
         return True
 
     async def _clean_up_soon(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> None:
-        """Wait until *put_if_newer* is in and tidied up after, not for long; one that is late is tidied up after by itself."""
+        """Wait for *offer* and its clean-up for a bounded time. A late clean-up continues in the background."""
         await asyncio.wait([self._start_cleanup(offer, memories)], timeout=_MAX_CLEANUP_WAIT_S)
 
     def _start_cleanup(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> asyncio.Task[None]:
@@ -180,11 +180,11 @@ class Indexer:
         try:
             if await offer:
                 await self._delete_dead_words(memories)
-        except Exception:  # noqa: BLE001 - logged; recall reads records, so that words without one lead nowhere (D-46)
+        except Exception:  # noqa: BLE001 - logged; recall reads the records, so words without a record have no effect (D-46)
             _log.exception("memory.words_not_tidied", memories=len(memories))
 
     async def _delete_dead_words(self, memories: Sequence[Memory]) -> None:
-        """Take out the words of those of *memories* that were never stored, or were deleted or archived before they came in."""
+        """Remove those of *memories* from the full-text index that were never stored, or were deleted or archived meanwhile."""
         workspace_id, at = memories[0].workspace_id, self._clock()
         ids = [memory.id for memory in memories]
         alive = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
@@ -193,12 +193,12 @@ class Indexer:
             await self._delete_words(gone)
 
     async def _delete_words(self, memories: Sequence[Memory]) -> None:
-        with contextlib.suppress(*OUTAGES):  # recall reads records, and finds none (D-46)
+        with contextlib.suppress(*OUTAGES):  # recall reads the records and skips missing ones (D-46)
             await self._texts.delete(memories[0].workspace_id, [memory.id for memory in memories])
 
     async def delete(self, workspace_id: int, ids: Sequence[str]) -> None:
         """
-        Take *ids* out of both indexes, but for what came back meanwhile; unknown ones do no harm.
+        Remove *ids* from both indexes, except memories restored meanwhile. Unknown ids are ignored.
 
         Raises:
             EngineUnavailable: An engine is down.
@@ -207,55 +207,55 @@ class Indexer:
             return
         await self._vectors.delete(workspace_id, ids)
         await self._texts.delete(workspace_id, ids)
-        # Restored before it was dropped, one may have been put by its own job already.
+        # A memory restored before this deletion may have been indexed by its own job already.
         at = self._clock()
-        back = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))
-        if back:
-            await self.index(back)
+        restored = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))
+        if restored:
+            await self.index(restored)
 
     async def _index_until_current(self, memories: Sequence[Memory], *, words_only: bool) -> None:
-        """Put *memories*, and what they were changed into meanwhile: else what was read before could stay over what was put since."""
+        """Index *memories*, then those that changed meanwhile. Otherwise an old version could overwrite a newer one."""
         for _ in range(_MAX_PASSES):
             if not memories:
                 return
             memories = await self._put(memories, words_only=words_only)
 
     async def _put(self, memories: Sequence[Memory], *, words_only: bool) -> Sequence[Memory]:
-        """Put *memories* into the indexes; return those that were changed since they were read, as they are now."""
+        """Write *memories* to the indexes. Return those that changed since they were read, in their current state."""
         documents = [build_document(memory) for memory in memories]
-        # Words first: they are found also while the embedder is down.
+        # The full-text index comes first: it works also while the embedder is down.
         await self._texts.put(documents)
         if not words_only:
             passages = [build_passage(memory) for memory in memories]
             with start_span("embedding"):
                 vectors = await self._embedder.embed_passages(passages)
             pairs = zip(documents, vectors, strict=True)
-            await self._vectors.put([EmbeddedDocument(document=each, vectors=chunks) for each, chunks in pairs])
+            await self._vectors.put([EmbeddedDocument(document=document, vectors=chunks) for document, chunks in pairs])
             await self._migration.update_previous_index(list(zip(memories, documents, passages, strict=True)))
         at, model = self._clock(), self._embedder.model
         spaces: dict[int, list[str]] = {}
         for memory in memories:
             spaces.setdefault(memory.workspace_id, []).append(memory.id)
 
-        def settle(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
+        def mark_indexed(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
             if not words_only:
                 store.mark_indexed(tx, memories, model=model, at=at)
             gone: dict[int, list[str]] = {}
             for workspace_id, ids in spaces.items():
                 alive = store.filter_live(tx, workspace_id, ids, at=at)
                 if len(alive) < len(ids):
-                    gone[workspace_id] = [each for each in ids if each not in alive]
+                    gone[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
             return gone, store.get_changed(tx, memories, at=at)
 
-        gone, overtaken = await self._db.write(settle)
-        # Deleted while it was embedded: its DeleteFromIndex may have run before our put, so what we put must go again.
+        gone, changed = await self._db.write(mark_indexed)
+        # Deleted while it was embedded: its DeleteFromIndex job may have run before the write above, so it is deleted again.
         for workspace_id, ids in gone.items():
             await self.delete(workspace_id, ids)
-        return overtaken
+        return changed
 
 
 def build_document(memory: Memory) -> IndexDocument:
-    """Return what the derived indexes hold of *memory* (spec 2.6, D-46)."""
+    """Return the document that the derived indexes store for *memory* (spec 2.6, D-46)."""
     return IndexDocument(
         memory_id=memory.id,
         workspace_id=memory.workspace_id,
@@ -278,8 +278,8 @@ def build_document(memory: Memory) -> IndexDocument:
 
 def build_passage(memory: Memory) -> Passage:
     """
-    Return what is embedded of *memory*: its content, each chunk after a line of its tags (D-55).
+    Return the text of *memory* to embed: its content, with a line of its tags before each chunk (D-55).
 
-    Not its type and day: before every short text they are most alike, and recall of single turns lost a point by them.
+    Type and day are left out: they made short texts too similar, and recall of single turns lost a point.
     """
     return Passage(context=", ".join(memory.tags[:_MAX_CONTEXT_TAGS]), content=memory.content)

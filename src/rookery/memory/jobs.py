@@ -1,4 +1,4 @@
-"""The work that memory does later: EmbedMemory and DeleteFromIndex (spec 6.1, D-51)."""
+"""The background jobs of memory: EmbedMemory and DeleteFromIndex (spec 6.1, D-51)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
 RETRY_DELAYS_S = (10, 60, 300)
-"""Spec 6.1 and 8: after the first run three more, then the memory is failed until an engine recovers or a day passes."""
+"""Delays of the three retries. After them the memory is failed until an engine recovers or a day passes (spec 6.1 and 8)."""
 
 BATCH_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryJobs:
-    """Handlers of the kinds; each may be given a job again that it has done."""
+    """The handlers of the job kinds. Each is idempotent."""
 
     db: Database
     indexer: Indexer
     clock: Clock
 
     def kinds(self) -> list[JobKind]:
-        """Return them, for a worker."""
+        """Return the job kinds for a worker."""
         return [
             self._embed_kind(EMBED_JOB),
             self._embed_kind(EMBED_IMPORTED_JOB),
@@ -46,52 +46,56 @@ class MemoryJobs:
 
     async def embed(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """
-        Index the memories of *jobs*; those deleted, archived or expired meanwhile are done, and leave the indexes.
+        Index the memories of *jobs*. Those that were deleted or archived or that expired meanwhile are removed from the indexes.
 
         Raises:
-            EngineUnavailable: Nothing is lost: the jobs wait until the engine is back.
+            EngineUnavailable: An engine is down; the jobs wait until it is back.
         """
-        wanted: dict[int, dict[str, None]] = {}
-        # Who died at it may have put what it had read over what another job put since.
-        again = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(FORCE_FIELD) is True}
+        ids_by_workspace: dict[int, dict[str, None]] = {}
+        # A worker that died during the job may have overwritten a newer version with an old one.
+        forced = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(FORCE_FIELD) is True}
         for job in jobs:
-            wanted.setdefault(job.workspace_id, {})[_memory_id(job)] = None
+            ids_by_workspace.setdefault(job.workspace_id, {})[_memory_id(job)] = None
         at, model = self.clock(), self.indexer.model
 
         def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
             waiting, gone = list[Memory](), dict[int, list[str]]()
-            for workspace_id, ids in wanted.items():
+            for workspace_id, ids in ids_by_workspace.items():
                 found = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
                 alive = indexing.filter_live(tx, workspace_id, list(ids), at=at)
-                waiting.extend(found[each] for each in ids if each in alive and (each in again or not _is_indexed(found[each], model)))
-                gone[workspace_id] = [each for each in ids if each not in alive]
+                waiting.extend(
+                    found[memory_id]
+                    for memory_id in ids
+                    if memory_id in alive and (memory_id in forced or not _is_indexed(found[memory_id], model))
+                )
+                gone[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
             return waiting, gone
 
         waiting, gone = await self.db.read(read)
         for workspace_id, ids in gone.items():
-            # A run that died between its put and its last look may have left them behind.
+            # A worker that died between its write and its last check may have left them in the indexes.
             await self.indexer.delete(workspace_id, ids)
         reasons = await self.indexer.index(waiting)
         return {job.id: JobFailed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else JobDone() for job in jobs}
 
     async def delete(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """
-        Take the memories of *jobs* out of the indexes, but for those that came back meanwhile.
+        Remove the memories of *jobs* from the indexes, except those restored meanwhile.
 
         Raises:
-            EngineUnavailable: The jobs wait until the engine is back.
+            EngineUnavailable: An engine is down; the jobs wait until it is back.
         """
-        wanted: dict[int, list[str]] = {}
+        ids_by_workspace: dict[int, list[str]] = {}
         for job in jobs:
-            wanted.setdefault(job.workspace_id, []).append(_memory_id(job))
+            ids_by_workspace.setdefault(job.workspace_id, []).append(_memory_id(job))
         at = self.clock()
 
         def read(tx: Tx) -> dict[int, set[str]]:
-            return {workspace_id: indexing.filter_live(tx, workspace_id, ids, at=at) for workspace_id, ids in wanted.items()}
+            return {workspace_id: indexing.filter_live(tx, workspace_id, ids, at=at) for workspace_id, ids in ids_by_workspace.items()}
 
         alive = await self.db.read(read)
-        for workspace_id, ids in wanted.items():
-            await self.indexer.delete(workspace_id, [each for each in ids if each not in alive[workspace_id]])
+        for workspace_id, ids in ids_by_workspace.items():
+            await self.indexer.delete(workspace_id, [memory_id for memory_id in ids if memory_id not in alive[workspace_id]])
         return {job.id: JobDone() for job in jobs}
 
     def _mark_failed(self, tx: Tx, job: Job) -> None:
@@ -99,13 +103,13 @@ class MemoryJobs:
 
 
 def _is_indexed(memory: Memory, model: str) -> bool:
-    """Tell whether an earlier run, or another job of the same memory, has done it already."""
+    """Return whether an earlier run, or another job of the same memory, has indexed it already."""
     return memory.indexed_at is not None and memory.indexed_at >= memory.updated_at and memory.indexed_model == model
 
 
 def _memory_id(job: Job) -> str:
     memory_id = job.payload["memory_id"]
     if not isinstance(memory_id, str):
-        msg = f"job {job.id} of kind {job.kind} names no memory"
+        msg = f"job {job.id} of kind {job.kind} has no memory_id"
         raise TypeError(msg)
     return memory_id

@@ -1,4 +1,4 @@
-"""Lists: memories page by page, tags and scopes with their counts; all under the one rule of visibility (D-43)."""
+"""Lists of memories by page, and of tags and scopes with counts; one visibility rule applies to all (D-43)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rookery.memory.store import queries
 
 class Listing:
     """
-    Counts and lists what a caller may see.
+    A reader of lists and counts of the memories that a caller may see.
 
     Args:
-        model: The embedder's, by which a memory is stale (D-54).
+        model: The embedder's model. Memories indexed with another model are stale (D-54).
     """
 
     def __init__(self, *, db: Database, clock: Clock, model: str) -> None:
@@ -26,16 +26,16 @@ class Listing:
     async def list_page(
         self, caller: Caller, memory_filter: MemoryFilter, *, state: MemoryState | None, limit: int, offset: int
     ) -> tuple[list[Memory], int]:
-        """Return a stretch of memories, newest first, and how many there are in all; *state* None: all but archived ones."""
-        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.list_page(tx, inside, state, model=self._model, limit=limit, offset=offset))
+        """Return one page of memories, newest first, and their total number. With *state* None, all but archived ones."""
+        access = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.list_page(tx, access, state, model=self._model, limit=limit, offset=offset))
 
     async def count_tags(self, caller: Caller, memory_filter: MemoryFilter) -> list[NameCount]:
-        """Return tags with the number of memories that have them, most frequent first."""
-        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.count_tags(tx, inside))
+        """Return the tags with the number of memories that have them, most frequent first."""
+        access = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.count_tags(tx, access))
 
     async def count_scopes(self, caller: Caller, memory_filter: MemoryFilter) -> list[OrgCount]:
-        """Return orgs and their projects with the number of memories in each, most first."""
-        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.count_scopes(tx, inside))
+        """Return the orgs and their projects with the number of memories in each, largest first."""
+        access = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.count_scopes(tx, access))

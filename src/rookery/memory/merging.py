@@ -1,4 +1,4 @@
-"""What becomes of the words when memories that say the same are made one, and how it is undone (spec 4.4, D-52). Pure."""
+"""Merging of the texts of similar memories, and its reversal (spec 4.4, D-52). Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rookery.memory.models import Memory
 
 MAX_CONTENT_CHARS = 50_000
 MAX_TAGS = 100
-"""As `remember` takes (D-40): what is merged must be storable again."""
+"""The limits of `remember` (D-40): a merged memory must be storable."""
 
 _SEPARATOR = "\n\n"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -22,14 +22,14 @@ _WHITE_SPACE = re.compile(r"\s+")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
     """
-    That a memory is, or is about to be, merged into another.
+    The merge of one memory into another, completed or pending.
 
     Attributes:
-        run: Of which run of the command.
-        seen_at: The `updated_at` of the memory that was merged: what was changed since is not what was merged.
-        length: Of what was appended to the primary, in characters, and its *digest*; 0: nothing was.
-        tags: Those that the primary had not.
-        is_done: The merged memory is archived; else the primary has its words, and is still to be verified.
+        run: The run of the command that merged it.
+        seen_at: The `updated_at` of the merged memory at the time of the merge. Later changes are not in the merge.
+        length: The length in characters of the text appended to the primary, with its *digest*; 0 if nothing was appended.
+        tags: The tags that the primary did not have.
+        is_done: True once the merged memory is archived. Before that, the primary has its text, and the merge is yet to be verified.
     """
 
     memory_id: str
@@ -44,30 +44,30 @@ class Merge:
 
 
 def merge_sort_key(memory: Memory) -> tuple[float, datetime, str]:
-    """Return the key that sorts the one to keep first: highest confidence, then oldest, then id."""
+    """Return the sort key that puts the memory to keep first: highest confidence, then oldest, then lowest id."""
     return -memory.confidence, memory.created_at, memory.id
 
 
 def space_key(memory: Memory) -> tuple[object, ...]:
-    """Return what memories that may become one have in common (D-52)."""
+    """Return the fields that memories must share to be merged (D-52)."""
     scope = memory.memory_scope
     return memory.workspace_id, memory.org, memory.project, scope, memory.agent_id, memory.session_id, memory.type
 
 
 def merge_memories(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memory, list[Merge]]:
     """
-    Return *primary* with what the *others* say beyond it appended, and what was done of each.
+    Return *primary* with the new sentences of *others* appended, and one merge per memory merged.
 
-    One whose words find no room is left out.
+    A memory whose text does not fit is left out.
     """
     content, tags = primary.content, primary.tags
     merges = list[Merge]()
     for other in others:
         block = extract_new_sentences(content, other.content)
-        fresh = tuple(tag for tag in other.tags if tag not in tags)
-        if len(content) + len(_SEPARATOR) + len(block) > MAX_CONTENT_CHARS or len(tags) + len(fresh) > MAX_TAGS:
+        new = tuple(tag for tag in other.tags if tag not in tags)
+        if len(content) + len(_SEPARATOR) + len(block) > MAX_CONTENT_CHARS or len(tags) + len(new) > MAX_TAGS:
             continue
-        content, tags = content + _SEPARATOR + block if block else content, tags + fresh
+        content, tags = content + _SEPARATOR + block if block else content, tags + new
         merges.append(
             Merge(
                 memory_id=other.id,
@@ -77,14 +77,14 @@ def merge_memories(primary: Memory, others: Sequence[Memory], *, run: str) -> tu
                 seen_at=other.updated_at,
                 length=len(block),
                 digest=_digest(block),
-                tags=fresh,
+                tags=new,
             )
         )
     return replace(primary, content=content, tags=tags), merges
 
 
 def remove_merged_text(primary: Memory, merges: Iterable[Merge]) -> Memory:
-    """Return *primary* without what *merges* brought it; what was changed there since stays."""
+    """Return *primary* without the text and tags that *merges* added. Text changed since then stays."""
     for merge in merges:
         place = _find_block(primary.content, merge)
         content = primary.content if place is None else primary.content[: place.start] + primary.content[place.stop :]
@@ -93,28 +93,28 @@ def remove_merged_text(primary: Memory, merges: Iterable[Merge]) -> Memory:
 
 
 def contains_merge(primary: Memory, merge: Merge) -> bool:
-    """Tell whether *primary* still has the words that *merge* brought it."""
+    """Return whether *primary* still contains the text that *merge* added."""
     return merge.length == 0 or _find_block(primary.content, merge) is not None
 
 
 def extract_new_sentences(content: str, other: str) -> str:
-    """Return the sentences of *other* that *content* has not, line by line; case and white space make no difference."""
+    """Return the sentences of *other* that *content* lacks, line by line. Case and white space are ignored."""
     known = {_normalize_sentence(piece) for piece in _split_sentences(content)}
     lines = list[str]()
     for line in other.splitlines():
-        fresh = list[str]()
+        new = list[str]()
         for piece in _SENTENCE_END.split(line):
             plain = _normalize_sentence(piece)
             if plain and plain not in known:
                 known.add(plain)
-                fresh.append(piece)
-        if fresh:
-            lines.append(" ".join(fresh))
+                new.append(piece)
+        if new:
+            lines.append(" ".join(new))
     return "\n".join(lines).strip()
 
 
 def _find_block(content: str, merge: Merge) -> range | None:
-    """Return where the block that *merge* appended stands, with the gap before it; None: nowhere as it was."""
+    """Return the range of the block that *merge* appended, with its separator. None if it is gone or changed."""
     if merge.length == 0:
         return None
     start = content.rfind(_SEPARATOR)

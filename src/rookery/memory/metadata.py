@@ -1,8 +1,8 @@
 """
-Metadata of a memory: a JSON object of its author's, and what it may be filtered by. Pure.
+Metadata of a memory: a JSON object from its author, and filtering by it. Pure functions.
 
-A filter compares a value at the top of the object as text, so that `42` and `"42"` are equal: a query string has no types.
-Indexes hold a digest of each such pair, its label; objects and lists are stored and not filtered by.
+A filter compares top-level values as text, so that `42` and `"42"` are equal: a query string has no types. The indexes store a label, a
+digest of each key and value. Objects and lists are stored, but cannot be filtered by.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_BYTES = 16 * 1024
 MAX_KEYS = 64
 MAX_KEY_CHARS = 100
 MAX_FILTER_VALUE_CHARS = 1_000
-"""Characters of a text that may be filtered by; a longer one is stored alone."""
+"""Maximum length of a text that can be filtered by. Longer texts are only stored."""
 
 _DIGEST_BYTES = 12
 
@@ -25,10 +25,10 @@ Metadata = Mapping[str, object]
 
 def validate_metadata(metadata: Metadata) -> None:
     """
-    Check the bounds of *metadata*.
+    Check the size limits of *metadata*.
 
     Raises:
-        ValueError: It has too many keys, a key that is empty or too long, or too many bytes.
+        ValueError: It has too many keys, an empty or too long key, or too many bytes.
     """
     if len(metadata) > MAX_KEYS:
         msg = f"may have at most {MAX_KEYS} keys, not {len(metadata)}"
@@ -51,7 +51,7 @@ def to_json(metadata: Metadata) -> bytes:
     Return *metadata* as JSON.
 
     Raises:
-        ValueError: It holds what JSON has not, such as an integer of more than 64 bits.
+        ValueError: A value has no JSON form, such as an integer of more than 64 bits.
     """
     try:
         return orjson.dumps(metadata)
@@ -60,7 +60,7 @@ def to_json(metadata: Metadata) -> bytes:
 
 
 def to_filter_text(value: object) -> str | None:
-    """Return the text by which *value* is compared; None: it cannot be filtered by."""
+    """Return the text by which *value* is compared. None if it cannot be filtered by."""
     if isinstance(value, str):
         return value if len(value) <= MAX_FILTER_VALUE_CHARS else None
     if isinstance(value, float) and value.is_integer():
@@ -71,7 +71,7 @@ def to_filter_text(value: object) -> str | None:
 
 
 def build_label(key: str, text: str) -> str:
-    """Return what indexes hold of one pair: a digest of fixed length."""
+    """Return the label of one pair, as stored in the indexes: a digest of fixed length."""
     return blake2b(orjson.dumps((key, text)), digest_size=_DIGEST_BYTES).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The nouns of memory: the record, what it may be asked for, what comes back. No I/O."""
+"""The data types of memory: the record, queries and results. No I/O."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rookery.kernel.preconditions import version_of
 from rookery.memory.metadata import Metadata
 
 Vector = bytes
-"""Little-endian float32, unit length, in the embedder's native width: engines pad or not as they like (D-54)."""
+"""Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it (D-54)."""
 
 
 SCORE_DECIMALS = 4
-"""Decimals of the scores and confidences that answers show; further ones say nothing."""
+"""Decimals of scores and confidences in responses."""
 
 DEFAULT_TYPE = "observation"
 """The type of a memory whose author gives none."""
 
 
 class MemoryScope(StrEnum):
-    """Who a memory belongs to (spec 2.5); recall's priority is `ranking`'s business."""
+    """The owner of a memory: a project, an agent, a session or a whole org (spec 2.5). `ranking` defines the priority in recall."""
 
     PROJECT = "project"
     AGENT = "agent"
@@ -33,10 +33,10 @@ class MemoryScope(StrEnum):
 
 class MemoryState(StrEnum):
     """
-    The state of a memory: spec 3.4's six, and `failed` (D-50).
+    The state of a memory: the six of spec 3.4, and `failed` (D-50).
 
-    A memory and its indexing job are stored in one transaction, so `created` and `pending_embed` are one state, shown as the
-    second. A `deleted` memory is in no store; its tombstone is shown in histories.
+    A memory and its indexing job are stored in one transaction, so `created` and `pending_embed` are one state, returned as
+    `pending_embed`. A `deleted` memory is in no store; its tombstone appears in histories.
     """
 
     CREATED = "created"
@@ -49,7 +49,7 @@ class MemoryState(StrEnum):
 
 
 class ArchivedReason(StrEnum):
-    """Why a memory is archived, where it was not archived by itself."""
+    """The reason why a memory is archived, if it was not archived on request."""
 
     MERGED = "merged"
 
@@ -57,10 +57,10 @@ class ArchivedReason(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """
-    One memory as the record store has it; times are UTC.
+    A memory as the record store has it; times are UTC.
 
     Attributes:
-        superseded_by: The memory that it was merged into (D-52), which is why it is archived; None: it was not.
+        superseded_by: The memory that this one was merged into and therefore archived (D-52). None if it was not merged.
     """
 
     id: str
@@ -91,9 +91,10 @@ class Memory:
     @property
     def version(self) -> str:
         """
-        The version of what is stored of it. Recall, indexing and the passing of time are no part of it.
+        The version of the stored record, for ETags. Recall, indexing and age do not change it.
 
-        `updated_at` stands for its text and labels. Archiving, feedback and links to other memories leave that as it is.
+        `updated_at` covers its text and labels. Archiving, feedback and links to other memories do not change `updated_at`, so they are
+        part of the version too.
         """
         return version_of(
             self.id,
@@ -107,7 +108,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexDocument:
-    """What the derived indexes hold of a memory: spec 2.6 and D-46. Built from a Memory, never shown to a caller."""
+    """The part of a memory that the derived indexes store (spec 2.6, D-46). Built from a Memory, never returned to a caller."""
 
     memory_id: str
     workspace_id: int
@@ -125,34 +126,34 @@ class IndexDocument:
     updated_at: datetime
     expires_at: datetime | None
     labels: frozenset[str] = frozenset()
-    """Of its metadata, for `Within.labels`."""
+    """The labels of its metadata, for `AccessFilter.labels`."""
 
     @property
     def facets(self) -> tuple[str, ...]:
-        """Its tags and labels as one set of names, for an engine that filters by both alike; no tag begins with NUL."""
+        """Its tags and labels as one set of names, for engines that filter both alike. No tag begins with NUL."""
         return (*self.tags, *(f"\0{label}" for label in sorted(self.labels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessFilter:
     """
-    Which memories a query may see: filters as data, so that every engine can translate them (D-43).
+    The memories that a query may return, as data that every engine can translate (D-43).
 
-    `visibility.sees` is the one definition; engines must agree with it and are tested against it.
+    `visibility.is_visible` is the reference definition. Engines must agree with it and are tested against it.
 
     Attributes:
-        org: That org, or no org and scope agent or session.
-        project: That project (in any org, when org is None), or no project and scope shared, agent or session.
-        agent_id: Names the agent whose own (scope agent) memories count; None: no agent's.
-        includes_all_agents: Every agent's own memories count; for the record store alone.
-        session_id: Names the session whose (scope session) memories count; None: no session's.
-        scopes: Only these scopes; None: all that the rule lets through.
-        tags: All of them.
-        labels: All of these pairs of metadata, as `metadata.label` writes each.
+        org: Memories of this org, and those without an org in scope agent or session.
+        project: Memories of this project (in any org if *org* is None), and those without a project in scope shared, agent or session.
+        agent_id: The agent whose own memories (scope agent) match; None excludes them.
+        includes_all_agents: Every agent's own memories match. Supported by the record store only.
+        session_id: The session whose memories (scope session) match; None excludes them.
+        scopes: Only these scopes; None for all that the other fields allow.
+        tags: A memory must have all of them.
+        labels: A memory must have all of these metadata labels, as `metadata.build_label` writes them.
         since: Created at or after; *until*: created before.
-        orgs: The key's allow-list (D-23): an org of it, or no org as for *org*; None: any.
-        projects: The same for projects, as for *project*.
-        at: Memories that expire at or before it do not count.
+        orgs: The key's allow-list of orgs (D-23). Memories without an org match as for *org*. None allows any.
+        projects: The key's allow-list of projects, likewise as for *project*.
+        at: Memories that expire at or before this time do not match.
     """
 
     workspace_id: int
@@ -175,13 +176,13 @@ class AccessFilter:
 
     @property
     def facets(self) -> frozenset[str]:
-        """The tags and labels asked for, as `Document.facets` names them."""
+        """The required tags and labels, named as in `IndexDocument.facets`."""
         return self.tags | {f"\0{label}" for label in self.labels}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A text to embed: *context* (date, type, tags; may be empty) goes before every chunk of *content* (D-55)."""
+    """A text to embed. *context* (date, type, tags; may be empty) is put before every chunk of *content* (D-55)."""
 
     context: str
     content: str
@@ -197,7 +198,7 @@ class EmbeddedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorHit:
-    """A memory found by meaning: its best chunk's cosine similarity, in -1..1."""
+    """A memory found by meaning, with the cosine similarity of its best chunk, in -1..1."""
 
     memory_id: str
     similarity: float
@@ -205,7 +206,7 @@ class VectorHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextHit:
-    """A memory found by words; *score* is comparable within one answer only, higher is better, above 0."""
+    """A memory found by words. *score* is above 0, higher is better, and comparable within one result only."""
 
     memory_id: str
     score: float
@@ -214,14 +215,14 @@ class TextHit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextQuery:
     """
-    A full-text query as data: nothing in it is syntax any more (D-49).
+    A parsed full-text query; its strings contain no syntax (D-49).
 
     Attributes:
-        any_of: Words of which the more the better; at least one must be found unless *phrases* is given. One of several parts, with
-            spaces between them, is found where they stand side by side.
-        phrases: Each must be found, its words side by side.
-        none_of: Words or phrases of which none may be found.
-        is_question: Only the best are wanted, so an engine may pass over words that too many memories have.
+        any_of: Words that raise the score. At least one must match unless *phrases* is given. An entry of several parts, separated by
+            spaces, matches where the parts are adjacent.
+        phrases: All of these must match, each with its words adjacent.
+        none_of: Words or phrases that must not match.
+        is_question: Only the best hits are needed, so an engine may ignore words that too many memories contain.
     """
 
     any_of: tuple[str, ...] = ()
@@ -231,17 +232,17 @@ class TextQuery:
 
 
 RecallMode = Literal["semantic", "keyword", "hybrid"]
-"""How recall finds: by meaning, by words, or by both (D-44)."""
+"""The search method of recall: by meaning, by words, or by both (D-44)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """
-    A memory to be, as its author gave it; defaults are filled in when it is stored (D-40).
+    A memory to store, as its author gave it. Defaults are filled in when it is stored (D-40).
 
     Attributes:
-        expires_in_h: Hours until it expires; None: never, but for session memories (D-53).
-        dedupe: Return the oldest one with the same content in the same space instead of storing another.
+        expires_in_h: Hours until it expires. None: never, except for session memories (D-53).
+        dedupe: Return the oldest memory with the same content in the same space instead of storing another.
     """
 
     content: str
@@ -263,11 +264,11 @@ class Draft:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberResult:
     """
-    What came of a draft.
+    The result of storing a draft.
 
     Attributes:
-        duplicates: Others with the same content in the same space, oldest first, at most ten.
-        is_duplicate: Nothing was stored: *memory* is the one that was there (D-40, dedupe).
+        duplicates: Ids of other memories with the same content in the same space, oldest first, at most ten.
+        is_duplicate: True if nothing was stored and *memory* is the existing one (D-40, dedupe).
     """
 
     memory: Memory
@@ -278,10 +279,10 @@ class RememberResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChange:
     """
-    What to change of a memory: only the fields *changed_fields* names count, None among them where it means something.
+    A partial update of a memory. Only the fields in *changed_fields* apply; None clears a field that may be empty.
 
     Attributes:
-        expires_in_h: Hours from now; None: it no longer expires.
+        expires_in_h: Hours from now until it expires; None removes the expiry.
     """
 
     changed_fields: frozenset[str]
@@ -299,10 +300,10 @@ class MemoryChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """
-    What stays of a memory that left every store: no content, only its place in the lineage (D-41).
+    The remains of a deleted memory: its position in the lineage, without its content (D-41).
 
     Attributes:
-        superseded_by: The memory that replaced it; None: it was deleted.
+        superseded_by: The memory that replaced it; None if it was deleted.
     """
 
     id: str
@@ -315,7 +316,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilter:
-    """What a caller asks for; `reach.within` makes it what the caller may see (D-42, D-43)."""
+    """The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key (D-42, D-43)."""
 
     org: str | None = None
     project: str | None = None
@@ -334,12 +335,12 @@ class MemoryFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """
-    What recall is asked (D-42).
+    The parameters of a recall (D-42).
 
     Attributes:
         boost: The weight of *keywords*, 0..1.
-        min_relevance: Leave out memories whose score is below it.
-        max_tokens: Fill so many tokens in order, skipping what does not fit; None: no budget.
+        min_relevance: The minimum score of a result.
+        max_tokens: A token budget, filled in order; memories that do not fit are skipped. None: no budget.
     """
 
     query: str
@@ -355,16 +356,16 @@ class RecallRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExplanation:
     """
-    How a memory came to its place in a recall (D-42, explain).
+    The explanation of a memory's position in a recall (D-42, explain).
 
     Attributes:
-        semantic_rank: Its place among those found by meaning, from 1; None: not among them.
-        keyword_rank: The same for those found by words.
-        text_score: The share of the best word score, 0..1.
-        matched_keywords: Those of the question's keywords that it has.
-        keyword_share: Their share of all keywords.
-        decay: What its age leaves of its confidence, 0..1.
-        place: Its final place, from 1.
+        semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
+        keyword_rank: Its rank among the hits by words, from 1; None if it is not among them.
+        text_score: Its word score as a share of the best one, 0..1.
+        matched_keywords: The keywords of the request that it contains.
+        keyword_share: The share of the request's keywords that it contains, 0..1.
+        decay: The factor by which age reduces its confidence, 0..1.
+        place: Its final position, from 1.
     """
 
     semantic_rank: int | None
@@ -380,7 +381,7 @@ class RankExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """A recalled memory; *score* is its relevance unrounded (D-44), *similarity* None when it was not compared by meaning."""
+    """A recalled memory. *score* is its unrounded relevance (D-44). *similarity* is None if its vector was not compared."""
 
     memory: Memory
     score: float
@@ -391,7 +392,7 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallResult:
-    """The answer to a question, best first; *notice*: why it is by words alone, though it was to be by meaning (D-54)."""
+    """The result of a recall, best first. *notice* explains a fallback from semantic to keyword search (D-54)."""
 
     recall_id: str
     hits: tuple[RecallHit, ...]
@@ -410,7 +411,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """A stretch of what a search found; *total* counts all of it."""
+    """One page of a search; *total* counts all matches."""
 
     hits: tuple[SearchHit, ...]
     total: int
@@ -419,7 +420,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameCount:
-    """A name and how many memories have it."""
+    """A name and the number of memories that have it."""
 
     name: str
     count: int
@@ -427,7 +428,7 @@ class NameCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgCount:
-    """An org (None: memories without one), how many memories it has, and its projects, most first."""
+    """An org, its number of memories, and its projects, largest first. The org None counts memories without an org."""
 
     org: str | None
     count: int
@@ -436,7 +437,7 @@ class OrgCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceRow:
-    """As much of a memory as its effective confidence needs."""
+    """The fields of a memory that its effective confidence depends on."""
 
     memory_id: str
     type: str
@@ -446,7 +447,7 @@ class ConfidenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootMemories:
-    """What an agent begins with, each kind in its order (D-48)."""
+    """The memories that an agent loads at its start, by scope, each list in its order (D-48)."""
 
     agent: tuple[Memory, ...]
     shared: tuple[Memory, ...]
@@ -455,7 +456,7 @@ class BootMemories:
 
 
 def get_state(memory: Memory, *, model: str) -> MemoryState:
-    """Return where *memory* stands (spec 3.4, D-50, D-54), *model* being the embedder's of now."""
+    """Return the state of *memory* (spec 3.4, D-50, D-54). *model* is the current embedder's model."""
     if memory.archived_at is not None:
         return MemoryState.ARCHIVED
     if memory.index_failed_at is not None:

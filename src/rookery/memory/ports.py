@@ -1,4 +1,4 @@
-"""What memory needs from engines. Indexes are derived: they may be dropped and rebuilt from the records."""
+"""The engine interfaces that memory needs. Indexes are derived data: they can be dropped and rebuilt from the records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument,
 
 class Embedder(Protocol):
     """
-    Turns text into vectors. Raises `EngineUnavailable("embedder", …)`, and `NotEmbeddable` of a text that it cannot while it works.
+    A service that turns text into vectors.
+
+    Raises `EngineUnavailable("embedder", …)`, and `NotEmbeddable` for a text that it cannot embed while it works.
 
     Attributes:
-        model: Name and version, as stored beside each vector; another one makes vectors stale (D-54).
-        dimension: The native width.
+        model: Name and version, stored beside each vector. A different model makes vectors stale (D-54).
+        dimension: The native dimension of the vectors.
     """
 
     @property
@@ -26,7 +28,7 @@ class Embedder(Protocol):
     def dimension(self) -> int: ...
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the vector of a question; longer than the window, its beginning counts. Answers are cached."""
+        """Return the vector of a query, cached. A text longer than the model's window is truncated."""
         ...
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
@@ -36,85 +38,85 @@ class Embedder(Protocol):
 
 class VectorIndex(Protocol):
     """
-    Memories by meaning. Raises `EngineUnavailable("vectors", …)` and no other engine error.
+    An index of memories by meaning. Raises `EngineUnavailable("vectors", …)` and no other engine error.
 
-    A write is durable when its call returns; a query sees every write that returned before it, of any process.
+    A write is durable when its call returns. A query sees every write that returned before it, of any process.
     """
 
     async def is_ready(self, workspace_id: int) -> bool:
         """
-        Tell whether the workspace can be asked; false: that takes long yet, is being changed, and later it can be.
+        Return whether the workspace can be queried without a long wait.
 
-        Who asks all the same is answered truly, after that time.
+        False while the index is loaded or changed. A query sent meanwhile waits for that and returns the correct result.
         """
         ...
 
     async def put(self, items: Sequence[EmbeddedDocument]) -> None:
-        """Replace all points of each document's memory; twice the same does no harm."""
+        """Replace all vectors of each document's memory. Idempotent."""
         ...
 
     async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
         """
-        Return at most *limit* memories of *access_filter*, most similar first, ties by id.
+        Return at most *limit* memories that match *access_filter*, most similar first, ties by id.
 
         Args:
-            vector: Unit length, the index's width.
-            access_filter: Never widened: the workspace and every filter hold for each result.
+            vector: Unit length, of the index's dimension.
+            access_filter: Applied in full, including the workspace, to each result.
             limit: At least 1.
         """
         ...
 
     async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
-        """Return the similarity of those of *ids* that the workspace has; unknown ones are left out."""
+        """Return the similarities by id of those of *ids* that the workspace has. Unknown ids are left out."""
         ...
 
     async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
-        """Return the vectors, in the order of the chunks, of those of *ids* that the workspace has; unknown ones are left out."""
+        """Return the vectors by id, in the order of the chunks, of those of *ids* that the workspace has. Unknown ids are left out."""
         ...
 
     async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
-        """Forget *ids* of the workspace; unknown ones are ignored, so a retried job is harmless."""
+        """Delete *ids* of the workspace. Unknown ids are ignored, so the call is idempotent."""
         ...
 
     async def count(self, workspace_id: int) -> int:
-        """Return how many memories of the workspace are indexed."""
+        """Return the number of indexed memories of the workspace."""
         ...
 
 
 class VectorComparison(Protocol):
-    """Vectors of a workspace, to be compared with each other. Raises `EngineUnavailable("vectors", …)` and no other engine error."""
+    """The vectors of a workspace, for comparison with each other. Raises `EngineUnavailable("vectors", …)` and no other engine error."""
 
     async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
         """
-        Return of each of *ids* which others of exactly its space are like it, the most similar first; one like no other is left out.
+        Return for each of *ids* the similar memories of exactly its space, most similar first. Ids without one are left out.
 
-        A space is org, project, agent, session, scope and type. None is missed: this is no approximate search. What was put since
-        the comparing began may be.
+        A space is org, project, agent, session, scope and type. The search is exact, not approximate. Memories written after the
+        comparison began may be missing.
 
         Args:
-            threshold: What the similarity of two memories, that of their two most similar chunks, must exceed.
-            limit: So many of each at most.
+            threshold: Exclusive minimum similarity. The similarity of two memories is that of their two most similar chunks.
+            limit: Maximum results per id.
         """
         ...
 
     def exclude(self, ids: Collection[str]) -> None:
-        """Let no later answer name *ids*."""
+        """Leave *ids* out of all later results."""
         ...
 
 
 class VectorComparer(Protocol):
-    """The memories of a workspace compared with each other, all with all (D-52): far quicker than a question to the index for each."""
+    """A comparison of all memories of a workspace with each other (D-52). It is much faster than one index query per memory."""
 
     def open_comparison(
         self, workspace_id: int, *, org: str | None = None, project: str | None = None
     ) -> AbstractAsyncContextManager[VectorComparison]:
-        """Begin to compare those of *org* and of *project*, exactly, or of any; an engine may copy them aside until the end."""
+        """Open a comparison of the memories of exactly *org* and *project*; None means any. An engine may use a temporary copy."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelVersion:
-    """Whose vectors: those of an embedder's model, in a width. Only such of one generation can be compared (D-54)."""
+    """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared (D-54)."""
 
     model: str
     dimension: int
@@ -123,11 +125,11 @@ class ModelVersion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutdatedWorkspace:
     """
-    A workspace in which another generation answers than the one of now.
+    A workspace that is served by another model version than the current one.
 
     Attributes:
-        total: How many memories it has vectors of.
-        pending: How many of those have none of the generation of now yet.
+        total: The number of memories with vectors of the active version.
+        pending: The number of those that have no vectors of the current version yet.
     """
 
     workspace_id: int
@@ -138,90 +140,90 @@ class OutdatedWorkspace:
 
 class ModelVersions(Protocol):
     """
-    The vectors of several models side by side: in each workspace those of one answer, all of them (D-54).
+    The vectors of several models side by side. Each workspace is served by one of them, with all of its vectors (D-54).
 
-    A `VectorIndex` is one generation's. Its `put` and `search` leave the others alone, its `delete` takes a memory out of all.
-    Raises as `VectorIndex`.
+    A `VectorIndex` belongs to one version. Its `put` and `search` do not touch the others; its `delete` removes a memory from all.
+    Raises the same errors as `VectorIndex`.
     """
 
     async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
-        """Return whose vectors answer in the workspace: the first that were ever put there, or those switched to; None: it has none."""
+        """Return the version that serves the workspace: the first one written, or the one last activated. None if it has no vectors."""
         ...
 
     async def list_outdated(self) -> list[OutdatedWorkspace]:
-        """Return the workspaces in which another generation answers; it counts, which takes a second for a million memories."""
+        """Return the workspaces that another version serves. The count takes about a second for a million memories."""
         ...
 
     async def activate(self, *, ignored_ids: Collection[str] = ()) -> int:
         """
-        Let this generation answer wherever it has vectors of each memory that the other one has, and return in how many workspaces.
+        Activate this version wherever it has vectors of every memory that the active one has. Return the number of workspaces.
 
         Args:
-            ignored_ids: Memories that are not waited for: they cannot be embedded.
+            ignored_ids: Memories that cannot be embedded; they do not block the switch.
         """
         ...
 
     async def delete_retired(self) -> None:
-        """Take away the vectors of generations that were switched from; a query that began before the switch may miss them."""
+        """Delete the vectors of versions that no longer serve. A query that began before the switch may miss them."""
         ...
 
 
 class SessionLookup(Protocol):
-    """Which agent sessions there are (D-53); wiring fills it with those of agent work."""
+    """A lookup of agent sessions (D-53), implemented by the agents domain."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
-        """Tell whether the workspace has such a session, and it has not ended."""
+        """Return whether the workspace has this session and it has not ended."""
         ...
 
 
 class TextIndex(Protocol):
     """
-    Memories by words, English stemming. Raises `EngineUnavailable("texts", …)` and no other engine error.
+    A full-text index of memories, with English stemming. Raises `EngineUnavailable("texts", …)` and no other engine error.
 
-    Durable and fresh as `VectorIndex`.
+    It has the same guarantees of durability and visibility as `VectorIndex`.
     """
 
     async def setup(self) -> None:
-        """Create what is missing; done twice it changes nothing (spec 4.4, brain:elastic-setup)."""
+        """Create missing tables or indexes. Idempotent (spec 4.4, brain:elastic-setup)."""
         ...
 
     async def put(self, documents: Sequence[IndexDocument]) -> None:
-        """Replace each memory's document; twice the same does no harm."""
+        """Replace each memory's document. Idempotent."""
         ...
 
     async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
         """
-        Put what a `put` will follow, for it to be found until then: one that is there and as new, by `updated_at`, stays.
+        Write documents ahead of a later `put`. An existing document that is as new or newer, by `updated_at`, stays.
 
-        A query sees it once this returned, and a process that is killed loses nothing; yet when the power fails it may be gone.
+        Queries see the write once this returns, and it survives a killed process. It may be lost in a power failure.
         """
         ...
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
-        """Return at most *limit* memories of *access_filter* after *offset*, best first, ties by id."""
+        """Return at most *limit* memories that match *access_filter*, after *offset*, best first, ties by id."""
         ...
 
     async def count_matches(self, query: TextQuery, *, access_filter: AccessFilter) -> int:
-        """Return how many memories of *access_filter* match."""
+        """Return the number of memories that match the query and *access_filter*."""
         ...
 
     async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
-        """Forget *ids* of the workspace; unknown ones are ignored."""
+        """Delete *ids* of the workspace. Unknown ids are ignored."""
         ...
 
     async def count(self, workspace_id: int) -> int:
-        """Return how many memories of the workspace are indexed."""
+        """Return the number of indexed memories of the workspace."""
         ...
 
 
 class ErasableStore(Protocol):
-    """A store that keeps bytes of what was deleted from it, until they happen to be written over."""
+    """A store whose files keep bytes of deleted data until they are overwritten."""
 
     async def erase(self) -> None:
         """
-        Leave none of them in any file of the store; those who read and write beside it go on.
+        Remove all deleted data from every file of the store. Concurrent reads and writes continue.
 
         Raises:
-            EngineUnavailable: It is not done, and must be done again.
+            EngineUnavailable: The erasure is incomplete and must be retried.
         """
         ...

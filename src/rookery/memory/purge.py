@@ -1,4 +1,4 @@
-"""The end of a workspace's memory: its rows now, its places in the indexes by jobs."""
+"""Deletion of all memory of a workspace: the rows at once, the index entries by jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rookery.memory.store import purge
 
 @dataclass(frozen=True, slots=True)
 class MemoryPurge:
-    """Deletes what a workspace remembers, in the transaction that deletes the workspace; returns how many rows went."""
+    """A hook that deletes the memories of a workspace in the transaction that deletes the workspace. It returns the number of rows."""
 
     jobs: JobQueue
     clock: Clock
 
     def __call__(self, tx: Tx, workspace_id: int) -> int:
-        """Delete the rows, forget the jobs that were for them, and have the indexes cleared."""
+        """Delete the rows and their pending jobs, and enqueue jobs that clear the indexes."""
         ids, rows = purge.purge_workspace(tx, workspace_id)
         self.jobs.purge(tx, workspace_id)
         for memory_id in ids:

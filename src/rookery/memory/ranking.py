@@ -1,4 +1,4 @@
-"""How recalled memories are ordered (spec 4.3, D-44, D-45). Pure: no I/O, no clock, no settings."""
+"""The ranking of recalled memories (spec 4.3, D-44, D-45). Pure functions: no I/O, no clock, no settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HALF_LIVES_DAYS: Mapping[str, int | None] = {
     "convention": None,
     "architecture": None,
 }
-"""Spec 8; None never decays."""
+"""Half-lives of confidence by type (spec 8). None: no decay."""
 
 DEFAULT_HALF_LIFE_DAYS = 60
-"""Of a type that the spec does not list (D-40)."""
+"""The half-life of types that the spec does not list (D-40)."""
 
 SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
     MemoryScope.AGENT: 0,
@@ -27,27 +27,27 @@ SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
     MemoryScope.SHARED: 2,
     MemoryScope.SESSION: 3,
 }
-"""Spec 4.3: at equal relevance the lower comes first."""
+"""The order of scopes at equal relevance, lowest first (spec 4.3)."""
 
 SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.55, 0.45
-"""Of a hybrid recall; measured on the development half of LoCoMo and on SciFact."""
+"""The weights of hybrid recall, measured on the development half of LoCoMo and on SciFact."""
 
 FULL_SIMILARITY = 0.7
-"""The cosine that counts as all: between a question and its answer it is seldom more."""
+"""The cosine similarity that counts as 1. Between a question and its answer it is seldom higher."""
 
 _CONFIDENCE_DECIMALS = 12
-"""Of a confidence after a verdict, so that 0.8 becomes 0.82, not 0.8200000000000001."""
+"""Decimals of a confidence after feedback, so that it becomes 0.82 and not 0.8200000000000001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """
-    A memory that may be recalled, before its record was read.
+    A candidate for recall, before its record is read.
 
     Attributes:
-        relevance: Without keywords.
-        semantic_rank: Its place among those found by meaning, from 1; so too *keyword_rank*.
-        text_score: The share of the best word score.
+        relevance: Without the keyword boost.
+        semantic_rank: Its rank among the hits by meaning, from 1. *keyword_rank* is the same for hits by words.
+        text_score: Its word score as a share of the best one.
     """
 
     memory_id: str
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedMemory:
-    """A candidate with its record; *relevance* has the keywords' part in it."""
+    """A candidate with its record; *relevance* includes the keyword boost."""
 
     candidate: Candidate
     memory: Memory
@@ -71,7 +71,7 @@ class RankedMemory:
 
     @property
     def effective_confidence(self) -> float:
-        """The confidence that age has left (D-45)."""
+        """The confidence after decay (D-45)."""
         return self.memory.confidence * self.decay
 
 
@@ -79,8 +79,7 @@ def decay_factor(age: timedelta, half_life_days: int | None) -> float:
     """
     Return the share of confidence left after *age*, in 0..1.
 
-    The spec gives the half-lives but no formula (8, "not shown"); D-45 takes the exponential under which a half-life
-    is a half-life. A negative age (clock skew) counts as zero.
+    The spec gives half-lives but no formula (8, "not shown"); D-45 uses exponential decay. A negative age (clock skew) counts as zero.
     """
     if half_life_days is None:
         return 1.0
@@ -89,16 +88,16 @@ def decay_factor(age: timedelta, half_life_days: int | None) -> float:
 
 
 def memory_decay_factor(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int | None]) -> float:
-    """Return `decay_factor` of *memory*: its age counts from when its content was last changed (D-45)."""
+    """Return the `decay_factor` of *memory*. Its age counts from the last change of its content (D-45)."""
     return decay_factor(at - memory.content_at, half_lives_days.get(memory.type, DEFAULT_HALF_LIFE_DAYS))
 
 
 def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float:
     """
-    Return *confidence* after one verdict: a tenth nearer to 1, or a twentieth less, but never under half of *base* (D-47).
+    Return *confidence* after one feedback: a tenth closer to 1, or a twentieth less, but at least half of *base* (D-47).
 
     Args:
-        base: What the author gave.
+        base: The confidence that the author gave.
     """
     if is_used:
         return max(confidence, round(confidence + 0.1 * (1 - confidence), _CONFIDENCE_DECIMALS))
@@ -106,7 +105,7 @@ def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float
 
 
 def round_relevance(relevance: float) -> float:
-    """Return what counts as equal relevance: two decimals (D-44)."""
+    """Return *relevance* rounded to two decimals; equal values count as ties (D-44)."""
     return round(relevance, 2)
 
 
@@ -124,10 +123,10 @@ def ranking_key(ranked: RankedMemory) -> tuple[float, int, float, timedelta, str
 
 def boost_relevance(relevance: float, *, share: float, boost: float, is_bounded: bool) -> float:
     """
-    Return *relevance* raised by the share of keywords found (D-44).
+    Return *relevance* raised by the share of matching keywords (D-44).
 
     Args:
-        is_bounded: Keep it in 0..1, as a hybrid's relevance is: then *boost* is its part of the whole.
+        is_bounded: Keep the result in 0..1, as for hybrid and keyword recall. *boost* is then the weight of the keywords.
     """
     raised = relevance + boost * share
     return raised / (1 + boost) if is_bounded else raised
@@ -135,15 +134,15 @@ def boost_relevance(relevance: float, *, share: float, boost: float, is_bounded:
 
 def fuse_scores(similarities: Mapping[str, float], scores: Mapping[str, float], *, best: float | None = None) -> dict[str, float]:
     """
-    Return the relevance, in 0..1, of each memory that was found by meaning or by words (D-44, hybrid).
+    Return the relevance, in 0..1, of each memory found by meaning or by words (D-44, hybrid).
 
-    A weighted sum of the similarity, as a share of `FULL_SIMILARITY` and so the same whatever else was found, and of the
-    word score as a share of the best. One found by words alone can win, and so can one found by meaning alone.
+    It is the weighted sum of two parts: the similarity as a share of `FULL_SIMILARITY`, which does not depend on the other hits, and
+    the word score as a share of the best. A memory found by only one method can rank first.
 
     Args:
-        similarities: Cosine similarity, as far as it is known, of those found either way.
-        scores: Above 0, of those found by words.
-        best: The best score; None: the highest of *scores*.
+        similarities: Cosine similarities, where known, of all hits.
+        scores: Scores above 0 of the hits by words.
+        best: The best score; None for the highest of *scores*.
     """
     best = max(scores.values(), default=1.0) if best is None else best
     relevances = {

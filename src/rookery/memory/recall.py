@@ -50,29 +50,29 @@ from rookery.memory.visibility import is_visible
 
 _MAX_ROUNDS = 4
 _LIMIT_GROWTH = 4
-"""A round that did not settle the answer is followed by one with four times the candidates: 64 times at most."""
+"""Growth of the number of candidates per round if the result is not final; at most 64 times the first number."""
 
 _MIN_HYBRID_CANDIDATES = 100
 _BUDGET_OVERFETCH = 3
-"""With a budget of tokens, so many times top_k are ranked, to choose from what fits."""
+"""Over-fetch factor of top_k with a token budget, to choose memories that fit."""
 
 _CHARS_PER_TOKEN = 4
 
-_REBUILDING_NOTICE = "Found by words alone: the vectors of this workspace are being rebuilt, and cannot be searched until then."
-_NO_EMBEDDER_NOTICE = "Found by words alone: the embedder is unavailable: {reason}"
+_REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
+_NO_EMBEDDER_NOTICE = "Results are by keywords only: the embedder is unavailable: {reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """
-    What the indexes found for a question.
+    The hits of the indexes for a query.
 
     Attributes:
-        relevances: Of all that was found, by memory; without keywords.
-        is_complete: They have no more.
-        similarities: As far as they are known.
-        text_scores: Shares of the best word score, best first.
-        max_unseen_relevance: The highest relevance, without keywords, that a memory which is not among them can have.
+        relevances: The relevance of each hit, without the keyword boost.
+        is_complete: True if the indexes have no further hits.
+        similarities: Cosine similarities, where known.
+        text_scores: Word scores as shares of the best one, best first.
+        max_unseen_relevance: The highest relevance, without keywords, that a memory outside the candidates can have.
     """
 
     relevances: Mapping[str, float]
@@ -84,7 +84,7 @@ class Candidates:
     keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def get_candidate(self, memory_id: str) -> Candidate:
-        """Return what is known of one of them."""
+        """Return the scores and ranks of one memory."""
         return Candidate(
             memory_id=memory_id,
             relevance=self.relevances[memory_id],
@@ -98,12 +98,12 @@ class Candidates:
 @dataclass(slots=True)
 class _RecallState:
     """
-    A question on its way: what is asked, and what was read for it so far.
+    The state of a recall in progress: the request and the data read so far.
 
     Attributes:
-        mode: As asked, or `keyword` while vectors cannot be searched, or the embedder cannot be asked (D-54).
-        index: Who knows of meaning; None: nobody is asked.
-        notice: Why the mode is not as asked.
+        mode: The requested mode, or `keyword` if the vectors or the embedder are not available (D-54).
+        index: The vector index in use; None if vectors are not searched.
+        notice: The reason for a mode other than the requested one.
     """
 
     request: RecallRequest
@@ -118,11 +118,11 @@ class _RecallState:
 
 class Recall:
     """
-    Answers questions from memory.
+    The recall service.
 
     Args:
-        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS` (settings, D-40).
-        timer: Seconds of a clock that never goes back; tests pass their own.
+        half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings, D-40).
+        timer: A clock in seconds that never goes back; tests pass their own.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class Recall:
 
     async def find(self, caller: Caller, request: RecallRequest) -> RecallResult:
         """
-        Return the memories that answer *request* best, in order.
+        Return the memories that match *request* best, in order.
 
         Raises:
-            PermissionDenied: It names another agent than the key's own.
-            EngineUnavailable: An index that its mode needs is down. Without an embedder it goes by words, and says so.
-            NotEmbeddable: The embedder gives no vector for the question.
+            PermissionDenied: The request names an agent other than the key's own.
+            EngineUnavailable: An index that the mode needs is down. Without an embedder recall falls back to keywords, with a notice.
+            NotEmbeddable: The embedder returns no vector for the query.
         """
         started_s = self._timer()
         at = self._clock()
@@ -163,7 +163,7 @@ class Recall:
         await self._select_index(state)
         ranked = await self._rank(state)
         chosen = _select_within_budget(ranked, request)
-        hits = tuple(_to_hit(each, number) for number, each in enumerate(chosen, start=1))
+        hits = tuple(_to_hit(memory, position) for position, memory in enumerate(chosen, start=1))
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
         await self._buffer.add(
@@ -195,7 +195,7 @@ class Recall:
         return RecallResult(recall_id=recall_id, hits=hits, took_ms=took_ms, notice=state.notice)
 
     async def _select_index(self, state: _RecallState) -> None:
-        """Choose who is asked of meaning: the model of now, or the former one until its vectors are rebuilt, or, if it is gone, nobody."""
+        """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
         if state.mode == "keyword":
             return
         state.index = await self._migration.get_ready_index(state.access_filter.workspace_id)
@@ -209,26 +209,26 @@ class Recall:
             state.mode, state.notice = "keyword", _REBUILDING_NOTICE
 
     async def _rank(self, state: _RecallState) -> list[RankedMemory]:
-        """Return the best of what can be seen, in order; more candidates are fetched while records drop too many (D-46)."""
-        question = state.request
-        wanted = question.top_k * (_BUDGET_OVERFETCH if question.max_tokens is not None else 1)
-        limit = max(_MIN_HYBRID_CANDIDATES, 10 * question.top_k) if state.mode == "hybrid" else 2 * wanted + 20
-        least = question.min_relevance
+        """Return the best visible memories, in order. More candidates are fetched while the records drop too many (D-46)."""
+        request = state.request
+        needed = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
+        limit = max(_MIN_HYBRID_CANDIDATES, 10 * request.top_k) if state.mode == "hybrid" else 2 * needed + 20
+        min_relevance = request.min_relevance
         ranked = list[RankedMemory]()
         for _ in range(_MAX_ROUNDS):
-            arms = await self._search_with_fallback(state, limit)
-            ranked, is_settled = await self._rank_candidates(state, arms, wanted)
+            candidates = await self._search_with_fallback(state, limit)
+            ranked, is_settled = await self._rank_candidates(state, candidates, needed)
             if (
                 is_settled
-                or arms.is_complete
-                or (least is not None and self._max_boosted_relevance(state, arms.max_unseen_relevance) < least)
+                or candidates.is_complete
+                or (min_relevance is not None and self._max_boosted_relevance(state, candidates.max_unseen_relevance) < min_relevance)
             ):
                 break
             limit *= _LIMIT_GROWTH
-        return ranked if least is None else [each for each in ranked if _round_score(each.relevance) >= least]
+        return ranked if min_relevance is None else [memory for memory in ranked if _round_score(memory.relevance) >= min_relevance]
 
     async def _search_with_fallback(self, state: _RecallState, limit: int) -> Candidates:
-        """Do as `_search_indexes`; go by words alone, from here on, where there is no embedder."""
+        """Return the result of `_search_indexes`; switch to keywords from here on if the embedder is down."""
         try:
             return await self._search_indexes(state, limit)
         except EngineUnavailable as error:
@@ -238,32 +238,36 @@ class Recall:
         return await self._search_indexes(state, limit)
 
     def _max_boosted_relevance(self, state: _RecallState, relevance: float) -> float:
-        """Return the relevance of a memory with all of the keywords."""
-        question = state.request
-        return boost_relevance(
-            relevance, share=1.0, boost=question.boost if question.keywords else 0.0, is_bounded=state.mode != "semantic"
-        )
+        """Return the boosted relevance of a memory that contains all keywords."""
+        request = state.request
+        return boost_relevance(relevance, share=1.0, boost=request.boost if request.keywords else 0.0, is_bounded=state.mode != "semantic")
 
     async def _search_indexes(self, state: _RecallState, limit: int) -> Candidates:
-        """Ask the indexes that the mode needs, at once where one does not need the other's answer (D-44)."""
-        question, inside = state.request, state.access_filter
-        words = parse_keywords(question.keywords)
-        side = state.index
-        if side is None:
-            matched, extra = await gather_pair(
-                self._search_text(parse_question(question.query), inside, limit), self._search_text(words, inside, limit)
+        """Search the indexes that the mode needs, concurrently where the searches are independent (D-44)."""
+        request, access = state.request, state.access_filter
+        words = parse_keywords(request.keywords)
+        index = state.index
+        if index is None:
+            text_hits, keyword_hits = await gather_pair(
+                self._search_text(parse_question(request.query), access, limit), self._search_text(words, access, limit)
             )
-            return _keyword_candidates(matched, extra, limit)
+            return _keyword_candidates(text_hits, keyword_hits, limit)
         if state.mode == "semantic":
-            near, extra = await gather_pair(self._search_vectors(side, state, limit), self._search_text(words, inside, limit))
-            similarities = await self._complete_similarities(side, state, near, extra)
-            return _semantic_candidates(near, similarities, extra, is_complete=len(near) < limit and len(extra) < limit)
-        (near, matched), extra = await gather_pair(
-            gather_pair(self._search_vectors(side, state, limit), self._search_text(parse_question(question.query), inside, limit)),
-            self._search_text(words, inside, limit),
+            vector_hits, keyword_hits = await gather_pair(
+                self._search_vectors(index, state, limit), self._search_text(words, access, limit)
+            )
+            similarities = await self._complete_similarities(index, state, vector_hits, keyword_hits)
+            return _semantic_candidates(
+                vector_hits, similarities, keyword_hits, is_complete=len(vector_hits) < limit and len(keyword_hits) < limit
+            )
+        (vector_hits, text_hits), keyword_hits = await gather_pair(
+            gather_pair(self._search_vectors(index, state, limit), self._search_text(parse_question(request.query), access, limit)),
+            self._search_text(words, access, limit),
         )
-        similarities = await self._complete_similarities(side, state, near, [*matched, *extra])
-        return _hybrid_candidates(near, similarities, matched, extra, is_complete=len(near) < limit and len(matched) < limit)
+        similarities = await self._complete_similarities(index, state, vector_hits, [*text_hits, *keyword_hits])
+        return _hybrid_candidates(
+            vector_hits, similarities, text_hits, keyword_hits, is_complete=len(vector_hits) < limit and len(text_hits) < limit
+        )
 
     async def _search_vectors(self, index: IndexVersion, state: _RecallState, limit: int) -> list[VectorHit]:
         if state.vector is None:
@@ -281,9 +285,9 @@ class Recall:
     async def _complete_similarities(
         self, index: IndexVersion, state: _RecallState, vector_hits: Sequence[VectorHit], text_hits: Sequence[TextHit]
     ) -> dict[str, float]:
-        """Return the similarities of *vector_hits*, and of what was found by words alone, as far as they are known."""
-        similarities = {each.memory_id: each.similarity for each in vector_hits}
-        others = [each.memory_id for each in text_hits if each.memory_id not in similarities]
+        """Return the similarities of *vector_hits*, and of *text_hits* where known."""
+        similarities = {hit.memory_id: hit.similarity for hit in vector_hits}
+        others = [hit.memory_id for hit in text_hits if hit.memory_id not in similarities]
         if others and state.vector is not None:
             similarities |= await index.vectors.compute_similarities(
                 state.vector, workspace_id=state.access_filter.workspace_id, ids=others
@@ -294,44 +298,44 @@ class Recall:
         """
         Read records, best candidates first, until no unread one can be among the best *limit*.
 
-        Returns the ranked, and whether candidates beyond these could not change the answer.
+        Return the ranked memories, and whether the result is final: further candidates could not change it.
         """
-        question = state.request
+        request = state.request
         is_bounded = state.mode != "semantic"
-        boost = question.boost if question.keywords else 0.0
+        boost = request.boost if request.keywords else 0.0
         relevances = candidate_set.relevances
         candidates = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))
         ranked = list[RankedMemory]()
-        at, step = 0, limit + 5
-        while at < len(candidates):
-            batch = candidates[at : at + step]
+        position, step = 0, limit + 5
+        while position < len(candidates):
+            batch = candidates[position : position + step]
             await self._load_records(state, batch)
             ranked.extend(
-                self._rank_one(state, candidate_set.get_candidate(each), boost, is_bounded=is_bounded)
-                for each in batch
-                if each in state.memories
+                self._rank_one(state, candidate_set.get_candidate(memory_id), boost, is_bounded=is_bounded)
+                for memory_id in batch
+                if memory_id in state.memories
             )
-            at += len(batch)
+            position += len(batch)
             ranked.sort(key=ranking_key)
-            del ranked[limit:]  # of thousands that are as relevant, all are read: to sort them over and over would take a second
+            del ranked[limit:]  # thousands of ties are all read; sorting them in each round would take a second
             if len(ranked) >= limit:
-                following = relevances[candidates[min(at, len(candidates) - 1)]]
+                following = relevances[candidates[min(position, len(candidates) - 1)]]
                 ceiling = boost_relevance(following, share=1.0, boost=boost, is_bounded=is_bounded)
                 if round_relevance(ranked[limit - 1].relevance) > round_relevance(ceiling):
                     return ranked, True
-            await asyncio.sleep(0)  # reading does not wait, and others are to be answered in between
-        # A hybrid's relevance is relative to its candidates, so that further ones have no ceiling to compare with.
+            await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
+        # Hybrid relevance is relative to the candidates, so further candidates have no upper bound to compare with.
         return ranked, state.mode == "hybrid" and len(ranked) >= limit
 
     async def _load_records(self, state: _RecallState, ids: Sequence[str]) -> None:
-        """Read the records of *ids* that were not looked for yet, and keep those that the question may see now (D-46)."""
-        unread = [each for each in ids if each not in state.fetched_ids]
+        """Read the records of *ids* that were not read yet, and keep those that are visible (D-46)."""
+        unread = [memory_id for memory_id in ids if memory_id not in state.fetched_ids]
         if not unread:
             return
         state.fetched_ids.update(unread)
-        inside = state.access_filter
-        for memory in await self._db.lookup(lambda tx: records.get_memories(tx, inside.workspace_id, unread)):
-            if memory.archived_at is None and is_visible(inside, memory):
+        access = state.access_filter
+        for memory in await self._db.lookup(lambda tx: records.get_memories(tx, access.workspace_id, unread)):
+            if memory.archived_at is None and is_visible(access, memory):
                 state.memories[memory.id] = memory
 
     def _rank_one(self, state: _RecallState, candidate: Candidate, boost: float, *, is_bounded: bool) -> RankedMemory:
@@ -351,7 +355,7 @@ class Recall:
 def _semantic_candidates(
     vector_hits: Sequence[VectorHit], similarities: Mapping[str, float], keyword_hits: Sequence[TextHit], *, is_complete: bool
 ) -> Candidates:
-    relevances = {each.memory_id: 0.0 for each in keyword_hits} | dict(similarities)
+    relevances = {hit.memory_id: 0.0 for hit in keyword_hits} | dict(similarities)
     ceiling = vector_hits[-1].similarity if vector_hits else 0.0
     return Candidates(
         relevances=relevances,
@@ -365,7 +369,7 @@ def _semantic_candidates(
 def _keyword_candidates(text_hits: Sequence[TextHit], keyword_hits: Sequence[TextHit], limit: int) -> Candidates:
     shares = _normalize_scores(text_hits)
     return Candidates(
-        relevances={each.memory_id: 0.0 for each in keyword_hits} | shares,
+        relevances={hit.memory_id: 0.0 for hit in keyword_hits} | shares,
         text_scores=shares,
         keyword_ranks=_rank_hits(text_hits),
         is_complete=len(text_hits) < limit and len(keyword_hits) < limit,
@@ -384,8 +388,8 @@ def _hybrid_candidates(
     shares = _normalize_scores(text_hits)
     last = {"": min(shares.values(), default=0.0)}
     return Candidates(
-        relevances={each.memory_id: 0.0 for each in keyword_hits}
-        | fuse_scores(similarities, {each.memory_id: each.score for each in text_hits}),
+        relevances={hit.memory_id: 0.0 for hit in keyword_hits}
+        | fuse_scores(similarities, {hit.memory_id: hit.score for hit in text_hits}),
         max_unseen_relevance=fuse_scores({"": vector_hits[-1].similarity if vector_hits else 0.0}, last if last[""] > 0 else {}, best=1.0)[
             ""
         ],
@@ -398,33 +402,33 @@ def _hybrid_candidates(
 
 
 def _round_score(relevance: float) -> float:
-    """Return *relevance* as answers show it, so that what is left out is what would have been shown below the limit."""
+    """Return *relevance* as responses show it, so that *min_relevance* compares with the visible score."""
     return round(relevance, SCORE_DECIMALS)
 
 
 def _rank_hits(hits: Sequence[VectorHit] | Sequence[TextHit]) -> dict[str, int]:
-    return {each.memory_id: rank for rank, each in enumerate(hits, start=1)}
+    return {hit.memory_id: rank for rank, hit in enumerate(hits, start=1)}
 
 
 def _normalize_scores(text_hits: Sequence[TextHit]) -> dict[str, float]:
-    best = max((each.score for each in text_hits), default=1.0)
-    return {each.memory_id: each.score / best for each in text_hits}
+    best = max((hit.score for hit in text_hits), default=1.0)
+    return {hit.memory_id: hit.score / best for hit in text_hits}
 
 
 def count_tokens(memory: Memory) -> int:
-    """Return about how many tokens the content of *memory* has, at four characters each."""
+    """Return the approximate number of tokens in the content of *memory*, at four characters per token."""
     return -(-len(memory.content) // _CHARS_PER_TOKEN)
 
 
-def _select_within_budget(ranked: Sequence[RankedMemory], question: RecallRequest) -> list[RankedMemory]:
-    """Return the first `top_k` of *ranked* that fit the budget; one that does not fit is skipped (D-42)."""
-    if question.max_tokens is None:
-        return list(ranked[: question.top_k])
-    left, chosen = question.max_tokens, list[RankedMemory]()
-    for each in ranked:
-        size = count_tokens(each.memory)
-        if size <= left and len(chosen) < question.top_k:
-            chosen.append(each)
+def _select_within_budget(ranked: Sequence[RankedMemory], request: RecallRequest) -> list[RankedMemory]:
+    """Return the first `top_k` of *ranked* that fit the budget. Memories that do not fit are skipped (D-42)."""
+    if request.max_tokens is None:
+        return list(ranked[: request.top_k])
+    left, chosen = request.max_tokens, list[RankedMemory]()
+    for candidate in ranked:
+        size = count_tokens(candidate.memory)
+        if size <= left and len(chosen) < request.top_k:
+            chosen.append(candidate)
             left -= size
     return chosen
 

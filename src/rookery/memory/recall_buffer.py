@@ -1,4 +1,4 @@
-"""Which recall returned what, kept 30 days for feedback; written after the answer, many at once (D-17, D-47)."""
+"""A write buffer for the results of recalls, which are kept for 30 days for feedback (D-17, D-47)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rookery.memory.store import recalls
 
 _FLUSH_INTERVAL_S = 0.5
 _MAX_PENDING = 5_000
-"""So many unwritten recalls are held; then the next one waits for a write."""
+"""Maximum number of unwritten recalls; beyond it, the next recall waits for a write."""
 
 _LOOKUP_RETRIES = 6
 _LOOKUP_RETRY_DELAY_S = 0.2
 _RECENT_MS = 60_000
-"""An id says when it was made: only one of the last minute may be another process's that is not written yet, whose clock may be wrong."""
+"""Maximum age, by its id, of a recall that another process may not have written yet. It allows for wrong clocks."""
 
 _log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class RecallBuffer:
-    """The recalls of this process that are not written yet, in front of the table of all."""
+    """The unwritten recalls of this process, and the table of all recalls behind them."""
 
     def __init__(self, *, db: Database) -> None:
         self._db = db
@@ -35,7 +35,7 @@ class RecallBuffer:
         self._flush_lock = asyncio.Lock()
 
     async def add(self, recall: RecallRecord) -> None:
-        """Keep *recall*; only if very many are unwritten, wait for that."""
+        """Add *recall* to the buffer. Wait for a write only if the buffer is full."""
         self._pending[recall.id] = recall
         if len(self._pending) > _MAX_PENDING:
             await self.flush()
@@ -44,12 +44,12 @@ class RecallBuffer:
         """
         Return a recall of the workspace.
 
-        One that is unknown may have been answered by another process within the last half second: it is looked for
-        again before it is said not to be there.
+        A recent unknown recall may belong to another process that has not written it yet. The lookup is therefore retried before it
+        returns None.
         """
-        held = self._pending.get(recall_id)
-        if held is not None:
-            return held if held.workspace_id == workspace_id else None
+        pending = self._pending.get(recall_id)
+        if pending is not None:
+            return pending if pending.workspace_id == workspace_id else None
         found = await self._load(workspace_id, recall_id)
         for _ in range(_LOOKUP_RETRIES if _is_recent(recall_id) else 0):
             if found is not None:
@@ -62,16 +62,16 @@ class RecallBuffer:
         return await self._db.lookup(lambda tx: recalls.get_recall(tx, workspace_id, recall_id))
 
     async def run(self) -> None:
-        """Write every half second until cancelled; call `flush` after that."""
+        """Write every half second until cancelled; call `flush` afterwards."""
         while True:
             await asyncio.sleep(_FLUSH_INTERVAL_S)
             try:
                 await self.flush()
-            except Exception as error:  # noqa: BLE001 - logged; the rows are still held, and written when the store is there again
+            except Exception as error:  # noqa: BLE001 - logged; the rows stay in the buffer and are written when the store is back
                 self._failures.report(error)
 
     async def flush(self) -> None:
-        """Write what is held; if that fails, it is still held."""
+        """Write the buffered recalls. If the write fails, they stay in the buffer."""
         async with self._flush_lock:
             batch = dict(self._pending)
             if batch:
@@ -83,5 +83,5 @@ class RecallBuffer:
 def _is_recent(recall_id: str) -> bool:
     if not is_uuid(recall_id):
         return False
-    made_ms = int(recall_id[:8] + recall_id[9:13], 16)
-    return abs(time.time() * 1000 - made_ms) < _RECENT_MS
+    created_ms = int(recall_id[:8] + recall_id[9:13], 16)
+    return abs(time.time() * 1000 - created_ms) < _RECENT_MS

@@ -1,4 +1,4 @@
-"""The nouns of what is kept of recalls: what was returned, what became of it, what may be learned from it (D-47, D-57). No I/O."""
+"""The data types of stored recalls: the results, the feedback, and training examples (D-47, D-57). No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rookery.memory.models import Memory, RecallMode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallQueryRecord:
     """
-    What was asked of a recall, for training rows (D-57).
+    The query of a recall, for training examples (D-57).
 
     Attributes:
-        semantic_ranks: Of each memory that was returned, in their order, among all that was found by meaning; None: it was not.
-            So too *keyword_ranks*.
+        semantic_ranks: The rank of each returned memory among the hits by meaning, in the order of the results; None if it was not
+            among them. *keyword_ranks* is the same for hits by words.
     """
 
     query: str
@@ -29,10 +29,10 @@ class RecallQueryRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRecord:
     """
-    What is kept of a recall for 30 days, so that feedback can be held against it (D-17, D-47).
+    A stored recall, kept for 30 days so that feedback can refer to it (D-17, D-47).
 
     Attributes:
-        query_record: Written only where the workspace keeps training rows.
+        query_record: Written only if the workspace records training examples.
     """
 
     id: str
@@ -44,7 +44,7 @@ class RecallRecord:
 
 
 class FeedbackVerdict(StrEnum):
-    """What a caller did with a memory that a recall returned (spec 4.3)."""
+    """The use that a caller made of a recalled memory (spec 4.3)."""
 
     USED = "used"
     IGNORED = "ignored"
@@ -53,11 +53,11 @@ class FeedbackVerdict(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackResult:
     """
-    What came of feedback (D-47).
+    The result of feedback (D-47).
 
     Attributes:
-        used: Those whose use counted now; so too *ignored*.
-        memories: All that were named and are there, as they are now.
+        used: The memories whose use changed their confidence; *ignored* likewise.
+        memories: All named memories that still exist, in their current state.
     """
 
     recall_id: str
@@ -67,16 +67,16 @@ class FeedbackResult:
 
 
 TrainingLabel = Literal["stored", "used", "ignored"]
-"""What a training row says of its memory."""
+"""The label of a training example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingExample:
     """
-    What a memory was to a question, or, with no recall, that it was stored (D-57).
+    A memory's relation to a query or, if no recall is named, the storing of the memory (D-57).
 
     Attributes:
-        place: Where in the answer it stood, from 1; *semantic_rank* and *keyword_rank*: as `RecallQueryRecord` has them.
+        place: Its position in the result, from 1. *semantic_rank* and *keyword_rank* are those of `RecallQueryRecord`.
     """
 
     memory_id: str
@@ -93,7 +93,7 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledMemory:
-    """A training row with its memory as it is now."""
+    """A training example with its memory in the current state."""
 
     example: TrainingExample
     memory: Memory
@@ -102,10 +102,10 @@ class LabelledMemory:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStatus:
     """
-    Whether a workspace keeps training rows, and how many it has.
+    The training settings of a workspace and its number of examples.
 
     Attributes:
-        enabled_since: None: it does not.
+        enabled_since: The time since when examples are recorded; None if they are not.
     """
 
     enabled_since: datetime | None
@@ -113,9 +113,9 @@ class TrainingStatus:
 
 
 def build_example(recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict, *, at: datetime) -> TrainingExample | None:
-    """Return what *verdict* on a memory that *recall* returned teaches; None: it is not known what was asked."""
-    asked = recall.query_record
-    if asked is None:
+    """Return the training example of *verdict* on a memory of *recall*. None if the query was not recorded."""
+    query_record = recall.query_record
+    if query_record is None:
         return None
     index = recall.memory_ids.index(memory_id)
     return TrainingExample(
@@ -123,10 +123,10 @@ def build_example(recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict
         recall_id=recall.id,
         workspace_id=recall.workspace_id,
         label=verdict.value,
-        query=asked.query,
-        mode=asked.mode,
+        query=query_record.query,
+        mode=query_record.mode,
         place=index + 1,
-        semantic_rank=asked.semantic_ranks[index],
-        keyword_rank=asked.keyword_ranks[index],
+        semantic_rank=query_record.semantic_ranks[index],
+        keyword_rank=query_record.keyword_ranks[index],
         at=at,
     )

@@ -1,4 +1,4 @@
-"""Remember: the record, its job and what it supersedes, in one transaction; indexing comes after (D-40, D-41, D-51)."""
+"""Storing of memories: the record, its job and its supersession in one transaction; indexing follows (D-40, D-41, D-51)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from rookery.memory.store import records
 from rookery.memory.store.rows import fingerprint
 
 _SESSION_TTL = timedelta(days=7)
-"""D-53: of a session memory that says nothing else."""
+"""The default lifetime of a session memory (D-53)."""
 
 _JOB_DELAY_S = 10.0
-"""When indexing comes before the answer, its job is only there for when that fails."""
+"""Delay of the job if indexing runs before the response; the job is only a fallback."""
 
 _MIN_POLL_INTERVAL_S = 0.005
 _MAX_POLL_INTERVAL_S = 0.05
@@ -39,7 +39,7 @@ RememberOutcome = RememberResult | RookeryError
 
 
 class _PreparedMemory(NamedTuple):
-    """What is to be stored, or why that is refused."""
+    """A memory to store, or the error that rejects it."""
 
     caller: Caller
     memory: Memory | RookeryError
@@ -50,11 +50,11 @@ class _PreparedMemory(NamedTuple):
 
 class Remember:
     """
-    Stores what agents say, as they say it.
+    The service that stores memories.
 
     Args:
-        index_first: Index before the answer (`async_embedding` false).
-        sessions: Those whose memories stay until they end (D-53); None: there are none.
+        index_first: Index before the response is sent (`async_embedding` false).
+        sessions: Sessions whose memories live until the session ends (D-53). None if there are no sessions.
     """
 
     def __init__(
@@ -83,75 +83,79 @@ class Remember:
 
     async def store(self, caller: Caller, draft: Draft, *, wait_s: float = 0.0) -> RememberResult:
         """
-        Store *draft*; with *wait_s*, answer when it is indexed or that time is over.
+        Store *draft*. With *wait_s*, return when it is indexed or that time is over.
 
         Raises:
-            ValidationFailed: Its scope lacks its owner, or supersedes_id names nothing that *caller* can see.
-            PermissionDenied: It is for another agent, org or project than the key's.
-            AlreadySuperseded: Somebody replaced the same memory first.
-            BacklogFull, MemoriesFull, StorageFull: There is no room (D-17).
+            ValidationFailed: The owner that the scope requires is missing, or *caller* sees no memory with the id supersedes_id.
+            PermissionDenied: The agent, org or project is not one of the key's.
+            AlreadySuperseded: Another caller replaced the same memory first.
+            BacklogFull, MemoriesFull, StorageFull: A limit is reached (D-17).
         """
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
         storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, TRANSACTION_HOOK.get()))
         if self._job_delay_s:
-            done = await storing
+            result = await storing
         else:
-            done = await self._indexer.index_words_during(
-                [memory], storing, stored_ids=lambda done: () if done.is_duplicate else (memory.id,)
+            result = await self._indexer.index_words_during(
+                [memory], storing, stored_ids=lambda result: () if result.is_duplicate else (memory.id,)
             )
-        if not done.is_duplicate:
+        if not result.is_duplicate:
             self._capacity.add_stored(caller.workspace_id, 1)
         if self._job_delay_s:
-            await self._index([done])
+            await self._index([result])
         elif wait_s > 0:
-            await self._wait_until_indexed([done.memory], wait_s)
+            await self._wait_until_indexed([result.memory], wait_s)
         else:
-            return done
-        return (await self._reload(caller.workspace_id, [done]))[0]
+            return result
+        return (await self._reload(caller.workspace_id, [result]))[0]
 
     async def store_many(self, caller: Caller, drafts: Sequence[Draft], *, wait_s: float = 0.0) -> list[RememberOutcome]:
         """
-        Store *drafts* in one transaction and return for each what came of it, or why it was refused, in their order.
+        Store *drafts* in one transaction. Return one result or error per draft, in their order.
 
         With *wait_s*, return when all of them are indexed or that time is over.
 
         Raises:
-            BacklogFull, MemoriesFull, StorageFull: There is no room for all of them; none is stored.
+            BacklogFull, MemoriesFull, StorageFull: There is no room for all drafts; none is stored.
         """
-        lasting = await self._find_open_sessions(caller, drafts)
-        drawn = [self._try_build(caller, draft, lasting) for draft in drafts]
+        open_sessions = await self._find_open_sessions(caller, drafts)
+        built = [self._try_build(caller, draft, open_sessions) for draft in drafts]
         await self._capacity.admit(caller.workspace_id, len(drafts))
 
-        memories = [each for each in drawn if isinstance(each, Memory)]
-        storing = self._write([_PreparedMemory(caller, each, draft.dedupe) for each, draft in zip(drawn, drafts, strict=True)])
+        memories = [memory for memory in built if isinstance(memory, Memory)]
+        storing = self._write([_PreparedMemory(caller, memory, draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
         outcomes = await (
             self._indexer.index_words_during(memories, storing, stored_ids=_stored_ids) if memories and not self._job_delay_s else storing
         )
-        done = [each for each in outcomes if isinstance(each, RememberResult)]
-        self._capacity.add_stored(caller.workspace_id, sum(not each.is_duplicate for each in done))
+        results = [outcome for outcome in outcomes if isinstance(outcome, RememberResult)]
+        self._capacity.add_stored(caller.workspace_id, sum(not result.is_duplicate for result in results))
         if self._job_delay_s:
-            await self._index(done)
-        elif wait_s > 0 and done:
-            await self._wait_until_indexed([each.memory for each in done], wait_s)
+            await self._index(results)
+        elif wait_s > 0 and results:
+            await self._wait_until_indexed([result.memory for result in results], wait_s)
         else:
             return outcomes
-        fresh = {each.memory.id: each for each in await self._reload(caller.workspace_id, done)}
-        return [replace(each, memory=fresh[each.memory.id].memory) if isinstance(each, RememberResult) else each for each in outcomes]
+        current = {result.memory.id: result.memory for result in await self._reload(caller.workspace_id, results)}
+        return [
+            replace(outcome, memory=current[outcome.memory.id]) if isinstance(outcome, RememberResult) else outcome for outcome in outcomes
+        ]
 
     async def _find_open_sessions(self, caller: Caller, drafts: Sequence[Draft]) -> frozenset[str]:
-        """Return those sessions that *drafts* name without an end of their own, and that are open: their end is the memories' (D-53)."""
+        """Return the open sessions that *drafts* without an expiry name; their memories live until the session ends (D-53)."""
         if self._sessions is None:
             return frozenset()
-        asked = {each.session_id for each in drafts if each.memory_scope is MemoryScope.SESSION and each.expires_in_h is None}
-        return frozenset([each for each in asked if each is not None and await self._sessions.is_open(caller.workspace_id, each)])
+        named = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in_h is None}
+        return frozenset(
+            [session for session in named if session is not None and await self._sessions.is_open(caller.workspace_id, session)]
+        )
 
     def _build_memory(self, caller: Caller, draft: Draft, open_sessions: frozenset[str]) -> Memory:
-        """Return the memory that *draft* asks for, with its defaults, if *caller* may store it."""
+        """Return the memory of *draft*, with its defaults, if *caller* may store it."""
         now = self._clock()
-        life = None if draft.expires_in_h is None else hours_delta(draft.expires_in_h)
-        if life is None and draft.memory_scope is MemoryScope.SESSION and draft.session_id not in open_sessions:
-            life = _SESSION_TTL
+        lifetime = None if draft.expires_in_h is None else hours_delta(draft.expires_in_h)
+        if lifetime is None and draft.memory_scope is MemoryScope.SESSION and draft.session_id not in open_sessions:
+            lifetime = _SESSION_TTL
         memory = Memory(
             id=self._ids(),
             workspace_id=caller.workspace_id,
@@ -168,7 +172,7 @@ class Remember:
             source=draft.source,
             content=draft.content,
             supersedes_id=draft.supersedes_id,
-            expires_at=None if life is None else now + life,
+            expires_at=None if lifetime is None else now + lifetime,
             content_at=now,
             created_at=now,
             updated_at=now,
@@ -184,7 +188,7 @@ class Remember:
             return error
 
     async def _store_one(self, prepared: _PreparedMemory) -> RememberResult:
-        # PostgreSQL writes for many at a time; SQLite one after the other, so that what waits anyway may as well go together.
+        # PostgreSQL writes concurrently. SQLite has a single writer, so waiting memories are stored in one transaction.
         outcome = await self._batcher.run(prepared) if self._db.dialect == "sqlite" else (await self._write([prepared]))[0]
         if isinstance(outcome, RookeryError):
             raise outcome
@@ -200,60 +204,63 @@ class Remember:
                 outcomes.append(memory)
                 continue
             if new and (dedupe or memory.supersedes_id is not None):
-                self._add(tx, new)  # for it may look at those before it
+                self._add(tx, new)  # this memory may refer to the ones before it
                 new = {}
             try:
-                mark, done = self._decide(tx, caller, memory, dedupe=dedupe)
+                memory_fingerprint, result = self._decide(tx, caller, memory, dedupe=dedupe)
             except (ValidationFailed, AlreadySuperseded) as error:
-                # Raised before anything was written, so the transaction goes on with the others.
+                # Nothing was written for this memory yet, so the transaction continues with the others.
                 outcomes.append(error)
                 continue
-            if not done.is_duplicate:
-                same = new.setdefault(mark, [])
-                done = replace(done, duplicates=(*done.duplicates, *(each.id for each in same))[: records.MAX_DUPLICATES]) if same else done
+            if not result.is_duplicate:
+                same = new.setdefault(memory_fingerprint, [])
+                if same:
+                    duplicates = (*result.duplicates, *(other.id for other in same))
+                    result = replace(result, duplicates=duplicates[: records.MAX_DUPLICATES])
                 same.append(memory)
-            outcomes.append(done)
+            outcomes.append(result)
         self._add(tx, new)
-        for drawn, outcome in zip(prepared, outcomes, strict=True):
-            if drawn.on_stored is not None:
-                drawn.on_stored(tx, outcome)
+        for item, outcome in zip(prepared, outcomes, strict=True):
+            if item.on_stored is not None:
+                item.on_stored(tx, outcome)
         return outcomes
 
     def _decide(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> tuple[str, RememberResult]:
-        """Decide what comes of *memory*, and bury what it replaces; it is still to be added unless it is a duplicate."""
+        """Return the fingerprint and result of *memory*, and delete the memory that it replaces. A non-duplicate is yet to be added."""
         now = memory.created_at
         superseded = None if memory.supersedes_id is None else self._lock_superseded(tx, caller, memory.supersedes_id, at=now)
-        mark = fingerprint(memory)
+        memory_fingerprint = fingerprint(memory)
         if dedupe:
-            records.lock_fingerprint(tx, mark)
-        same = [each for each in records.find_duplicates(tx, memory.workspace_id, mark, at=now) if each != memory.supersedes_id]
-        kept = records.get_memory(tx, memory.workspace_id, same[0]) if dedupe and same else None
+            records.lock_fingerprint(tx, memory_fingerprint)
+        found = records.find_duplicates(tx, memory.workspace_id, memory_fingerprint, at=now)
+        same = [memory_id for memory_id in found if memory_id != memory.supersedes_id]
+        existing = records.get_memory(tx, memory.workspace_id, same[0]) if dedupe and same else None
         if superseded is not None:
-            self._replace(tx, superseded, by=memory if kept is None else kept, at=now)
-        if kept is not None:
-            return mark, RememberResult(memory=kept, duplicates=tuple(same[1:]), is_duplicate=True)
-        return mark, RememberResult(memory=memory, duplicates=tuple(same))
+            self._replace(tx, superseded, by=memory if existing is None else existing, at=now)
+        if existing is not None:
+            return memory_fingerprint, RememberResult(memory=existing, duplicates=tuple(same[1:]), is_duplicate=True)
+        return memory_fingerprint, RememberResult(memory=memory, duplicates=tuple(same))
 
     def _add(self, tx: Tx, new: Mapping[str, Sequence[Memory]]) -> None:
-        """Add memories, given by their fingerprints, with their jobs, and announce them."""
+        """Add memories, grouped by fingerprint, enqueue their jobs, and publish their events."""
         memories = [memory for same in new.values() for memory in same]
         records.add(tx, *memories)
-        wanted = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
-        self._jobs.enqueue_many(tx, EMBED_JOB, wanted, delay_s=self._job_delay_s)
+        jobs = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
+        self._jobs.enqueue_many(tx, EMBED_JOB, jobs, delay_s=self._job_delay_s)
         for memory in memories:
             self._bus.publish_on_commit(tx, MemoryStored(workspace_id=memory.workspace_id, memory=memory, at=memory.created_at))
 
     def _lock_superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
-        """Return the memory to supersede, held until this transaction ends."""
+        """Lock and return the memory to supersede."""
         memory = records.lock_memory(tx, caller.workspace_id, memory_id)
         if memory is not None and can_read(caller, memory, at=at):
             return memory
-        grave = records.get_tombstone(tx, caller.workspace_id, memory_id)
-        head_id = None if grave is None else records.find_head(tx, grave)
+        tombstone = records.get_tombstone(tx, caller.workspace_id, memory_id)
+        head_id = None if tombstone is None else records.find_head(tx, tombstone)
         head = None if head_id is None else records.get_memory(tx, caller.workspace_id, head_id)
         if head is not None and can_read(caller, head, at=at):
             raise AlreadySuperseded(memory_id, head.id)
-        raise ValidationFailed({"supersedes_id": [f"there is no memory {memory_id!r} to supersede"]})
+        raise ValidationFailed({"supersedes_id": [f"the memory {memory_id!r} was not found; send the id of an existing memory"]})
 
     def _replace(self, tx: Tx, old: Memory, *, by: Memory, at: datetime) -> None:
         records.delete_memory(tx, old, at=at, superseded_by=by.id)
@@ -263,12 +270,12 @@ class Remember:
 
     async def _index(self, results: Sequence[RememberResult]) -> None:
         try:
-            await self._indexer.index([each.memory for each in results if not each.is_duplicate])
+            await self._indexer.index([result.memory for result in results if not result.is_duplicate])
         except OUTAGES:
-            return  # the record is kept, and its job tries again (D-51)
+            return  # the record is stored, and its job retries (D-51)
 
     async def _wait_until_indexed(self, memories: Sequence[Memory], wait_s: float) -> None:
-        """Return when *memories*, all of one workspace, are indexed, by whichever process, or *wait_s* is over."""
+        """Return when *memories*, all of one workspace, are indexed by any process, or when *wait_s* is over."""
         workspace_id, waiting = memories[0].workspace_id, [memory.id for memory in memories]
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + wait_s, _MIN_POLL_INTERVAL_S
@@ -280,11 +287,11 @@ class Remember:
             pause_s = min(2 * pause_s, _MAX_POLL_INTERVAL_S)
 
     async def _reload(self, workspace_id: int, results: Sequence[RememberResult]) -> list[RememberResult]:
-        """Return *results* with their records as they are now; what was deleted meanwhile is as it was."""
-        ids = [each.memory.id for each in results]
+        """Return *results* with the current records. A memory deleted meanwhile is returned as it was."""
+        ids = [result.memory.id for result in results]
         found = {memory.id: memory for memory in await self._db.lookup(lambda tx: records.get_memories(tx, workspace_id, ids))}
-        return [replace(each, memory=found.get(each.memory.id, each.memory)) for each in results]
+        return [replace(result, memory=found.get(result.memory.id, result.memory)) for result in results]
 
 
 def _stored_ids(outcomes: Sequence[RememberOutcome]) -> set[str]:
-    return {each.memory.id for each in outcomes if isinstance(each, RememberResult) and not each.is_duplicate}
+    return {outcome.memory.id for outcome in outcomes if isinstance(outcome, RememberResult) and not outcome.is_duplicate}

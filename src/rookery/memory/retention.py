@@ -1,4 +1,4 @@
-"""What time does to memories and recalls: expiry and retention (D-17, D-43)."""
+"""Periodic deletion of expired memories and old recalls (D-17, D-43)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECALL_RETENTION = timedelta(days=30)
 
 _SWEEP_INTERVAL_S = 60.0
 _BATCH_SIZE = 200
-"""So many rows a transaction, so that writers wait a few milliseconds at most."""
+"""Rows per transaction, so that writers wait a few milliseconds at most."""
 
 _MAX_BATCHES = 1_000
 
@@ -27,7 +27,7 @@ _log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class RetentionTask:
-    """Sweeps once a minute, in every process: what another one swept already is not there any more."""
+    """A task that sweeps once a minute, in every process. Concurrent sweeps are harmless."""
 
     def __init__(self, *, db: Database, jobs: JobQueue, bus: EventBus, clock: Clock) -> None:
         self._db = db
@@ -41,12 +41,12 @@ class RetentionTask:
         while True:
             try:
                 await self.sweep()
-            except Exception as error:  # noqa: BLE001 - logged; the next sweep may do better
+            except Exception as error:  # noqa: BLE001 - logged; the next sweep retries
                 failures.report(error)
             await asyncio.sleep(_SWEEP_INTERVAL_S)
 
     async def sweep(self) -> tuple[int, int]:
-        """Delete memories whose time is over and recalls past their retention; return how many of each."""
+        """Delete expired memories, and recalls and feedback past their retention. Return the numbers of memories and of recalls."""
         memories = recalled = 0
         for _ in range(_MAX_BATCHES):
             swept = await self._db.write(self._delete_expired)
@@ -66,7 +66,7 @@ class RetentionTask:
 
     def _delete_expired(self, tx: Tx) -> int:
         now = self._clock()
-        over = indexing.list_expired(tx, at=now, limit=_BATCH_SIZE)
-        for memory in over:
+        expired = indexing.list_expired(tx, at=now, limit=_BATCH_SIZE)
+        for memory in expired:
             delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
-        return len(over)
+        return len(expired)

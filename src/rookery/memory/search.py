@@ -1,4 +1,4 @@
-"""Search: full text, not meaning; hits are read from the records (D-46, D-49)."""
+"""Full-text search of memories; hits are read from the records (D-46, D-49)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rookery.memory.text_queries import highlight, parse_query
 from rookery.memory.visibility import is_visible
 
 _MAX_ROUNDS = 8
-"""So many times more is fetched where records drop what a lagging index found."""
+"""Maximum fetches if the records drop hits of a lagging index."""
 
 
 class MemorySearch:
-    """Finds memories by their words."""
+    """The full-text search service."""
 
     def __init__(self, *, db: Database, texts: TextIndex, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
         self._db = db
@@ -31,20 +31,20 @@ class MemorySearch:
 
     async def find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, limit: int, offset: int = 0) -> SearchResult:
         """
-        Return at most *limit* memories that *query* finds, after *offset*, best first; query text is data (D-49).
+        Return at most *limit* memories that match *query*, after *offset*, best first. Invalid syntax is searched as text (D-49).
 
         Raises:
-            PermissionDenied: *memory_filter* name another agent than the key's own.
+            PermissionDenied: *memory_filter* names an agent other than the key's own.
             EngineUnavailable: The full-text index is down.
         """
         started_s = self._timer()
-        inside = build_access_filter(caller, memory_filter, at=self._clock())
+        access = build_access_filter(caller, memory_filter, at=self._clock())
         words = parse_query(query)
         hits, total = list[SearchHit](), 0
         if words.any_of or words.phrases:
-            # In a large store counting costs as much as finding, and neither needs the other.
+            # In a large store counting costs as much as searching, so both run concurrently.
             (hits, dropped), counted = await gather_pair(
-                self._collect_hits(words, inside, limit, offset), self._texts.count_matches(words, access_filter=inside)
+                self._collect_hits(words, access, limit, offset), self._texts.count_matches(words, access_filter=access)
             )
             total = max(counted - dropped, len(hits))
         return SearchResult(hits=tuple(hits), total=total, took_ms=(self._timer() - started_s) * 1000)
@@ -53,17 +53,17 @@ class MemorySearch:
         hits, dropped = list[SearchHit](), 0
         for _ in range(_MAX_ROUNDS):
             matched = await self._texts.search(query, access_filter=access_filter, limit=limit - len(hits), offset=offset)
-            ids = [each.memory_id for each in matched]
-            read = {
+            ids = [hit.memory_id for hit in matched]
+            found = {
                 memory.id: memory
                 for memory in await self._db.lookup(lambda tx, ids=ids: records.get_memories(tx, access_filter.workspace_id, ids))
             }
-            for each in matched:
-                memory = read.get(each.memory_id)
+            for hit in matched:
+                memory = found.get(hit.memory_id)
                 if memory is None or memory.archived_at is not None or not is_visible(access_filter, memory):
                     dropped += 1
                 else:
-                    hits.append(SearchHit(memory=memory, score=each.score, highlight=highlight(memory.content, query)))
+                    hits.append(SearchHit(memory=memory, score=hit.score, highlight=highlight(memory.content, query)))
             offset += len(matched)
             if len(hits) >= limit or not matched:
                 break

@@ -1,4 +1,4 @@
-"""Words: taking texts and queries apart, stems, stop words, highlighting (D-44, D-49). Pure."""
+"""Parsing of queries, matching of keywords, and highlighting (D-44, D-49). Pure functions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rookery.kernel.tokenization import (
 from rookery.memory.models import TextQuery
 
 MAX_WORDS = 64
-"""So many different words of a question count; more make it slower, not better."""
+"""Maximum distinct words of a query; further words are ignored, because they cost time and do not improve results."""
 
 FRAGMENT_CHARS = 320
-"""About so many characters of a long content are shown around what was found."""
+"""Approximate length of the fragment of a long content around the first match."""
 
 _LEAD_CHARS = 60
 _QUERY_PART = re.compile(r'(?P<minus>(?<![^\s,;])-)?(?:"(?P<phrase>[^"]*)"|(?P<plain>[^\s",;]+))')
@@ -37,7 +37,7 @@ def stem_words(text: str) -> list[str]:
 
 
 def parse_question(question: str) -> TextQuery:
-    """Return the words of a question in plain language; nothing in it is syntax (D-42)."""
+    """Return the query of a question in plain language, which has no syntax (D-42)."""
     return TextQuery(
         any_of=_remove_stop_words([part for word in split_words(question) for part in to_search_terms(word)]), is_question=True
     )
@@ -45,48 +45,50 @@ def parse_question(question: str) -> TextQuery:
 
 def parse_query(query: str) -> TextQuery:
     """
-    Return a search query: "a phrase", -without, and words (D-49); what has no letter or digit says nothing.
+    Return the query of a search text: words, "a phrase" and -excluded (D-49). Parts without a letter or digit are ignored.
 
-    What is written in one, such as E_CONN_RESET, main.py or dry-run, is one word: its parts are looked for side by side. So are the
-    letters of a short run of Chinese or the like; of a longer one, which is a sentence, each two.
+    A compound such as E_CONN_RESET, main.py or dry-run is one word: its parts must be adjacent. The same holds for the letters of a
+    short run of Chinese or similar scripts. A longer run is a sentence; its letters are searched in pairs.
     """
-    plain, phrases, without = list[str](), list[str](), list[str]()
+    plain, phrases, excluded = list[str](), list[str](), list[str]()
     for piece in _QUERY_PART.finditer(query):
         phrase = piece["phrase"]
-        named = split_words(phrase if phrase is not None else piece["plain"])
-        words = [part for word in named for part in to_search_terms(word)]
+        words_of_piece = split_words(phrase if phrase is not None else piece["plain"])
+        words = [part for word in words_of_piece for part in to_search_terms(word)]
         if not words:
             continue
-        # Two hyphens are no minus: --force is the name of an option.
-        is_without = piece["minus"] is not None and (phrase is not None or not piece["plain"].startswith("-"))
-        if is_without:
-            without.append(" ".join(words))
+        # Two hyphens do not exclude: --force is the name of an option.
+        is_excluded = piece["minus"] is not None and (phrase is not None or not piece["plain"].startswith("-"))
+        if is_excluded:
+            excluded.append(" ".join(words))
         elif phrase is not None:
             phrases.append(" ".join(words))
         else:
-            plain.extend([" ".join(words)] if all(map(is_single_word, named)) else words)
-    return TextQuery(any_of=_remove_stop_words(plain), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(without)))
+            plain.extend([" ".join(words)] if all(map(is_single_word, words_of_piece)) else words)
+    return TextQuery(any_of=_remove_stop_words(plain), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(excluded)))
 
 
 def parse_keywords(keywords: Iterable[str]) -> TextQuery:
-    """Return the words of *keywords*, any of which may be found."""
+    """Return a query that matches any of the words of *keywords*."""
     return TextQuery(
         any_of=_unique_words([part for keyword in keywords for word in split_words(keyword) for part in to_search_terms(word)])
     )
 
 
 def match_keywords(keywords: Sequence[str], *texts: str) -> tuple[str, ...]:
-    """Return those of *keywords* whose words stand side by side in one of *texts*, by their stems (D-44)."""
-    there = [stem_words(text) for text in texts]
-    present = {each for within in there for each in within}
+    """Return those of *keywords* whose stemmed words are adjacent in one of *texts* (D-44)."""
+    stemmed_texts = [stem_words(text) for text in texts]
+    present = {word for stems in stemmed_texts for word in stems}
     return tuple(
-        keyword for keyword in keywords if _contains_sequence(_stem_keyword(keyword), present, there) or _contains_letter(keyword, texts)
+        keyword
+        for keyword in keywords
+        if _contains_sequence(_stem_keyword(keyword), present, stemmed_texts) or _contains_letter(keyword, texts)
     )
 
 
 def highlight(content: str, query: TextQuery) -> str:
-    """Return the part of *content* where *query* are first found, as HTML: they in <mark>, all else escaped (D-49)."""
-    is_letter = any(len(each) == 1 for each in (*query.any_of, *query.phrases))
+    """Return the fragment of *content* around the first match of *query*, as HTML: matches in <mark>, all else escaped (D-49)."""
+    is_letter = any(len(term) == 1 for term in (*query.any_of, *query.phrases))
     spans = _find_spans(tokenize(content), tokenize_unspaced_letters(content) if is_letter else [], query)
     start, end = _select_fragment(content, spans[0][0] if spans else 0)
     parts = ["…"] if start > 0 else []
@@ -103,7 +105,7 @@ def highlight(content: str, query: TextQuery) -> str:
 
 
 def _remove_stop_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return *query* without stop words, unless nothing else was said."""
+    """Return *words* without stop words, or all of them if there are no others."""
     return _unique_words([word for word in words if word.casefold() not in STOP_WORDS] or words)
 
 
@@ -119,7 +121,7 @@ def _stem_keyword(keyword: str) -> tuple[str, ...]:
 def _contains_sequence(parts: Sequence[str], present: AbstractSet[str], stemmed_texts: Sequence[Sequence[str]]) -> bool:
     if not parts or any(part not in present for part in parts):
         return False
-    return len(parts) == 1 or any(_find_sequence(within, parts) for within in stemmed_texts)
+    return len(parts) == 1 or any(_find_sequence(stems, parts) for stems in stemmed_texts)
 
 
 def _contains_letter(keyword: str, texts: Sequence[str]) -> bool:
@@ -127,21 +129,21 @@ def _contains_letter(keyword: str, texts: Sequence[str]) -> bool:
 
 
 def _find_sequence(stems: Sequence[str], parts: Sequence[str]) -> list[int]:
-    """Return where *parts* stand side by side in *stems*."""
+    """Return the indexes at which *parts* occur in sequence in *stems*."""
     first, length = parts[0], len(parts)
-    return [at for at, each in enumerate(stems) if each == first and list(stems[at : at + length]) == list(parts)]
+    return [index for index, word in enumerate(stems) if word == first and list(stems[index : index + length]) == list(parts)]
 
 
 def _find_spans(tokens: Sequence[WordToken], letters: Sequence[WordToken], query: TextQuery) -> list[tuple[int, int]]:
-    """Return where *query* stand in the content, in order, without overlaps."""
+    """Return the spans of the content that *query* matches, in order, without overlaps."""
     all_stems = [token.stem for token in tokens]
-    present, alone, chosen = set(all_stems), set(query.any_of).union(query.phrases), set[WordToken]()
-    for each in (*query.any_of, *query.phrases):
-        wanted = stem_words(each)
-        if wanted and present.issuperset(wanted):
-            for at in _find_sequence(all_stems, wanted):
-                chosen.update(tokens[at : at + len(wanted)])
-    chosen.update(letter for letter in letters if letter.stem in alone)
+    present, terms, chosen = set(all_stems), set(query.any_of).union(query.phrases), set[WordToken]()
+    for term in (*query.any_of, *query.phrases):
+        stems = stem_words(term)
+        if stems and present.issuperset(stems):
+            for index in _find_sequence(all_stems, stems):
+                chosen.update(tokens[index : index + len(stems)])
+    chosen.update(letter for letter in letters if letter.stem in terms)
     spans = list[tuple[int, int]]()
     for start, end, _ in sorted(chosen):
         if spans and start < spans[-1][1]:
@@ -152,7 +154,7 @@ def _find_spans(tokens: Sequence[WordToken], letters: Sequence[WordToken], query
 
 
 def _select_fragment(content: str, first: int) -> tuple[int, int]:
-    """Return where a fragment with position *first* begins and ends, at spaces where there are any near."""
+    """Return the start and end of the fragment around position *first*, at spaces if there are any near."""
     if len(content) <= FRAGMENT_CHARS:
         return 0, len(content)
     start = max(0, min(first - _LEAD_CHARS, len(content) - FRAGMENT_CHARS))

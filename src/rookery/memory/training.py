@@ -1,4 +1,4 @@
-"""Training rows: what was stored, and which memories were of use to which question, for those who train on it (D-57)."""
+"""Training examples: stored memories, and the memories that callers used or ignored per query (D-57)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rookery.memory.recall_records import LabelledMemory, TrainingExample, Train
 from rookery.memory.store import records, training
 
 BATCH_SIZE = 200
-"""So many rows a transaction, so that writers beside it wait a few milliseconds."""
+"""Rows per transaction, so that other writers wait a few milliseconds at most."""
 
 _FLUSH_INTERVAL_S = 0.5
 _MAX_PENDING = 50_000
-"""So many stored memories are held until they are written; of more, the oldest have no row."""
+"""Maximum stored memories that wait to be written; beyond it, the oldest get no example."""
 
 _log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class Training:
     """
-    Keeps rows in the workspaces that want them, and reads them out.
+    The recorder and reader of training examples, in workspaces that enable them.
 
-    What feedback teaches is written in its own transaction; that a memory was stored is heard from the bus and written
-    soon after, so that storing waits for nothing. A process that is killed may leave out the last half second of these.
+    Examples from feedback are written in the transaction of the feedback. Examples of stored memories come from the event bus and are
+    written shortly after, so that storing does not wait. A killed process may lose the last half second of them.
     """
 
     def __init__(self, *, db: Database, bus: EventBus, clock: Clock) -> None:
-        """Hear of stored memories from now on."""
+        """Subscribe to stored memories."""
         self._db = db
         self._clock = clock
         self._pending = deque[MemoryStored](maxlen=_MAX_PENDING)
@@ -44,11 +44,11 @@ class Training:
         bus.subscribe(MemoryStored, self._pending.append)
 
     async def get_status(self, workspace_id: int) -> TrainingStatus:
-        """Return whether the workspace keeps rows, and how many it has."""
+        """Return the training settings of the workspace and its number of examples."""
         return await self._db.read(lambda tx: training.get_status(tx, workspace_id))
 
     async def set_enabled(self, workspace_id: int, *, is_enabled: bool) -> TrainingStatus:
-        """Keep rows from now on, or no more; those that are there stay, until `delete_all` or until their memory is deleted."""
+        """Start or stop recording. Existing examples stay until `delete_all`, or until their memory is deleted."""
         now = self._clock()
 
         def write(tx: Tx) -> TrainingStatus:
@@ -61,29 +61,29 @@ class Training:
         return await self._db.write(write)
 
     async def delete_all(self, workspace_id: int) -> int:
-        """Delete all rows of the workspace; return how many."""
+        """Delete all examples of the workspace. Return their number."""
         return await self._db.write(lambda tx: training.delete_all(tx, workspace_id))
 
     async def iter_pages(self, workspace_id: int) -> AsyncGenerator[Sequence[LabelledMemory]]:
-        """Read all rows out in stretches, by memory, then by recall; any number needs no more room than a few."""
+        """Yield all examples in pages, by memory, then by recall. Memory use does not depend on their number."""
         after = ("", "")
-        while taught := await self._db.read(lambda tx, at=after: training.list_examples(tx, workspace_id, after=at, limit=BATCH_SIZE)):
-            yield taught
-            last = taught[-1].example
+        while page := await self._db.read(lambda tx, at=after: training.list_examples(tx, workspace_id, after=at, limit=BATCH_SIZE)):
+            yield page
+            last = page[-1].example
             after = (last.memory_id, last.recall_id or "")
 
     async def run(self) -> None:
-        """Write every half second until cancelled; call `flush` after that."""
+        """Write every half second until cancelled; call `flush` afterwards."""
         while True:
             await asyncio.sleep(_FLUSH_INTERVAL_S)
             try:
                 await self.flush()
-            except Exception as error:  # noqa: BLE001 - logged; the rows are still held, and written when the store is there again
+            except Exception as error:  # noqa: BLE001 - logged; the rows stay pending and are written when the store is back
                 self._failures.report(error)
 
     @asynccontextmanager
     async def run_in_background(self) -> AsyncGenerator[None]:
-        """Do as `run` while the block runs, and `flush` at its end: for a command that stores more than are held."""
+        """Run `run` during the block and `flush` at its end, for a command that stores more memories than the queue holds."""
         running = asyncio.create_task(self.run())
         try:
             yield
@@ -93,13 +93,13 @@ class Training:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what was heard; if that fails, it is still held."""
+        """Write the pending examples. If the write fails, they stay pending."""
         async with self._flush_lock:
             while self._pending:
                 batch = list(self._pending)[:BATCH_SIZE]
                 workspaces = {event.workspace_id for event in batch}
-                wanted = await self._db.lookup(lambda tx, ids=workspaces: training.filter_enabled(tx, ids))
-                stored = [event for event in batch if event.workspace_id in wanted]
+                enabled = await self._db.lookup(lambda tx, ids=workspaces: training.filter_enabled(tx, ids))
+                stored = [event for event in batch if event.workspace_id in enabled]
                 if stored:
                     await self._db.write(lambda tx, events=stored: _add_examples(tx, events))
                 for _ in batch:
@@ -107,7 +107,7 @@ class Training:
 
 
 def _add_examples(tx: Tx, stored: Sequence[MemoryStored]) -> None:
-    """Give a row to those that are still there; they are held, by id, so that none is deleted between the look and the row."""
+    """Add an example for each memory that still exists. Rows are locked in the order of ids, so that none is deleted meanwhile."""
     for event in sorted(stored, key=lambda event: event.memory_id):
         if records.lock_memory(tx, event.workspace_id, event.memory_id) is not None:
             training.add(

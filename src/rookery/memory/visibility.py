@@ -1,4 +1,4 @@
-"""Which memories a query may see: the one rule of D-43. Pure: no I/O, no clock, no settings."""
+"""The visibility rule of memories (D-43). Pure functions: no I/O, no clock, no settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PROJECT_OPTIONAL_SCOPES = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, Mem
 
 
 def is_visible(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
-    """Tell whether a query of *access_filter* may return *memory*; archiving is the record store's to check (D-46)."""
+    """Return whether *access_filter* allows *memory*. Archiving is not part of the rule; the record store checks it (D-46)."""
     return (
         memory.workspace_id == access_filter.workspace_id
         and _matches_space(access_filter, memory)

@@ -1,1 +1,1 @@
-"""Operators' commands on memory: `rookery brain reindex`, also written `brain:reindex`, and so on (spec 4.4, D-52)."""
+"""Maintenance commands on memory: `rookery brain reindex`, also written `brain:reindex`, and others (spec 4.4, D-52)."""

@@ -1,14 +1,13 @@
-"""The group `brain`: maintenance of the shared memory."""
+"""The command group `brain`: maintenance of the shared memory."""
 
 from __future__ import annotations
 
 import typer
 
-from rookery.memory.commands import forget, indexes, maintenance, training
+from rookery.memory.commands import indexes, maintenance, training
 
-app = typer.Typer(help="Look after the shared memory.", no_args_is_help=True)
+app = typer.Typer(help="Maintain the shared memory.", no_args_is_help=True)
 
 indexes.register(app)
 maintenance.register(app)
-forget.register(app)
 training.register(app)

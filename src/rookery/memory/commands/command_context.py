@@ -1,4 +1,4 @@
-"""The platform, opened for one command on memory, and the workspace that it is about."""
+"""The platform and the workspace that a command on memory runs against."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rookery.kernel.errors import NotFound
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.training import Training
-from rookery.memory.transfer.operations import TransferServices
+from rookery.memory.transfer.importing import TransferServices
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, to which memories and why.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where the same command was ended in the middle.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be done and why, and change nothing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of the same command.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 Org = Annotated[str | None, typer.Option(help="Only memories of this org.", show_default=False)]
 Project = Annotated[str | None, typer.Option(help="Only memories of this project.", show_default=False)]
 WorkspaceOption = Annotated[
-    str | None, typer.Option("--workspace", help="The workspace, by name or number; needed once there are several.", show_default=False)
+    str | None, typer.Option("--workspace", help="The workspace, by name or number; required if there are several.", show_default=False)
 ]
 AllWorkspacesOption = Annotated[
-    str | None, typer.Option("--workspace", help="Only this workspace, by name or number; by default all.", show_default=False)
+    str | None, typer.Option("--workspace", help="Only this workspace, by name or number; all by default.", show_default=False)
 ]
 
 
@@ -34,75 +34,79 @@ class MaintenancePlatform(Protocol):
 
     @property
     def reindexer(self) -> Reindexer:
-        """The verbs of the indexes."""
+        """The operations on the indexes."""
         ...
 
     @property
     def maintenance(self) -> MaintenanceServices:
-        """The verbs that change what is remembered."""
+        """The operations that change stored memories."""
         ...
 
     @property
     def training(self) -> Training:
-        """The verbs of training rows."""
+        """The training examples."""
         ...
 
     @property
     def transfer(self) -> TransferServices:
-        """The verbs that move memories out of the store and into it."""
+        """The export and import of memories."""
         ...
 
     async def workspaces(self) -> Mapping[int, str]:
-        """Return the names of all workspaces by their numbers."""
+        """Return the names of all workspaces by number."""
         ...
 
 
 class MaintenanceCommandContext(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """The object that the command line passes to every command as `typer.Context.obj`."""
 
     def open(self) -> AbstractAsyncContextManager[MaintenancePlatform]:
-        """Return the platform on its store, closed when the command is over."""
+        """Open the platform on its store; it is closed at the end of the block."""
         ...
 
 
 def get_platform(context: typer.Context) -> MaintenanceCommandContext:
-    """Return what opens the platform."""
+    """Return the command context, which opens the platform."""
     return cast("MaintenanceCommandContext", context.obj)
 
 
 async def resolve_workspace(command_context: MaintenancePlatform, where: str | None) -> int:
-    """Return the number of the workspace named, or of the only one; exit code 2 if that is not clear (D-52)."""
-    known = await command_context.workspaces()
+    """Return the number of the workspace *where*, or of the only one. Exit with code 2 if it is ambiguous (D-52)."""
+    names = await command_context.workspaces()
     if where is not None:
-        return _find_workspace(known, where)
-    if len(known) != 1:
-        fail_usage("Name the workspace with --workspace." if known else "There is no workspace yet: run `rookery init`.")
-    return next(iter(known))
+        return _find_workspace(names, where)
+    if len(names) != 1:
+        fail_usage(
+            "There are several workspaces; choose one with --workspace." if names else "No workspace exists yet; run `rookery init`."
+        )
+    return next(iter(names))
 
 
 async def resolve_workspace_or_all(command_context: MaintenancePlatform, where: str | None) -> int | None:
-    """Return the number of the workspace named; None: no name was given, so all."""
+    """Return the number of the workspace *where*. None, for all workspaces, if it is None."""
     return None if where is None else _find_workspace(await command_context.workspaces(), where)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on if the operator agrees; off a terminal only --yes agrees (D-04)."""
+    """Ask the operator to confirm, and exit if the answer is no. Without a terminal, only --yes confirms (D-04)."""
     if yes:
         return
     if not sys.stdin.isatty():
-        fail_usage(f"{question} Add --yes to do it, or --dry-run to see what it would do.")
+        fail_usage(f"{question} Add --yes to confirm, or --dry-run to see what would be done.")
     typer.confirm(question, abort=True, err=True)
 
 
 def fail_usage(message: str) -> NoReturn:
-    """End with exit code 2, saying what was wrong with the command's options."""
+    """Exit with code 2 and an error message about the options of the command."""
     raise typer.BadParameter(message)
 
 
 def _find_workspace(names: Mapping[int, str], where: str) -> int:
     found = [number for number, name in names.items() if where in {name, str(number)}]
     if len(found) > 1:
-        fail_usage(f"One workspace is called {where!r} and another has that number: name the one by its number, the other by its name.")
+        fail_usage(
+            f"{where!r} is the name of one workspace and the number of another; use the number of the first or the name of the second."
+        )
     if not found:
         raise NotFound("workspace", where)
     return found[0]

@@ -1,4 +1,4 @@
-"""`brain reindex` and `brain elastic-setup`: what is derived from the records (spec 4.4)."""
+"""`brain reindex` and `brain elastic-setup`: maintenance of the derived indexes (spec 4.4)."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ def reindex(
     project: Project = None,
     workspace: AllWorkspacesOption = None,
     *,
-    stale: Annotated[bool, typer.Option("--stale", help="Only memories that are not indexed as they are now.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Only memories whose current version is not indexed.")] = False,
     elastic_only: Annotated[bool, typer.Option("--elastic-only", help="Only the full-text index, without embedding.")] = False,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Embed and index matching memories again; safe while the server runs."""
-    wanted = ReindexRequest(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
-    screen = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
-    screen.print_report(asyncio.run(_reindex(get_platform(context), wanted, workspace, screen)))
+    """Embed and index matching memories again. Safe while the server runs."""
+    request = ReindexRequest(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
+    printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
+    printer.print_report(asyncio.run(_reindex(get_platform(context), request, workspace, printer)))
 
 
 def elastic_setup(
     context: typer.Context,
-    workspace: Annotated[str | None, typer.Option(help="Taken for uniformity: one index serves all.", show_default=False)] = None,
+    workspace: Annotated[
+        str | None, typer.Option(help="Accepted for uniformity; one index serves all workspaces.", show_default=False)
+    ] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Create the full-text index; done again it changes nothing."""
+    """Create the full-text index. Running it again changes nothing."""
     asyncio.run(_setup(get_platform(context), workspace))
     typer.echo(json.dumps({"ready": True}) if as_json else "The full-text index is ready.")
 
@@ -73,10 +75,10 @@ async def _reindex(
 ) -> RunReport:
     async with platform.open() as opened:
         request = replace(request, workspace_id=await resolve_workspace_or_all(opened, workspace))
-        with printer.observe("Indexing") as watch:
+        with printer.observe("Indexing") as observer:
             if printer.dry_run:
                 return await _preview(opened, request, printer)
-            return await opened.reindexer.reindex(request, on_progress=watch.on_progress)
+            return await opened.reindexer.reindex(request, on_progress=observer.on_progress)
 
 
 async def _preview(command_context: MaintenancePlatform, request: ReindexRequest, printer: RunReportPrinter) -> RunReport:

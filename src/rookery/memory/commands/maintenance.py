@@ -1,4 +1,4 @@
-"""`brain clean`, `prune`, `consolidate` and `backfill-org`: what changes the memories of one workspace (spec 4.4, D-52)."""
+"""`brain clean`, `prune`, `consolidate`, `backfill-org` and `forget`: changes to the memories of a workspace (spec 4.4, D-52)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from rookery.memory.commands.command_context import (
 )
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.maintenance import backfill, consolidation, pruning, scrubbing
+from rookery.memory.maintenance.forgetting import ForgetRequest
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
 
@@ -37,28 +38,29 @@ def register(brain: typer.Typer) -> None:
     brain.command("prune")(prune)
     brain.command("consolidate")(consolidate)
     brain.command("backfill-org")(backfill_org)
+    brain.command("forget")(forget)
 
 
 def clean(
     context: typer.Context,
     workspace: WorkspaceOption = None,
     *,
-    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
-    normalise: Annotated[bool, typer.Option("--normalise", help="One form for letters (NFC), white space and tags.")] = False,
+    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Replace personal data and secrets by marks such as \[email].")] = False,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Normalise letters (NFC), white space and tags.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Clean the stored texts of a workspace, archived ones too; a stale re-index then brings it to the vectors."""
+    """Clean the stored texts of a workspace, including archived ones. Run `brain:reindex --stale` afterwards."""
     if not (strip_pii or normalise):
-        fail_usage("Say what to clean: --strip-pii, --normalise, or both.")
+        fail_usage("Nothing to clean was given; pass --strip-pii, --normalise, or both.")
     if strip_pii and not dry_run:
-        confirm("This overwrites personal data and secrets in stored memories; the texts cannot be brought back.", yes=yes)
-    wanted = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
+        confirm("This overwrites personal data and secrets in stored memories; the original texts cannot be restored.", yes=yes)
+    request = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, watch: RunObserver) -> RunReport:
-        return await opened.maintenance.scrubbing.run(replace(wanted, workspace_id=workspace_id), observer=watch)
+    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await opened.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(
         get_platform(context),
@@ -74,21 +76,23 @@ def prune(
     context: typer.Context,
     workspace: WorkspaceOption = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Those whose base confidence is under this.", show_default=False)
+        float | None, typer.Option(min=0, max=1, help="Memories whose base confidence is lower.", show_default=False)
     ] = None,
     min_effective_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Those whose confidence, after its decay, is under this.", show_default=False)
+        float | None, typer.Option(min=0, max=1, help="Memories whose confidence, after decay, is lower.", show_default=False)
     ] = None,
     *,
-    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Duplicates but for the one of highest confidence.")] = False,
-    unused: Annotated[bool, typer.Option("--unused", help="Those that no recall returned for 180 days, effective under 0.3.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete for good instead of archive.")] = False,
+    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Duplicates, except the one of highest confidence.")] = False,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="Memories that no recall returned for 180 days and whose effective confidence is below 0.3.")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete permanently instead of archiving.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Archive the memories of a workspace that meet any of the criteria; name those that nobody ever asked for."""
-    wanted = pruning.PruneRequest(
+    """Archive the memories of a workspace that meet any of the criteria, and list those that were never recalled."""
+    request = pruning.PruneRequest(
         workspace_id=0,
         min_confidence=min_confidence,
         min_effective_confidence=min_effective_confidence,
@@ -97,13 +101,13 @@ def prune(
         delete=delete,
         dry_run=dry_run,
     )
-    if not wanted.has_criteria:
-        fail_usage("Say what to prune: --min-confidence, --min-effective-confidence, --deduplicate, --unused.")
+    if not request.has_criteria:
+        fail_usage("Nothing to prune was given; pass --min-confidence, --min-effective-confidence, --deduplicate or --unused.")
     if delete and not dry_run:
-        confirm("This deletes memories for good.", yes=yes)
+        confirm("This permanently deletes memories.", yes=yes)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, watch: RunObserver) -> RunReport:
-        return await opened.maintenance.pruning.run(replace(wanted, workspace_id=workspace_id), observer=watch)
+    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await opened.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Pruning")
 
@@ -114,30 +118,30 @@ def consolidate(
     project: Project = None,
     workspace: WorkspaceOption = None,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="The cosine similarity that a memory must exceed to be merged.")
+        float, typer.Option(min=0, max=1, help="The cosine similarity that two memories must exceed to be merged.")
     ] = consolidation.DEFAULT_THRESHOLD,
     *,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Merge memories of the same space that say the same, and archive those that were merged."""
-    wanted = consolidation.ConsolidationRequest(
+    """Merge similar memories of the same space, and archive the merged ones."""
+    request = consolidation.ConsolidationRequest(
         workspace_id=0, org=org, project=project, threshold=threshold, dry_run=dry_run, resume=resume
     )
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, watch: RunObserver) -> RunReport:
-        return await opened.maintenance.consolidation.run(replace(wanted, workspace_id=workspace_id), observer=watch)
+    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await opened.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Consolidating")
 
 
 def backfill_org(context: typer.Context, workspace: WorkspaceOption = None, *, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Give memories that have a project and no org the org that their project is known under."""
-    wanted = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
+    """Set the org of memories that have a project but no org, if the org of the project is known."""
+    request = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, watch: RunObserver) -> RunReport:
-        return await opened.maintenance.backfill.run(replace(wanted, workspace_id=workspace_id), observer=watch)
+    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await opened.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(
         get_platform(context),
@@ -149,6 +153,41 @@ def backfill_org(context: typer.Context, workspace: WorkspaceOption = None, *, d
     )
 
 
+def forget(
+    context: typer.Context,
+    *,
+    ids: Annotated[list[str] | None, typer.Argument(help="Only these memories.", show_default=False)] = None,
+    org: Org = None,
+    project: Project = None,
+    agent: Annotated[str | None, typer.Option(help="Only memories of this agent, of every scope.", show_default=False)] = None,
+    session: Annotated[str | None, typer.Option(help="Only memories of this session.", show_default=False)] = None,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="Also erase deleted data from all files, whoever deleted it. Alone, do only this.")
+    ] = False,
+    workspace: WorkspaceOption = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Delete memories for good, including archived and expired ones, and erase them from all files. All given criteria must match."""
+    request = ForgetRequest(
+        workspace_id=0,
+        ids=tuple(ids or ()),
+        org=org,
+        project=project,
+        agent_id=agent,
+        session_id=session,
+        erase_traces=traces,
+        dry_run=dry_run,
+    )
+    if not (request.has_criteria or traces):
+        fail_usage("Nothing to forget was given; pass ids, --agent, --session, --org, --project or --traces.")
+    if request.has_criteria and not dry_run:
+        confirm("This permanently deletes memories.", yes=yes)
+    printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
+    printer.print_report(asyncio.run(_run_forget(get_platform(context), workspace, request, printer)))
+
+
 def _run(
     platform: MaintenanceCommandContext,
     where: str | None,
@@ -158,11 +197,20 @@ def _run(
     *,
     advice: str | None = None,
 ) -> None:
-    async def inside() -> RunReport:
+    async def run() -> RunReport:
         async with platform.open() as opened:
             workspace_id = await resolve_workspace(opened, where)
-            with printer.observe(title) as watch:
-                return await run_command(opened, workspace_id, watch)
+            with printer.observe(title) as observer:
+                return await run_command(opened, workspace_id, observer)
 
-    report = asyncio.run(inside())
+    report = asyncio.run(run())
     printer.print_report(report, advice=advice if report.counts.get("changed") else None)
+
+
+async def _run_forget(
+    platform: MaintenanceCommandContext, where: str | None, request: ForgetRequest, printer: RunReportPrinter
+) -> RunReport:
+    async with platform.open() as opened:
+        workspace_id = await resolve_workspace(opened, where) if request.has_criteria else 0
+        with printer.observe("Forgetting") as observer:
+            return await opened.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)

@@ -1,4 +1,4 @@
-"""`rookery remember`, `recall` and `search`: memories by hand, on the same data as the server (D-04)."""
+"""`rookery remember`, `recall` and `search`: memory on the command line, on the same data as the server (D-04)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Org = Annotated[str | None, typer.Option(help="The org.", show_default=False)]
 Project = Annotated[str | None, typer.Option(help="The project.", show_default=False)]
 Type = Annotated[str | None, typer.Option(help="Only memories of this type.", show_default=False)]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.", show_default=False)]
-Query = Annotated[str, typer.Argument(help="What you want to know.", show_default=False)]
+Query = Annotated[str, typer.Argument(help="The question.", show_default=False)]
 
 
 class MemoryCommandServices(Protocol):
-    """The verbs of memory."""
+    """The memory services."""
 
     @property
     def remember(self) -> Remember: ...
@@ -59,7 +59,7 @@ class MemoryPlatform(Protocol):
 
 
 class MemoryCommandContext(Protocol):
-    """What the command line passes to every command as `typer.Context.obj`."""
+    """The object that the command line passes to every command as `typer.Context.obj`."""
 
     def open(self) -> AbstractAsyncContextManager[MemoryPlatform]:
         """Open the platform on its store."""
@@ -70,17 +70,20 @@ def remember(
     context: typer.Context,
     content: Annotated[str, typer.Argument(help="The text; - reads it from standard input.", show_default=False)],
     *,
-    type: Annotated[str, typer.Option(help="What kind of memory it is, such as decision or fact.")] = "observation",
+    type: Annotated[str, typer.Option(help="The kind of memory, such as decision or fact.")] = "observation",
     org: Org = None,
     project: Project = None,
     agent: Annotated[str | None, typer.Option(help="The agent that it belongs to.", show_default=False)] = None,
-    scope: Annotated[Literal["project", "agent", "shared"], typer.Option(help="Who it is for.")] = "project",
+    scope: Annotated[
+        Literal["project", "agent", "shared"],
+        typer.Option(help="The scope: visible in the project, to the agent only, or in the whole org."),
+    ] = "project",
     tag: Tags = None,
-    confidence: Annotated[float | None, typer.Option(help="How sure you are, 0 to 1; 0.8 by default.", show_default=False)] = None,
+    confidence: Annotated[float | None, typer.Option(help="Your certainty, 0 to 1; 0.8 by default.", show_default=False)] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store a memory and print its id; it is found by its words at once, and by its meaning once a running server has indexed it."""
+    """Store a memory and print its id. Keyword search finds it at once, semantic recall once a running server has indexed it."""
     fields: dict[str, object] = {
         "content": sys.stdin.read().rstrip("\n") if content == "-" else content,
         "type": type,
@@ -102,14 +105,14 @@ def remember(
     else:
         typer.echo(str(stored["id"]))
     if find_server(get_settings(context).data_dir) is None:
-        print_notice("No server answers on this data folder: `rookery serve` or `rookery worker` will index it.")
+        print_notice("No server is running on this data folder; run `rookery serve` or `rookery worker` to index the memory.")
 
 
 def recall(
     context: typer.Context,
     query: Query,
     *,
-    top_k: Annotated[int, typer.Option(help="How many memories at most.", min=1, max=100)] = 5,
+    top_k: Annotated[int, typer.Option(help="Maximum number of memories.", min=1, max=100)] = 5,
     org: Org = None,
     project: Project = None,
     agent: Annotated[str | None, typer.Option(help="Also this agent's own memories.", show_default=False)] = None,
@@ -119,7 +122,7 @@ def recall(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the memories that answer a question, best first."""
+    """Print the memories that match a question, best first."""
     fields: dict[str, object] = {
         "query": query,
         "top_k": top_k,
@@ -135,13 +138,13 @@ def recall(
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
         return memory.serializer.serialize_recall(await memory.recall.find(caller, body.to_request(mode)), explain=False)
 
-    found = _run(context, workspace, work)
+    response = _run(context, workspace, work)
     if as_json:
-        print_json(found)
+        print_json(response)
         return
-    _print_memories(cast("Sequence[Fields]", found["memories"]))
-    if found.get("notice"):
-        print_notice(str(found["notice"]))
+    _print_memories(cast("Sequence[Fields]", response["memories"]))
+    if response.get("notice"):
+        print_notice(str(response["notice"]))
 
 
 def search(
@@ -151,52 +154,56 @@ def search(
     org: Org = None,
     project: Project = None,
     type: Type = None,
-    limit: Annotated[int, typer.Option(help="How many memories at most.", min=1, max=100)] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of memories.", min=1, max=100)] = 20,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the memories that have these words, best first."""
+    """Print the memories that contain these words, best first."""
     given = {"q": query, "org": org, "project": project, "type": type, "limit": limit}
-    wanted = parse_model(SearchQuery, {name: value for name, value in given.items() if value is not None})
+    search_query = parse_model(SearchQuery, {name: value for name, value in given.items() if value is not None})
 
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
-        searched = await memory.search.find(caller, wanted.q, wanted.to_filter(), limit=wanted.limit, offset=wanted.offset)
-        return memory.serializer.serialize_search(caller, searched)
+        result = await memory.search.find(
+            caller, search_query.q, search_query.to_filter(), limit=search_query.limit, offset=search_query.offset
+        )
+        return memory.serializer.serialize_search(caller, result)
 
-    found = _run(context, workspace, work)
+    response = _run(context, workspace, work)
     if as_json:
-        print_json(found)
+        print_json(response)
     else:
-        _print_memories(cast("Sequence[Fields]", found["hits"]))
+        _print_memories(cast("Sequence[Fields]", response["hits"]))
 
 
 def _run(
     context: typer.Context, workspace: str | None, work: Callable[[MemoryCommandServices, Caller], Awaitable[ResponseModel]]
 ) -> Mapping[str, object]:
-    """Open the platform, do *work* as the operator of the workspace, close it; return the answer's fields."""
+    """Open the platform, run *work* as the operator of the workspace, close it. Return the fields of the response."""
 
-    async def inside() -> Mapping[str, object]:
+    async def run() -> Mapping[str, object]:
         async with cast("MemoryCommandContext", context.obj).open() as opened:
-            owner = await resolve_workspace(opened.access, workspace)
-            return to_json(await work(opened.memory, make_operator_caller(owner.id)))
+            resolved = await resolve_workspace(opened.access, workspace)
+            return to_json(await work(opened.memory, make_operator_caller(resolved.id)))
 
-    return asyncio.run(inside())
+    return asyncio.run(run())
 
 
 def _print_memories(memories: Sequence[Fields]) -> None:
-    """Print memories for people; in a pipe a line each: score, id, type, content."""
+    """Print memories as text on a terminal. In a pipe, print one line each: score, id, type, content."""
     if not memories:
-        print_notice("No memory was found.")
+        print_notice("No memories found.")
         return
     if not is_terminal():
-        rows = [{**each, "score": f"{cast('float', each['score']):.2f}", "content": _one_line(each["content"])} for each in memories]
+        rows = [
+            {**memory, "score": f"{cast('float', memory['score']):.2f}", "content": _one_line(memory["content"])} for memory in memories
+        ]
         print_list(rows, ["score", "id", "type", "content"])
         return
     console = Console()
-    for each in memories:
-        console.print(Text.assemble((f"{cast('float', each['score']):.2f}  ", "bold green"), str(each["content"])))
-        space = "/".join(str(each[name]) for name in ("org", "project") if each[name])
-        about = [str(each["type"]), *([space] if space else []), str(each["created_at"])[:10], str(each["id"])]
+    for memory in memories:
+        console.print(Text.assemble((f"{cast('float', memory['score']):.2f}  ", "bold green"), str(memory["content"])))
+        space = "/".join(str(memory[name]) for name in ("org", "project") if memory[name])
+        about = [str(memory["type"]), *([space] if space else []), str(memory["created_at"])[:10], str(memory["id"])]
         console.print(Text("      " + " · ".join(about), style="dim"))
 
 

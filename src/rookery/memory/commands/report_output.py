@@ -1,4 +1,4 @@
-"""How the commands on memory show what they do: a bar on the way, what was done to which memory, and the closing report (D-04)."""
+"""The output of the memory commands: a progress bar, the action per memory, and the final report (D-04)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 
 _MAX_LISTED_ITEMS = 20
-"""So many memories are listed on a terminal; a pipe, and `--json`, get all."""
+"""Maximum memories listed on a terminal. A pipe, and `--json`, get all."""
 
 _COLUMNS = ("memory", "what", "why")
 
@@ -25,11 +25,11 @@ _COLUMNS = ("memory", "what", "why")
 @dataclass(slots=True, kw_only=True)
 class RunReportPrinter:
     """
-    Prints while the command runs, so that a million memories need no more room than one.
+    A printer of a run's progress and report. It prints while the command runs, so memory use does not depend on the number of memories.
 
     Attributes:
-        lists_items: Whether the single memories are shown, as in a dry run.
-        dry_run: Said of the report.
+        lists_items: Print each memory, as in a dry run.
+        dry_run: The report is that of a dry run.
     """
 
     as_json: bool
@@ -40,7 +40,7 @@ class RunReportPrinter:
 
     @contextmanager
     def observe(self, title: str) -> Generator[RunObserver]:
-        """Return who is told of the run; the bar is drawn on a terminal only."""
+        """Return the observer of the run. The progress bar is shown on a terminal only."""
         if self.as_json and self.lists_items:
             _write('{"items": [')
         if not (sys.stdout.isatty() and sys.stderr.isatty()):
@@ -51,20 +51,20 @@ class RunReportPrinter:
             yield RunObserver(on_item=self.print_item, on_progress=_progress_callback(progress, title))
 
     def print_report(self, report: RunReport, *, advice: str | None = None) -> None:
-        """Print the report; exit code 1 if a memory failed or the run was stopped."""
-        says = _report_fields(report)
+        """Print the report. Exit with code 1 if a memory failed or the run stopped early."""
+        fields = _report_fields(report)
         if self.dry_run:
-            says |= {"successes": 0, "would_be_done": self.item_count, "dry_run": True}
+            fields |= {"successes": 0, "would_be_done": self.item_count, "dry_run": True}
         if self.as_json:
-            text = json.dumps(says)
+            text = json.dumps(fields)
             _write(f"], {text[1:]}\n" if self.lists_items else text + "\n")
         else:
-            self._print_text(report, says, advice)
+            self._print_text(report, fields, advice)
         if report.failures or report.stopped:
             raise typer.Exit(1)
 
     def print_item(self, item: RunItem) -> None:
-        """Show what is, or would be, done to a memory."""
+        """Print the action on a memory, done or proposed."""
         self.item_count += 1
         if not self.lists_items:
             return
@@ -79,15 +79,15 @@ class RunReportPrinter:
     def _print_text(self, report: RunReport, fields: Mapping[str, object], advice: str | None) -> None:
         if not sys.stdout.isatty():
             counts = "".join(f", {_format_name(name)} {number}" for name, number in report.counts.items())
-            done = f"would be done {self.item_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
-            start = f"total {report.total}, {done}"
+            outcome = f"would be done {self.item_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
+            start = f"total {report.total}, {outcome}"
             _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
         else:
             self._print_tables(fields)
         if report.stopped:
             _write(f"stopped early: {report.stopped}\n")
         if self.dry_run:
-            _write("This was a dry run: nothing was changed.\n")
+            _write("Dry run: nothing was changed.\n")
         elif advice:
             _write(advice + "\n")
 
@@ -99,7 +99,7 @@ class RunReportPrinter:
                 table.add_row(item.id, Text(_format_action(item)), Text(item.why))
             console.print(table)
             if self.item_count > len(self.listed_items):
-                _write(f"These are the first {len(self.listed_items):,} of {self.item_count:,}; a pipe, or --json, gets all.\n")
+                _write(f"These are the first {len(self.listed_items):,} of {self.item_count:,}; use a pipe or --json to get all.\n")
         closing = Table(show_header=False)
         for name, value in fields.items():
             if name not in {"stopped", "dry_run"}:
@@ -129,14 +129,14 @@ def _format_name(name: str) -> str:
 def _progress_callback(progress: Progress, title: str) -> Callable[[int, int], None]:
     task = progress.add_task(title, total=None)
 
-    def show(done: int, total: int) -> None:
-        progress.update(task, completed=done, total=total or None)
+    def show(outcome: int, total: int) -> None:
+        progress.update(task, completed=outcome, total=total or None)
 
     return show
 
 
-def _ignore_progress(done: int, total: int) -> None:
-    """Draw nothing."""
+def _ignore_progress(outcome: int, total: int) -> None:
+    """Do nothing."""
 
 
 def _write(text: str) -> None:

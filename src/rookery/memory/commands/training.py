@@ -1,4 +1,4 @@
-"""`brain training` and `brain export-training`: what recalls were used for, for those who train on it (D-57)."""
+"""`brain training` and `brain export-training`: training examples from recalls and feedback (D-57)."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def training(
     context: typer.Context,
     workspace: WorkspaceOption = None,
     *,
-    on: Annotated[bool, typer.Option("--on", help="Keep rows from now on.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Keep no more rows.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete the rows that are there.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    on: Annotated[bool, typer.Option("--on", help="Start recording training rows.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Stop recording training rows.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete the existing rows.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Keep rows to train on in a workspace, or no more; without an option, tell whether it does."""
+    """Start or stop recording training rows in a workspace. Without an option, print the status."""
     if on and off:
-        fail_usage("Say either --on or --off.")
+        fail_usage("--on and --off exclude each other; pass one of them.")
     if forget and not yes:
         if not sys.stdin.isatty():
-            fail_usage("The rows cannot be brought back. Say --yes to delete them.")
+            fail_usage("Deleted rows cannot be restored. Add --yes to confirm.")
         typer.confirm("Delete all training rows of the workspace?", abort=True, err=True)
 
     async def work(opened: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
             await opened.training.set_enabled(workspace_id, is_enabled=on)
-        gone = await opened.training.delete_all(workspace_id) if forget else 0
-        return await opened.training.get_status(workspace_id), gone
+        deleted = await opened.training.delete_all(workspace_id) if forget else 0
+        return await opened.training.get_status(workspace_id), deleted
 
-    standing, gone = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
-    since = None if standing.enabled_since is None else format_iso(standing.enabled_since)
+    status, deleted = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
+    since = None if status.enabled_since is None else format_iso(status.enabled_since)
     if as_json:
-        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": standing.example_count, "forgotten": gone}))
+        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": status.example_count, "forgotten": deleted}))
         return
-    kept = "Training rows are not kept" if since is None else f"Training rows are kept since {since}"
-    typer.echo(f"{kept}; there are {standing.example_count:,}.{f' {gone:,} were deleted.' if forget else ''}")
+    state = "Training rows are not recorded" if since is None else f"Training rows are recorded since {since}"
+    typer.echo(f"{state}; there are {status.example_count:,}.{f' {deleted:,} were deleted.' if forget else ''}")
 
 
 def export_training(
@@ -74,17 +74,17 @@ def export_training(
     workspace: WorkspaceOption = None,
     out: OutputOption = None,
     *,
-    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
+    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Replace personal data and secrets by marks such as \[email].")] = False,
 ) -> None:
-    """Write the training rows of a workspace as JSON lines, each with its memory as it is now."""
-    known = load_finders() if strip_pii else ()
+    """Write the training rows of a workspace as JSON lines, each with the current version of its memory."""
+    finders = load_finders() if strip_pii else ()
 
     async def work(opened: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
         total, done = (await opened.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
             async for page in opened.training.iter_pages(workspace_id):
-                for taught in page:
-                    print(json.dumps(_to_json(taught, known), ensure_ascii=False), file=file)
+                for example in page:
+                    print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
                 done += len(page)
                 bar(done)
         return done
@@ -129,5 +129,5 @@ def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[s
 
 
 def _print_summary(out: Path | None, done: int) -> None:
-    """Tell how it ended, where that is no part of what was asked for."""
-    typer.echo(f"{done:,} training rows{'' if out is None or str(out) == '-' else f' are in {out}'}", err=True)
+    """Print the number of rows exported, to standard error."""
+    typer.echo(f"{done:,} training rows{'' if out is None or str(out) == '-' else f' written to {out}'}", err=True)

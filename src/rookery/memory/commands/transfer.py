@@ -31,21 +31,23 @@ from rookery.memory.commands.command_context import (
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.models import MemoryScope
 from rookery.memory.transfer import exporting, importing
-from rookery.memory.transfer.destinations import JsonlDestination
-from rookery.memory.transfer.field_reader import TYPE_PATTERN
+from rookery.memory.transfer.field_reader import TYPE_PATTERN, TYPE_RULE
 from rookery.memory.transfer.formats import create_note_folder
 from rookery.memory.transfer.import_source import ImportFormat, ImportSource, NoteSplit
 from rookery.memory.transfer.items import ImportOverrides
+from rookery.memory.transfer.jsonl import JsonlDestination
 from rookery.memory.transfer.sources import open_source
 
 _STANDARD_STREAM = Path("-")
 
-Org = Annotated[str | None, typer.Option(help="Put all into this org.", show_default=False)]
-Project = Annotated[str | None, typer.Option(help="Put all into this project.", show_default=False)]
-Agent = Annotated[str | None, typer.Option(help="Make this agent the one that all belongs to.", show_default=False)]
-Type = Annotated[str | None, typer.Option(help="Give all this type.", show_default=False)]
-Scope = Annotated[Literal["project", "agent", "session", "shared"] | None, typer.Option(help="Give all this scope.", show_default=False)]
-StripPii = Annotated[bool, typer.Option("--strip-pii", help="Put marks for personal data and secrets.")]
+Org = Annotated[str | None, typer.Option(help="Set the org of all memories.", show_default=False)]
+Project = Annotated[str | None, typer.Option(help="Set the project of all memories.", show_default=False)]
+Agent = Annotated[str | None, typer.Option(help="Set the agent of all memories.", show_default=False)]
+Type = Annotated[str | None, typer.Option(help="Set the type of all memories.", show_default=False)]
+Scope = Annotated[
+    Literal["project", "agent", "session", "shared"] | None, typer.Option(help="Set the scope of all memories.", show_default=False)
+]
+StripPii = Annotated[bool, typer.Option("--strip-pii", help="Replace personal data and secrets by marks.")]
 
 
 def export(
@@ -58,36 +60,36 @@ def export(
     type: Annotated[str | None, typer.Option(help="Only memories of this type.", show_default=False)] = None,
     form: Annotated[Literal["jsonl", "markdown"], typer.Option("--format", help="JSON lines, or a folder of notes.")] = "jsonl",
     out: Annotated[
-        Path, typer.Option(help="A new file, for notes a new folder; - is standard output; .gz is compressed.")
+        Path, typer.Option(help="A new file, or a new folder for notes; - is standard output; a .gz file is compressed.")
     ] = _STANDARD_STREAM,
-    include_archived: Annotated[bool, typer.Option("--include-archived", help="Archived memories too.")] = False,
+    include_archived: Annotated[bool, typer.Option("--include-archived", help="Include archived memories.")] = False,
     strip_pii: StripPii = False,
     as_json: Json = False,
 ) -> None:
-    """Write the memories of a workspace, all of each of them, for `rookery import` or for people to read; safe while the server runs."""
-    wanted = exporting.ExportRequest(
+    """Write the memories of a workspace with all their fields, for `rookery import` or for reading. Safe while the server runs."""
+    request = exporting.ExportRequest(
         workspace_id=0, org=org, project=project, agent_id=agent, type=type, includes_archived=include_archived, strip_pii=strip_pii
     )
     if out == _STANDARD_STREAM and (as_json or form == "markdown"):
         fail_usage(
-            "Name a --out for notes." if form == "markdown" else "--json prints the report where the memories go: name a --out FILE."
+            "--format markdown needs --out FOLDER."
+            if form == "markdown"
+            else "--json needs --out FILE, because the memories are written to standard output."
         )
-    screen = RunReportPrinter(as_json=as_json, lists_items=False, dry_run=False)
+    printer = RunReportPrinter(as_json=as_json, lists_items=False, dry_run=False)
     platform = get_platform(context)
     try:
         with _open_destination(out, form) as target:
-            report = asyncio.run(_export(platform, workspace, wanted, target, screen))
+            report = asyncio.run(_export(platform, workspace, request, target, printer))
         sys.stdout.flush()
     except BrokenPipeError:
-        raise  # whoever reads has enough
+        raise  # the reader closed the pipe
     except OSError as error:
-        raise RookeryError(
-            f"{'Standard output' if out == _STANDARD_STREAM else out} cannot be written: {error.strerror or error}"
-        ) from error
+        raise RookeryError(f"Cannot write to {'standard output' if out == _STANDARD_STREAM else out}: {error.strerror or error}") from error
     if out == _STANDARD_STREAM:
         typer.echo(f"exported {report.counts['memories']:,} memories, {report.counts['tombstones']:,} tombstones", err=True)
     else:
-        screen.print_report(report)
+        printer.print_report(report)
 
 
 def import_(
@@ -100,31 +102,33 @@ def import_(
     agent: Agent = None,
     type: Type = None,
     scope: Scope = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Give all this tag too; may be repeated.", show_default=False)] = None,
-    form: Annotated[ImportFormat, typer.Option("--format", help="How it is written; by default that is found out.")] = "auto",
-    by: Annotated[NoteSplit, typer.Option(help="A memory for each note, or for each section of one.")] = "note",
-    dedupe: Annotated[bool, typer.Option("--dedupe", help="Leave out what a memory of the same space says already.")] = False,
-    new_ids: Annotated[bool, typer.Option("--new-ids", help="Store copies with ids of their own.")] = False,
+    tag: Annotated[list[str] | None, typer.Option(help="Add this tag to all memories; may be repeated.", show_default=False)] = None,
+    form: Annotated[ImportFormat, typer.Option("--format", help="The format; detected by default.")] = "auto",
+    by: Annotated[NoteSplit, typer.Option(help="One memory per note, or one per section.")] = "note",
+    dedupe: Annotated[bool, typer.Option("--dedupe", help="Skip memories whose content exists in the same space.")] = False,
+    new_ids: Annotated[bool, typer.Option("--new-ids", help="Store copies with new ids.")] = False,
     strip_pii: StripPii = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Announce nothing: webhooks are not told, and no training rows left.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Publish no events: no webhooks are sent and no training rows are recorded.")
+    ] = False,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Store memories that were exported, Markdown notes, agents' instructions or mem0's memories; twice is as once."""
+    """Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing."""
     if type is not None and TYPE_PATTERN.fullmatch(type) is None:
-        fail_usage(f"{type!r} is no type: small letters, digits, _ and -, a letter first.")
-    place = ImportOverrides(
+        fail_usage(f"{type!r} is not a valid type; {TYPE_RULE}.")
+    overrides = ImportOverrides(
         org=org,
         project=project,
         agent_id=agent,
         type=type,
         memory_scope=None if scope is None else MemoryScope(scope),
-        tags=tuple(each.lower() for each in tag or ()),
+        tags=tuple(name.lower() for name in tag or ()),
     )
-    wanted = importing.ImportRequest(
+    request = importing.ImportRequest(
         workspace_id=0,
-        overrides=place,
+        overrides=overrides,
         dedupe=dedupe,
         new_ids=new_ids,
         strip_pii=strip_pii,
@@ -134,15 +138,15 @@ def import_(
     )
     path = None if source == _STANDARD_STREAM else source
     if resume and (path is None or path.is_dir()):
-        fail_usage("--resume is for a file. Without it, the same command passes over what is here already.")
-    asked = ImportSource(path=path, standard_input=sys.stdin.buffer, import_format=form, split_by=by, default_time=utc_now())
-    # Not only a dry run has something to list: what was not stored, and why.
-    screen = RunReportPrinter(as_json=as_json, lists_items=True, dry_run=dry_run)
+        fail_usage("--resume works only with a file. Without it, the same command skips memories that are already stored.")
+    import_source = ImportSource(path=path, standard_input=sys.stdin.buffer, import_format=form, split_by=by, default_time=utc_now())
+    # Listed in every run, not only a dry run: the memories that were not stored, and why.
+    printer = RunReportPrinter(as_json=as_json, lists_items=True, dry_run=dry_run)
     try:
-        report = asyncio.run(_import(get_platform(context), workspace, wanted, asked, screen))
+        report = asyncio.run(_import(get_platform(context), workspace, request, import_source, printer))
     except ValidationFailed as error:
         fail_usage(error.message)
-    screen.print_report(report)
+    printer.print_report(report)
 
 
 async def _export(
@@ -154,8 +158,8 @@ async def _export(
 ) -> RunReport:
     async with platform.open() as opened:
         workspace_id = await resolve_workspace(opened, where)
-        with printer.observe("Exporting") as watch:
-            return await opened.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=watch)
+        with printer.observe("Exporting") as observer:
+            return await opened.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
 
 
 async def _import(
@@ -168,27 +172,29 @@ async def _import(
     async with platform.open() as opened:
         workspace_id = await resolve_workspace(opened, where)
         request = replace(request, workspace_id=workspace_id)
-        with open_source(import_source) as source, printer.observe("Importing") as watch:
+        with open_source(import_source) as source, printer.observe("Importing") as observer:
             async with opened.training.run_in_background():
-                return await opened.transfer.importer.run(replace(request, run=_run_name(import_source, request)), source, observer=watch)
+                return await opened.transfer.importer.run(
+                    replace(request, run=_run_name(import_source, request)), source, observer=observer
+                )
 
 
 def _run_name(source: ImportSource, request: importing.ImportRequest) -> str | None:
-    """Return the name of an import by what it reads, as it is now, and how; None: it cannot be gone on with."""
+    """Return a name that identifies the file, its version and the options, for --resume. None if the source is not a file."""
     if source.path is None or not source.path.is_file():
         return None
     status = source.path.stat()
-    of = replace(request, dry_run=False, resume=False)
-    told = f"{source.path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0{source.import_format}\0{source.split_by}\0{of}"
-    return f"import {request.workspace_id} {blake2b(os.fsencode(told), digest_size=12).hexdigest()}"
+    options = replace(request, dry_run=False, resume=False)
+    identity = f"{source.path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0{source.import_format}\0{source.split_by}\0{options}"
+    return f"import {request.workspace_id} {blake2b(os.fsencode(identity), digest_size=12).hexdigest()}"
 
 
 @contextmanager
 def _open_destination(out: Path, form: Literal["jsonl", "markdown"]) -> Generator[exporting.ExportDestination]:
-    """Return where the export goes; nothing that is there is written over, and no half file stays after an error."""
+    """Return the destination of an export. Existing files are not overwritten, and a failed export leaves no partial file."""
     if form == "markdown":
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            fail_usage(f"{out} is there already; name a new folder.")
+            fail_usage(f"{out} already exists; choose a new folder.")
         yield create_note_folder(out)
     elif out == _STANDARD_STREAM:
         yield JsonlDestination(sys.stdout.buffer, utc_now)
@@ -202,8 +208,8 @@ def _new_file(path: Path) -> Generator[BinaryIO]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        fail_usage(f"Cannot make {path}: {error.strerror}")
-    is_whole = False
+        fail_usage(f"Cannot create {path}: {error.strerror}")
+    is_complete = False
     try:
         with os.fdopen(descriptor, "wb") as file:
             if path.suffix == ".gz":
@@ -211,7 +217,7 @@ def _new_file(path: Path) -> Generator[BinaryIO]:
                     yield cast("BinaryIO", packed)
             else:
                 yield file
-        is_whole = True
+        is_complete = True
     finally:
-        if not is_whole:
+        if not is_complete:
             path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Operators' work on the whole memory (spec 4.4)."""
+"""Maintenance of all memories (spec 4.4)."""

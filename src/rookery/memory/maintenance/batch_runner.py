@@ -1,4 +1,4 @@
-"""Going through a workspace's memories, stretch by stretch, so that any number needs no more memory than a few (spec 4.4)."""
+"""Processing of a workspace's memories in batches, so that memory use does not depend on their number (spec 4.4)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ T = TypeVar("T", bound=_HasId)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRun:
     """
-    What a command goes through.
+    The parameters of a run over all memories.
 
     Attributes:
-        name: The command with its options: by it a run that was ended in the middle is found again.
-        resume: Go on from there, if there is such a run.
-        is_resumable: Remember how far it came; a dry run does not.
+        name: The command with its options, which identifies an interrupted run.
+        resume: Continue an interrupted run of this name, if there is one.
+        is_resumable: Save checkpoints; a dry run does not.
     """
 
     name: str
@@ -43,7 +43,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRunResult:
-    """How far it came; *stopped*: the engine that went down on the way."""
+    """The progress of a run at its end. *stopped* is the error of an engine that went down."""
 
     total: int
     done: int
@@ -52,7 +52,7 @@ class BatchRunResult:
 
 
 class BatchRunner:
-    """Reads stretches in the order of ids; what comes while it goes, with a later id, is gone through too."""
+    """A runner that reads batches in the order of ids. Memories added meanwhile with a later id are processed too."""
 
     def __init__(self, *, db: Database, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
         self._db = db
@@ -70,25 +70,26 @@ class BatchRunner:
         after_all: Callable[[], Awaitable[None]] | None = None,
     ) -> BatchRunResult:
         """
-        Have *process_batch* done on each stretch that *read_batch* returns of what follows an id.
+        Call *process_batch* with each batch. *read_batch* returns the items after an id.
 
-        A stretch is marked as gone through after its work, so the one in which a run is killed is done again.
+        A checkpoint is saved after each batch, so a killed run repeats its last batch.
 
         Args:
-            before: Done before all stretches; *after_all*: after them, and not if an engine went down.
+            before: Runs before the first batch.
+            after_all: Runs after the last batch, unless an engine went down.
         """
         started_s = self._timer()
         total = done = 0
         stopped = None
         try:
             total = await self._db.read(lambda tx: maintenance.count_memories(tx, batch_run.selection))
-            mark = await self._db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
-            after, done = (mark.cursor, mark.done) if mark else ("", 0)
+            checkpoint = await self._db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
+            after, done = (checkpoint.cursor, checkpoint.done) if checkpoint else ("", 0)
             if before is not None:
                 await before()
-            while stretch := await self._db.read(lambda tx, at=after: read_batch(tx, at)):
-                await process_batch(stretch)
-                done, after = done + len(stretch), stretch[-1].id
+            while batch := await self._db.read(lambda tx, at=after: read_batch(tx, at)):
+                await process_batch(batch)
+                done, after = done + len(batch), batch[-1].id
                 await self._save_checkpoint(batch_run, done=done, after=after)
                 observer.on_progress(min(done, total), total)
             if after_all is not None:
@@ -102,12 +103,12 @@ class BatchRunner:
 
     async def _save_checkpoint(self, batch_run: BatchRun, *, done: int, after: str) -> None:
         if batch_run.is_resumable:
-            mark = RunCheckpoint(
+            checkpoint = RunCheckpoint(
                 name=batch_run.name, workspace_id=batch_run.selection.workspace_id, cursor=after, done=done, at=self._clock()
             )
-            await self._db.write(lambda tx: runs.save_checkpoint(tx, mark))
+            await self._db.write(lambda tx: runs.save_checkpoint(tx, checkpoint))
 
 
 def batch_reader(selection: MemorySelection) -> Callable[[Tx, str], Sequence[Memory]]:
-    """Return what reads whole memories of *selection*, for `Rounds.run`."""
+    """Return a `read_batch` for `BatchRunner.run` that reads memories of *selection*."""
     return lambda tx, after: maintenance.list_memories(tx, selection, after=after, limit=BATCH_SIZE)

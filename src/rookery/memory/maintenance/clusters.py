@@ -1,4 +1,4 @@
-"""Which memories say the same, for one run of consolidation: found by their stored vectors, each in one cluster at most (D-52)."""
+"""Detection of clusters of similar memories for one consolidation run, by stored vectors. Each memory is in one cluster at most (D-52)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rookery.memory.ports import VectorComparison, VectorIndex
 from rookery.memory.store import records
 
 _NEIGHBOUR_LIMIT, _MAX_NEIGHBOURS = 32, 512
-"""So many that are like a memory are asked for, of thousands at once; where there may be more, so many, of it alone."""
+"""Neighbours per memory in a bulk query, and in a second query for one memory whose bulk result is full."""
 
 _PRELOADED_NEIGHBOURS = 8
-"""So many of those that are like a memory are read before it is its turn; only where there are more are some read later."""
+"""Neighbours per memory that are loaded in bulk; any further ones are loaded when needed."""
 
 _MAX_CLIMB_STEPS = 64
-"""A bound on the way from a memory to a more trusted one like it, and to the next: each step ends sooner in practice."""
+"""Maximum steps from a memory to a more trusted similar one. In practice it takes fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A memory and those that go into it, as they were read, and what it takes from each."""
+    """A primary memory, the memories to merge into it, as they were read, and the merges."""
 
     primary: Memory
     others: tuple[Memory, ...]
@@ -35,20 +35,20 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """How many memories it is about."""
+        """The number of memories in the cluster."""
         return 1 + len(self.others)
 
 
 class ClusterFinder:
     """
-    Looks for them a stretch of memories at a time.
+    A finder of clusters, one batch of memories at a time.
 
-    What it gave out it does not give out again, whatever becomes of it: so a run does what its dry run told, and a memory
-    that took others in is left alone by that run, though it now says more.
+    A memory is returned in one cluster at most, even if that cluster is not merged. So a run does the same as its dry run, and a memory
+    that others were merged into is not changed again by that run.
 
     Args:
-        run: The id that the merges get.
-        excluded_ids: Memories that are left alone from the start.
+        run: The run id of the merges.
+        excluded_ids: Memories that are never returned.
     """
 
     def __init__(
@@ -79,31 +79,35 @@ class ClusterFinder:
         comparison.exclude(self._excluded_ids)
 
     async def find_candidates(self, ids: Sequence[str]) -> list[list[str]]:
-        """Return those of *ids* that are like others, in batches for `preload`; most memories are like none."""
-        open_ids = [each for each in ids if each not in self._excluded_ids]
+        """Return those of *ids* that have similar memories, in batches for `preload`. Most memories have none."""
+        open_ids = [memory_id for memory_id in ids if memory_id not in self._excluded_ids]
         self._neighbours = dict(await self._comparison.find_similar(open_ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT))
-        found = [each for each in open_ids if each in self._neighbours]
+        found = [memory_id for memory_id in open_ids if memory_id in self._neighbours]
         return [found[start : start + BATCH_SIZE] for start in range(0, len(found), BATCH_SIZE)]
 
     async def preload(self, batch: Sequence[str]) -> None:
-        """Read together what `find_clusters` will need of each of *batch*: one by one it would take many times as long."""
+        """Load in bulk what `find_clusters` needs for *batch*. Single reads would take many times as long."""
         self._memories, self._vectors_by_id = {}, {}
-        await self._load_memories({*batch, *(near for each in batch for near in self._neighbours[each][:_PRELOADED_NEIGHBOURS])})
-        # The way from a memory leads to those more trusted than itself.
-        ahead = set[str]()
+        await self._load_memories({*batch, *(near for memory_id in batch for near in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS])})
+        # The search goes from a memory to the more trusted ones.
+        next_ids = set[str]()
         for memory in self._list_mergeable(batch):
             mine = merge_sort_key(memory)
-            ahead |= {
-                each.id
-                for each in self._list_mergeable(self._neighbours[memory.id])
-                if each.id not in self._neighbours and merge_sort_key(each) < mine
+            next_ids |= {
+                other.id
+                for other in self._list_mergeable(self._neighbours[memory.id])
+                if other.id not in self._neighbours and merge_sort_key(other) < mine
             }
-        if ahead:
-            await self._load_neighbours(ahead)
-            await self._load_memories({near for each in ahead for near in self._neighbours[each][:_PRELOADED_NEIGHBOURS]})
+        if next_ids:
+            await self._load_neighbours(next_ids)
+            await self._load_memories({near for memory_id in next_ids for near in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS]})
 
     async def find_clusters(self, memory_id: str) -> list[Cluster]:
-        """Return the clusters to be made from *memory_id* on: that of the most trusted one like it, until it is in one itself."""
+        """
+        Return the clusters around *memory_id*, until it is in a cluster itself.
+
+        Each cluster is built on the most trusted similar memory.
+        """
         found = list[Cluster]()
         for _ in range(_MAX_CLIMB_STEPS):
             start = self._list_mergeable([memory_id])
@@ -112,68 +116,68 @@ class ClusterFinder:
             cluster = await self._build_cluster(start[0])
             if cluster is None:
                 break
-            taken = {cluster.primary.id, *(each.id for each in cluster.others)}
+            taken = {cluster.primary.id, *(other.id for other in cluster.others)}
             self._excluded_ids |= taken
             self._comparison.exclude(taken)
             found.append(cluster)
         return found
 
     async def _build_cluster(self, top: Memory) -> Cluster | None:
-        alike = await self._find_similar(top)
+        similar = await self._find_similar(top)
         for _ in range(_MAX_CLIMB_STEPS):
-            best = min([top, *alike], key=merge_sort_key)
+            best = min([top, *similar], key=merge_sort_key)
             if best.id == top.id:
                 break
-            top, alike = best, await self._find_similar(best)
-        others = sorted(alike, key=merge_sort_key)
+            top, similar = best, await self._find_similar(best)
+        others = sorted(similar, key=merge_sort_key)
         merges = tuple(merge_memories(top, others, run=self._run)[1])
         if not merges:
             return None
-        gone = {each.memory_id for each in merges}
-        return Cluster(primary=top, others=tuple(each for each in others if each.id in gone), merges=merges)
+        gone = {other.memory_id for other in merges}
+        return Cluster(primary=top, others=tuple(other for other in others if other.id in gone), merges=merges)
 
     async def _find_similar(self, memory: Memory) -> list[Memory]:
-        """Return the memories of the same space that are like *memory*, chunk by chunk of theirs."""
+        """Return the memories of the same space of which every chunk is similar to a chunk of *memory*."""
         if memory.id not in self._neighbours:
             await self._load_neighbours([memory.id])
         near = self._neighbours[memory.id]
         if len(near) >= _NEIGHBOUR_LIMIT:
-            asked = await self._comparison.find_similar([memory.id], threshold=self._threshold, limit=_MAX_NEIGHBOURS)
-            near = asked.get(memory.id, ())
+            wider = await self._comparison.find_similar([memory.id], threshold=self._threshold, limit=_MAX_NEIGHBOURS)
+            near = wider.get(memory.id, ())
         await self._load_memories({memory.id, *near})
-        candidates = [each for each in self._list_mergeable(near) if space_key(each) == space_key(memory)]
+        candidates = [other for other in self._list_mergeable(near) if space_key(other) == space_key(memory)]
         mine = self._vectors_by_id.get(memory.id, ())
-        return [each for each in candidates if _min_similarity(mine, self._vectors_by_id.get(each.id, ())) > self._threshold]
+        return [other for other in candidates if _min_similarity(mine, self._vectors_by_id.get(other.id, ())) > self._threshold]
 
     async def _load_neighbours(self, ids: Collection[str]) -> None:
         found = await self._comparison.find_similar(ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT)
-        self._neighbours |= {each: found.get(each, ()) for each in ids}
+        self._neighbours |= {memory_id: found.get(memory_id, ()) for memory_id in ids}
 
     async def _load_memories(self, ids: Collection[str]) -> None:
-        wanted = sorted(each for each in ids if each not in self._memories and each not in self._excluded_ids)
-        for start in range(0, len(wanted), _MAX_NEIGHBOURS):
-            some = wanted[start : start + _MAX_NEIGHBOURS]
-            found = await self._db.read(lambda tx, some=some: records.get_memories(tx, self._workspace_id, some))
-            self._memories |= dict.fromkeys(some) | {each.id: each for each in found}
-            self._vectors_by_id |= await self._load_vectors([each.id for each in found])
+        missing = sorted(memory_id for memory_id in ids if memory_id not in self._memories and memory_id not in self._excluded_ids)
+        for start in range(0, len(missing), _MAX_NEIGHBOURS):
+            batch = missing[start : start + _MAX_NEIGHBOURS]
+            found = await self._db.read(lambda tx, batch=batch: records.get_memories(tx, self._workspace_id, batch))
+            self._memories |= dict.fromkeys(batch) | {other.id: other for other in found}
+            self._vectors_by_id |= await self._load_vectors([other.id for other in found])
 
     async def _load_vectors(self, ids: Sequence[str]) -> Mapping[str, tuple[Vector, ...]]:
         return await self._vectors.get_vectors(self._workspace_id, ids) if ids else {}
 
     def _list_mergeable(self, ids: Collection[str]) -> list[Memory]:
-        """Return those of *ids* that this run may still merge, of what was read."""
-        read = (self._memories.get(each) for each in ids if each not in self._excluded_ids)
-        return [each for each in read if each is not None and is_mergeable(each, self._model)]
+        """Return those of *ids* that are loaded and that this run may still merge."""
+        loaded = (self._memories.get(memory_id) for memory_id in ids if memory_id not in self._excluded_ids)
+        return [other for other in loaded if other is not None and is_mergeable(other, self._model)]
 
 
 def is_mergeable(memory: Memory, model: str) -> bool:
-    """Tell whether *memory* counts, for good, and its vectors are of what it says now."""
+    """Return whether *memory* is live, never expires, and has vectors of its current content."""
     is_indexed = memory.indexed_at is not None and memory.indexed_at >= memory.updated_at and memory.indexed_model == model
     return is_indexed and memory.archived_at is None and memory.expires_at is None
 
 
 def _min_similarity(mine: Sequence[Vector], theirs: Sequence[Vector]) -> float:
-    """Return how like to *mine* that of *theirs* is which is least so: all that they say must be like something here."""
+    """Return the similarity of the least similar vector of *theirs*. Each of them is compared with its best match in *mine*."""
     own = [_unpack_vector(vector) for vector in mine]
     if not own or not theirs:
         return -1.0

@@ -1,4 +1,4 @@
-"""Memories that say the same become one: written, indexed, verified, and only then the others archived (spec 4.4, D-52)."""
+"""Consolidation: similar memories are merged, indexed and verified; only then the merged ones are archived (spec 4.4, D-52)."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ _MIN_TIME_STEP = timedelta(microseconds=1)
 
 _COMPARE_BATCH_SIZE = 2048
 """
-So many memories are compared with all others at once, and gone through again after a run that was killed among them. The more, the
-less often the vectors of large spaces are read.
+Memories compared with all others at once. A killed run repeats its last batch.
+
+With larger batches the vectors of large spaces are read less often.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationRequest:
     """
-    What to consolidate; *org* and *project* exactly.
+    The parameters of a consolidation; *org* and *project* must match exactly.
 
     Attributes:
-        threshold: Cosine similarity that a memory must exceed to the one that it is merged into.
-        resume: Go on where the same run was ended in the middle.
+        threshold: Exclusive minimum cosine similarity of a memory and the one that it is merged into.
+        resume: Continue an interrupted run.
     """
 
     workspace_id: int
@@ -55,11 +56,11 @@ class ConsolidationRequest:
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """
-    What one run knows.
+    The state of one run.
 
     Attributes:
-        resumed_ids: What an earlier run had begun and this one finished; it goes on with none of these.
-        pending_clusters: Clusters that are found and not yet merged.
+        resumed_ids: Memories whose merge an earlier run began and this one finished. This run does not merge them again.
+        pending_clusters: Clusters that are found but not yet merged.
     """
 
     request: ConsolidationRequest
@@ -74,11 +75,10 @@ class _Run:
 
 class Consolidation:
     """
-    Makes one of those that say the same, by their stored vectors; safe beside a server at work.
+    The merge of similar memories, by their stored vectors. Safe while a server runs.
 
-    A memory is merged into the most trusted one that is like it, never over a chain of others like each other. Those that
-    expire are left out: their end was chosen. So are those whose vector is not of their content of now. What comes while it
-    goes is left to the next run.
+    A memory is merged into the most trusted similar one, and never through a chain of similar memories. Memories that expire and
+    memories whose vectors are stale are left out. Memories added meanwhile are left to the next run.
     """
 
     def __init__(
@@ -106,73 +106,73 @@ class Consolidation:
 
     async def run(self, request: ConsolidationRequest, *, observer: RunObserver | None = None) -> RunReport:
         """
-        Consolidate, or tell what would be merged into what.
+        Consolidate, or report the merges in a dry run.
 
-        What an earlier run left unfinished is finished first. A memory that cannot be embedded again is given its old words
-        back and counted as a failure; an engine that goes down ends the run, and nothing is archived that was not verified.
+        Merges that an earlier run left unfinished are finished first. If a merged memory cannot be embedded, its old text is restored
+        and a failure is counted. An engine that goes down ends the run; only verified merges are archived.
         """
         run = _Run(request=request, id=self._ids(), observer=observer or null_observer())
-        counting = MemorySelection(workspace_id=request.workspace_id, at=self._clock(), org=request.org, project=request.project)
-        within = replace(counting, permanent_model=self._indexer.model)
-        everything = await self._db.read(lambda tx: maintenance.count_memories(tx, counting))
+        all_live = MemorySelection(workspace_id=request.workspace_id, at=self._clock(), org=request.org, project=request.project)
+        selection = replace(all_live, permanent_model=self._indexer.model)
+        live_count = await self._db.read(lambda tx: maintenance.count_memories(tx, all_live))
         name = f"consolidate {request.workspace_id} {request.org!r} {request.project!r} {request.threshold}"
-        course = BatchRun(name=name, selection=within, resume=request.resume, is_resumable=not request.dry_run)
-        looking = list[ClusterFinder]()
+        batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
+        finders = list[ClusterFinder]()
         async with AsyncExitStack() as stack:
 
-            async def first() -> None:
+            async def prepare() -> None:
                 await self._finish_interrupted(run)
-                looking.append(await self._open_finder(run, stack))
+                finders.append(await self._open_finder(run, stack))
 
-            async def work(stretch: Sequence[MemoryIdRow]) -> None:
-                clusters = looking[0]
-                for batch in await clusters.find_candidates([each.id for each in stretch]):
-                    await clusters.preload(batch)
-                    for memory_id in batch:
-                        for cluster in await clusters.find_clusters(memory_id):
+            async def work(batch: Sequence[MemoryIdRow]) -> None:
+                finder = finders[0]
+                for candidates in await finder.find_candidates([row.id for row in batch]):
+                    await finder.preload(candidates)
+                    for memory_id in candidates:
+                        for cluster in await finder.find_clusters(memory_id):
                             await self._queue_cluster(run, cluster)
                 await self._flush(run)
 
-            gone = await self._runner.run(
-                course,
-                lambda tx, after: maintenance.list_ids(tx, within, after=after, limit=_COMPARE_BATCH_SIZE),
+            result = await self._runner.run(
+                batch_run,
+                lambda tx, after: maintenance.list_ids(tx, selection, after=after, limit=_COMPARE_BATCH_SIZE),
                 work,
                 observer=run.observer,
-                before=first,
+                before=prepare,
             )
-        whole = gone.total if gone.stopped is None else gone.done
+        processed = result.total if result.stopped is None else result.done
         return RunReport(
-            total=gone.total,
-            successes=max(whole - run.failure_count, 0),
+            total=result.total,
+            successes=max(processed - run.failure_count, 0),
             failures=run.failure_count,
-            duration_s=gone.duration_s,
-            counts={"clusters": run.cluster_count, "merged": run.merged_count, "left_out": max(everything - gone.total, 0)},
-            stopped=gone.stopped,
+            duration_s=result.duration_s,
+            counts={"clusters": run.cluster_count, "merged": run.merged_count, "left_out": max(live_count - result.total, 0)},
+            stopped=result.stopped,
         )
 
     async def _open_finder(self, run: _Run, stack: AsyncExitStack) -> ClusterFinder:
-        wanted = run.request
-        comparing = self._comparer.open_comparison(wanted.workspace_id, org=wanted.org, project=wanted.project)
+        request = run.request
+        comparison = self._comparer.open_comparison(request.workspace_id, org=request.org, project=request.project)
         return ClusterFinder(
             db=self._db,
             vectors=self._vectors,
-            comparison=await stack.enter_async_context(comparing),
+            comparison=await stack.enter_async_context(comparison),
             clock=self._clock,
             model=self._indexer.model,
-            workspace_id=wanted.workspace_id,
-            threshold=wanted.threshold,
+            workspace_id=request.workspace_id,
+            threshold=request.threshold,
             run=run.id,
             excluded_ids=run.resumed_ids,
         )
 
     async def _queue_cluster(self, run: _Run, cluster: Cluster) -> None:
-        """Merge *cluster*, with others: as many as may be written at once, for they share commits, the embedder's batch and look-ups."""
+        """Queue *cluster* and merge the queue when it is full. Clusters share commits, look-ups and the embedder's batch."""
         if sum(each.size for each in run.pending_clusters) + cluster.size > BATCH_SIZE:
             await self._flush(run)
         run.pending_clusters.append(cluster)
 
     async def _flush(self, run: _Run) -> None:
-        """Merge what waits, or tell it."""
+        """Merge the queued clusters, or report them in a dry run."""
         clusters, run.pending_clusters = run.pending_clusters, []
         if not clusters:
             return
@@ -184,46 +184,46 @@ class Consolidation:
         run.cluster_count += len({each.primary_id for each in done})
         run.merged_count += len(done)
         for each in done:
-            why = "it says nothing that the other does not" if each.length == 0 else f"{each.length:,} characters of it were new"
+            why = "it has no text that the other lacks" if each.length == 0 else f"{each.length:,} characters of it were added"
             run.observer.on_item(RunItem(id=each.memory_id, action="merge", why=why, into=each.primary_id))
 
     def _write_merged(self, tx: Tx, run: _Run, clusters: Sequence[Cluster]) -> list[Merge]:
-        """Write the merged contents, if nobody changed any of them meanwhile; the others stay until that is verified."""
+        """Write the merged contents of clusters whose memories did not change meanwhile. The other memories stay until verification."""
         seen = {each.id: each for cluster in clusters for each in (cluster.primary, *cluster.others)}
-        held = [records.lock_memory(tx, run.request.workspace_id, each) for each in sorted(seen)]
-        same = {each.id for each in held if each is not None and each == seen[each.id]}
-        everything = list[Merge]()
+        locked = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(seen)]
+        unchanged = {each.id for each in locked if each is not None and each == seen[each.id]}
+        all_merges = list[Merge]()
         for cluster in clusters:
             top = cluster.primary
-            if top.id not in same:
+            if top.id not in unchanged:
                 continue
-            whole, planned = merge_memories(top, [each for each in cluster.others if each.id in same], run=run.id)
-            everything += planned
-            if whole != top:
+            merged, planned = merge_memories(top, [each for each in cluster.others if each.id in unchanged], run=run.id)
+            all_merges += planned
+            if merged != top:
                 updated_at = max(self._clock(), top.updated_at + _MIN_TIME_STEP)
-                records.update_memory(tx, top, replace(whole, updated_at=updated_at, index_failed_at=None))
+                records.update_memory(tx, top, replace(merged, updated_at=updated_at, index_failed_at=None))
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=top.workspace_id, payload={"memory_id": top.id})
-        merges.add(tx, everything)
-        return everything
+        merges.add(tx, all_merges)
+        return all_merges
 
     async def _finish_interrupted(self, run: _Run) -> None:
-        """Finish what a run that was killed had written and not verified."""
+        """Finish the merges that a killed run wrote but did not verify."""
         after = ""
-        while begun := await self._db.read(
+        while unfinished := await self._db.read(
             lambda tx, at=after: merges.list_unfinished(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
         ):
-            for primary_id in begun:
+            for primary_id in unfinished:
                 into = await self._db.read(lambda tx, at=primary_id: merges.list_merged_into(tx, run.request.workspace_id, at))
                 planned = [each for each in into if not each.is_done]
                 done = planned if run.request.dry_run else await self._finish(run, planned)
                 run.merged_count += len(done)
                 run.resumed_ids |= {primary_id, *(each.memory_id for each in done)}
                 for each in done:
-                    run.observer.on_item(RunItem(id=each.memory_id, action="merge", why="an earlier run had begun it", into=primary_id))
-            after = begun[-1]
+                    run.observer.on_item(RunItem(id=each.memory_id, action="merge", why="begun by an earlier run", into=primary_id))
+            after = unfinished[-1]
 
     async def _finish(self, run: _Run, planned: Sequence[Merge]) -> list[Merge]:
-        """Index the primaries of *planned*, look whether all is there, then archive the others; return what was done."""
+        """Index the primaries of *planned*, verify the merges, archive the merged memories. Return the completed merges."""
         workspace_id = run.request.workspace_id
         ids = sorted({each.primary_id for each in planned})
         primaries = await self._db.read(lambda tx: records.get_memories(tx, workspace_id, ids))
@@ -231,21 +231,21 @@ class Consolidation:
             await self._indexer.index(
                 [each for each in primaries if each.archived_at is None and not is_mergeable(each, self._indexer.model)]
             )
-            there = set(await self._vectors.get_vectors(workspace_id, ids))
+            indexed = set(await self._vectors.get_vectors(workspace_id, ids))
         except OUTAGES:
             await self._db.write(lambda tx: self._revert_merges(tx, planned))
             raise
-        done = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned, indexed_ids=there))
+        done = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned, indexed_ids=indexed))
         run.failure_count += len(planned) - len(done)
         return done
 
     def _archive(self, tx: Tx, workspace_id: int, planned: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
         now = self._clock()
         ids = {each.primary_id for each in planned} | {each.memory_id for each in planned}
-        held = {each: records.lock_memory(tx, workspace_id, each) for each in sorted(ids)}
+        locked = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
         done, undone = list[Merge](), list[Merge]()
         for merge in planned:
-            primary, other = held[merge.primary_id], held[merge.memory_id]
+            primary, other = locked[merge.primary_id], locked[merge.memory_id]
             is_verified = merge.primary_id in indexed_ids and primary is not None and is_mergeable(primary, self._indexer.model)
             is_same = other is not None and other.archived_at is None and other.updated_at == merge.seen_at
             if is_verified and is_same and other is not None and primary is not None and contains_merge(primary, merge):
@@ -253,7 +253,7 @@ class Consolidation:
                 merges.mark_done(tx, merge)
                 done.append(merge)
                 if primary.supersedes_id is None:
-                    held[primary.id] = replace(primary, supersedes_id=other.id)
+                    locked[primary.id] = replace(primary, supersedes_id=other.id)
                     records.update_memory(tx, primary, replace(primary, supersedes_id=other.id))
             else:
                 undone.append(merge)
@@ -261,6 +261,6 @@ class Consolidation:
         return done
 
     def _revert_merges(self, tx: Tx, merges_to_revert: Sequence[Merge]) -> None:
-        """Give the primaries of *merges_to_revert* their old words back."""
+        """Restore the old text of the primaries of *merges_to_revert*."""
         for primary_id in dict.fromkeys(each.primary_id for each in merges_to_revert):
             revert_merges(tx, self._jobs, [each for each in merges_to_revert if each.primary_id == primary_id], at=self._clock())

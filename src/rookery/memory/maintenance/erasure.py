@@ -1,8 +1,8 @@
 """
-What is deleted for good is to be in no file any more: nor in a free page, a log, a segment of an index, a cache (D-41).
+Erasure of deleted data from all files: free pages, logs, index segments and caches (D-41).
 
-That costs the writing of whole indexes, so it is not done at each deletion but once, at the end of a command that was to leave no
-trace. Whether it is owed stands in the records, in the transaction that deletes: a command that was killed leaves it to the next one.
+It rewrites whole indexes, so it does not run at each deletion but once, at the end of a command that must leave no trace. A pending
+erasure is stored in the transaction of the deletion, so a killed command leaves it to the next one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rookery.memory.ports import ErasableStore
 from rookery.memory.store import runs
 
 ErasureKind = Literal["traces of what was deleted", "traces of what was cleaned"]
-"""The second is settled once the indexes have been brought to the clean texts, too."""
+"""The kind of pending erasure. Cleaned texts are erased only after the indexes were updated with the clean texts."""
 
 DELETED_TEXT: ErasureKind = "traces of what was deleted"
 CLEANED_TEXT: ErasureKind = "traces of what was cleaned"
 
 
 class Erasure:
-    """Settles what commands owe; *stores* are those that keep traces on this host's disk."""
+    """A runner of pending erasures. *stores* are those with files on this host's disk."""
 
     def __init__(self, *, db: Database, stores: Sequence[ErasableStore], clock: Clock) -> None:
         self._db = db
@@ -33,21 +33,21 @@ class Erasure:
         self._clock = clock
 
     def add_pending(self, tx: Tx, kind: ErasureKind) -> None:
-        """Note, in the transaction that deletes or replaces, that traces are left."""
+        """Record a pending erasure, in the transaction that deletes or replaces data."""
         add_pending_erasure(tx, kind, clock=self._clock)
 
     async def list_pending(self) -> list[RunCheckpoint]:
-        """Return what is owed, and since when."""
+        """Return the pending erasures, with the time since when they are pending."""
         return await self._db.read(
-            lambda tx: [mark for debt in (DELETED_TEXT, CLEANED_TEXT) if (mark := runs.get_checkpoint(tx, debt)) is not None]
+            lambda tx: [checkpoint for kind in (DELETED_TEXT, CLEANED_TEXT) if (checkpoint := runs.get_checkpoint(tx, kind)) is not None]
         )
 
     async def run(self, *, is_reindexed: bool = False) -> str | None:
         """
-        Leave no traces, if any are owed; return why there still are some.
+        Run the pending erasures. Return the reason if some data remains, else None.
 
         Args:
-            is_reindexed: The indexes have nothing any more of what was cleaned, so that this is settled too.
+            is_reindexed: The indexes no longer hold the texts that were cleaned, so their erasure is complete too.
         """
         found = await self.list_pending()
         if not found:
@@ -59,19 +59,19 @@ class Erasure:
             except OUTAGES as error:
                 reasons.append(error.message)
         if reasons:
-            return f"{'; '.join(reasons)} Traces of what was deleted are left in files."
-        settled = [mark for mark in found if mark.name == DELETED_TEXT or is_reindexed]
-        await self._db.write(lambda tx: _delete_pending(tx, settled))
+            return f"{'; '.join(reasons)} Deleted data is not yet erased from all files."
+        erased = [checkpoint for checkpoint in found if checkpoint.name == DELETED_TEXT or is_reindexed]
+        await self._db.write(lambda tx: _delete_pending(tx, erased))
         return None
 
 
 def add_pending_erasure(tx: Tx, kind: ErasureKind, *, clock: Clock) -> None:
-    """Do as `Erasing.owe`, for who has none."""
+    """Record a pending erasure, in the transaction that deletes or replaces data, without an `Erasure`."""
     runs.save_checkpoint(tx, RunCheckpoint(name=kind, workspace_id=None, cursor="", done=0, at=clock()))
 
 
 def _delete_pending(tx: Tx, checkpoints: Sequence[RunCheckpoint]) -> None:
-    for mark in checkpoints:
-        now = runs.get_checkpoint(tx, mark.name)
-        if now is not None and now.at == mark.at:  # else somebody deleted more meanwhile
-            runs.delete_checkpoint(tx, mark.name)
+    for checkpoint in checkpoints:
+        current = runs.get_checkpoint(tx, checkpoint.name)
+        if current is not None and current.at == checkpoint.at:  # otherwise more was deleted meanwhile
+            runs.delete_checkpoint(tx, checkpoint.name)

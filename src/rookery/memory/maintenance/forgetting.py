@@ -1,4 +1,4 @@
-"""Memories are forgotten for good, in whatever state: by id, or all of an agent, a session, an org, a project (D-04, D-41)."""
+"""Permanent deletion of memories in any state: by id, or all of an agent, a session, an org or a project (D-04, D-41)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
 from rookery.memory.records import delete_memory, remove_from_primaries
-from rookery.memory.store import feedback_deletion as store
-from rookery.memory.store import records
+from rookery.memory.store import feedback, records
 from rookery.memory.store.maintenance import MemorySelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRequest:
     """
-    Which memories of a workspace to forget: those that meet all that is given, archived and expired ones too.
+    The memories of a workspace to delete: those that match all criteria, including archived and expired ones.
 
     Attributes:
-        ids: Only these; without them, all that the others leave.
-        erase_traces: Leave no traces, also of what was deleted otherwise; without criteria, nothing else.
+        ids: Only these; empty for all that match the other criteria.
+        erase_traces: Erase all deleted data from files, whoever deleted it. Without criteria, do only this.
     """
 
     workspace_id: int
@@ -44,15 +43,15 @@ class ForgetRequest:
 
     @property
     def has_criteria(self) -> bool:
-        """Tell whether anything narrows it: all of a workspace goes with the workspace alone."""
-        return bool(self.ids) or any(each is not None for each in (self.org, self.project, self.agent_id, self.session_id))
+        """True if a criterion is given. All memories of a workspace can be deleted only with the workspace."""
+        return bool(self.ids) or any(value is not None for value in (self.org, self.project, self.agent_id, self.session_id))
 
     @property
     def reason(self) -> str:
-        """What an item says of itself."""
-        named = {"org": self.org, "project": self.project, "agent": self.agent_id, "session": self.session_id}
-        said = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        return said or "named by its id"
+        """The reason that the report gives for each memory."""
+        criteria = {"org": self.org, "project": self.project, "agent": self.agent_id, "session": self.session_id}
+        matched = ", ".join(f"{name} {value}" for name, value in criteria.items() if value is not None)
+        return matched or "selected by its id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +62,9 @@ class _ForgottenMemory:
 
 class Forgetting:
     """
-    Deletes from every store, and then what is left in their files; killed in the middle, the same command again ends it.
+    Deletion from every store, followed by erasure from their files. After an interruption, run the same command again.
 
-    What was merged into another memory is taken out of that one again. The indexes are cleared at once, and by a job where
-    their engine is down.
+    Text that was merged into another memory is removed from there. The indexes are updated at once, or by a job if an engine is down.
     """
 
     def __init__(
@@ -81,27 +79,27 @@ class Forgetting:
         self._erasure = erasure
 
     async def run(self, request: ForgetRequest, *, observer: RunObserver | None = None) -> RunReport:
-        """Forget, or tell what would be forgotten."""
+        """Delete the memories, or list them in a dry run."""
         observer = observer or null_observer()
         counts: Counter[str] = Counter({"deleted": 0})
 
-        async def work(stretch: Sequence[Memory]) -> None:
-            gone = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in stretch]
+        async def work(batch: Sequence[Memory]) -> None:
+            deleted = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in batch]
             if not request.dry_run:
-                gone = await self._db.write(lambda tx: self._write(tx, stretch))
-                # Who forgets wants it gone now, also where no server runs; the jobs are for when this cannot be done.
+                deleted = await self._db.write(lambda tx: self._write(tx, batch))
+                # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(request.workspace_id, [each.memory.id for each in gone])
-            for each in gone:
+                    await self._indexer.delete(request.workspace_id, [each.memory.id for each in deleted])
+            for each in deleted:
                 counts["deleted"] += 1
                 left = (
-                    f"; its words were merged into {each.remaining_in} and changed there since: look at that one"
+                    f"; its text was merged into {each.remaining_in} and changed there since, so review that memory"
                     if each.remaining_in
                     else ""
                 )
                 observer.on_item(RunItem(id=each.memory.id, action="delete", why=request.reason + left))
 
-        within = MemorySelection(
+        selection = MemorySelection(
             workspace_id=request.workspace_id,
             ids=request.ids or None,
             org=request.org,
@@ -110,37 +108,42 @@ class Forgetting:
             session_id=request.session_id,
         )
 
-        async def clear() -> None:
+        async def erase() -> None:
             nonlocal left
             if request.erase_traces and not request.dry_run:
                 await self._db.write(lambda tx: self._erasure.add_pending(tx, DELETED_TEXT))
             left = None if request.dry_run else await self._erasure.run()
 
         left: str | None = None
-        course = BatchRun(name=f"forget {request.workspace_id}", selection=within, resume=False, is_resumable=False)
-        read = batch_reader(within) if request.has_criteria else _read_nothing
-        gone = await self._runner.run(course, read, work, observer=observer, after_all=clear)
+        batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection, resume=False, is_resumable=False)
+        read = batch_reader(selection) if request.has_criteria else _read_nothing
+        result = await self._runner.run(batch_run, read, work, observer=observer, after_all=erase)
         if request.ids:
-            counts["absent"] = len(set(request.ids)) - gone.done
-        total = gone.total if request.has_criteria else 0
+            counts["absent"] = len(set(request.ids)) - result.done
+        total = result.total if request.has_criteria else 0
         return RunReport(
-            total=total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
+            total=total,
+            successes=result.done,
+            failures=0,
+            duration_s=result.duration_s,
+            counts=dict(counts),
+            stopped=result.stopped or left,
         )
 
-    def _write(self, tx: Tx, stretch: Sequence[Memory]) -> list[_ForgottenMemory]:
-        now, gone = self._clock(), list[_ForgottenMemory]()
-        for each in stretch:
+    def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[_ForgottenMemory]:
+        now, deleted = self._clock(), list[_ForgottenMemory]()
+        for each in batch:
             memory = records.lock_memory(tx, each.workspace_id, each.id)
             if memory is None:
                 continue
             left_in = remove_from_primaries(tx, self._jobs, memory, at=now)
-            store.delete_feedback(tx, memory.workspace_id, memory.id)
+            feedback.delete_feedback(tx, memory.workspace_id, memory.id)
             delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
             self._erasure.add_pending(tx, DELETED_TEXT)
-            gone.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
-        return gone
+            deleted.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
+        return deleted
 
 
 def _read_nothing(_: Tx, __: str) -> Sequence[Memory]:
-    """Go through nothing."""
+    """Return no memories."""
     return ()

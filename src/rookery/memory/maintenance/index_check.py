@@ -1,4 +1,4 @@
-"""Compare the number of memories that each index holds with the number that the records call indexed (D-46)."""
+"""Comparison of the number of memories in each index with the number that the records mark as indexed (D-46)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rookery.memory.ports import TextIndex, VectorIndex
 from rookery.memory.store import queries
 
 MAX_LOOKS = 3
-"""Counts of a workspace before memories count as missing: others may write meanwhile."""
+"""Counts per workspace before memories count as missing, because others may write meanwhile."""
 
 IndexName: TypeAlias = Literal["vectors", "texts"]
 
@@ -20,11 +20,11 @@ IndexName: TypeAlias = Literal["vectors", "texts"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexGap:
     """
-    An index that holds fewer memories of a workspace than it should.
+    An index that holds fewer memories of a workspace than expected.
 
     Attributes:
-        expected: Live memories that the records call indexed, by the current embedding model.
-        missing: How many of them, at least, the index does not hold.
+        expected: Live memories that the records mark as indexed by the current embedding model.
+        missing: The minimum number of them that the index lacks.
     """
 
     workspace_id: int
@@ -35,7 +35,7 @@ class IndexGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexComparison:
-    """The result of a comparison: how many memories were expected in each index, and what is missing."""
+    """The result of a comparison: the number of memories expected in each index, and the gaps."""
 
     expected: int
     gaps: tuple[IndexGap, ...]
@@ -43,9 +43,9 @@ class IndexComparison:
 
 class IndexCheck:
     """
-    A comparison of the indexes with the records; it changes nothing, and a server may work meanwhile.
+    A read-only comparison of the indexes with the records. Safe while a server runs.
 
-    Memories that an index holds beyond the expected ones are no finding: those that are being written or taken out are among them.
+    Surplus memories in an index are not reported: memories that are being written or deleted are among them.
     """
 
     def __init__(self, *, db: Database, vectors: VectorIndex, texts: TextIndex, clock: Clock, model: str) -> None:
@@ -69,19 +69,21 @@ class IndexCheck:
         return IndexComparison(expected=sum(expected.values()), gaps=tuple(gaps))
 
     async def _gaps(self, workspace_id: int) -> list[IndexGap]:
-        """Return the smallest gaps of some looks: a memory that is replaced between two counts is missing in one look alone."""
-        least = await self._look(workspace_id)
+        """Return the smallest gaps of several counts. A memory that is replaced between two counts is missing in one count only."""
+        smallest = await self._look(workspace_id)
         for _ in range(MAX_LOOKS - 1):
-            if not least:
+            if not smallest:
                 break
             again = await self._look(workspace_id)
-            least = {name: min(gap, again[name], key=lambda each: each.missing) for name, gap in least.items() if name in again}
-        return list(least.values())
+            smallest = {
+                name: min(gap, again[name], key=lambda candidate: candidate.missing) for name, gap in smallest.items() if name in again
+            }
+        return list(smallest.values())
 
     async def _look(self, workspace_id: int) -> dict[IndexName, IndexGap]:
         before = (await self._expected(workspace_id)).get(workspace_id, 0)
         in_vectors, in_texts = await asyncio.gather(self._vectors.count(workspace_id), self._texts.count(workspace_id))
-        # A memory leaves the records first and the indexes after, so the second count leaves out what was just taken out.
+        # A memory is deleted from the records before the indexes, so the second count excludes memories deleted just now.
         expected = min(before, (await self._expected(workspace_id)).get(workspace_id, 0))
         counts: dict[IndexName, int] = {"vectors": in_vectors, "texts": in_texts}
         return {

@@ -1,4 +1,4 @@
-"""The operators' verbs that change what is remembered, together."""
+"""The maintenance services that change stored memories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rookery.memory.ports import VectorComparer, VectorIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceServices:
-    """Of one workspace at a time; each may be ended at any moment and run again."""
+    """The maintenance services. Each works on one workspace, can be interrupted at any time, and can be run again."""
 
     scrubbing: Scrubbing
     pruning: Pruning
@@ -46,12 +46,12 @@ def build_maintenance(
     erasure: Erasure,
     half_lives_days: Mapping[str, int | None] | None = None,
 ) -> MaintenanceServices:
-    """Return the verbs on one record store and its indexes."""
-    rounds = BatchRunner(db=db, clock=clock)
+    """Return the maintenance services of a record store and its indexes."""
+    runner = BatchRunner(db=db, clock=clock)
     return MaintenanceServices(
-        scrubbing=Scrubbing(db=db, indexer=indexer, bus=bus, clock=clock, runner=rounds, erasure=erasure),
+        scrubbing=Scrubbing(db=db, indexer=indexer, bus=bus, clock=clock, runner=runner, erasure=erasure),
         pruning=Pruning(
-            db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, runner=rounds, erasure=erasure, half_lives_days=half_lives_days
+            db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, runner=runner, erasure=erasure, half_lives_days=half_lives_days
         ),
         consolidation=Consolidation(
             db=db,
@@ -62,9 +62,9 @@ def build_maintenance(
             bus=bus,
             clock=clock,
             ids=ids,
-            runner=rounds,
+            runner=runner,
         ),
-        backfill=Backfill(db=db, clock=clock, runner=rounds),
-        forgetting=Forgetting(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, runner=rounds, erasure=erasure),
+        backfill=Backfill(db=db, clock=clock, runner=runner),
+        forgetting=Forgetting(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, runner=runner, erasure=erasure),
         erasure=erasure,
     )

@@ -1,4 +1,4 @@
-"""Memories of little worth leave: archived, or deleted where that is asked for (spec 4.4, D-47, D-52)."""
+"""Pruning of memories of low value: they are archived, or deleted on request (spec 4.4, D-47, D-52)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from rookery.memory.store.maintenance import MemorySelection, PruneRow
 
 UNUSED_MIN_AGE = timedelta(days=180)
 UNUSED_MAX_CONFIDENCE = 0.3
-"""Never returned by any recall for so long, and of no more effective confidence: a candidate (D-47)."""
+"""The criteria of an unused memory: never recalled for that time, and at most this effective confidence (D-47)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRequest:
     """
-    Which memories of a workspace to prune: those that meet any of the criteria.
+    The memories of a workspace to prune: those that match any of the criteria.
 
     Attributes:
-        min_confidence: Under it the base confidence is too little; so too *min_effective_confidence*.
-        deduplicate: Of those with the same content in the same space only the most trusted one stays.
-        unused: The candidates, which are else only named.
+        min_confidence: Prune memories with a lower base confidence; *min_effective_confidence* likewise.
+        deduplicate: Of memories with the same content in the same space, keep only the most trusted one.
+        unused: Prune unused memories, which are otherwise only reported as candidates.
         delete: Delete instead of archive.
     """
 
@@ -51,13 +51,13 @@ class PruneRequest:
 
     @property
     def has_criteria(self) -> bool:
-        """Tell whether anything is asked for."""
+        """True if a criterion is given."""
         return self.min_confidence is not None or self.min_effective_confidence is not None or self.deduplicate or self.unused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removal:
-    """Who goes and why; *duplicate_of*: only while that one stays and says the same."""
+    """A memory to remove and the reason. *duplicate_of* must still exist with the same content."""
 
     row: PruneRow
     reason: str
@@ -65,7 +65,7 @@ class _Removal:
 
 
 class Pruning:
-    """Judges each memory that counts, neither archived nor expired; what is pruned already is not there to be pruned twice."""
+    """The pruning of live memories, neither archived nor expired. A second run does not prune them again."""
 
     def __init__(
         self,
@@ -89,56 +89,63 @@ class Pruning:
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
 
     async def run(self, request: PruneRequest, *, observer: RunObserver | None = None) -> RunReport:
-        """Prune, or tell what would be pruned."""
+        """Prune, or list the memories in a dry run."""
         observer = observer or null_observer()
         now = self._clock()
-        within = MemorySelection(workspace_id=request.workspace_id, at=now)
+        selection = MemorySelection(workspace_id=request.workspace_id, at=now)
         counts: Counter[str] = Counter({"deleted" if request.delete else "archived": 0, "candidates": 0})
 
-        async def work(stretch: Sequence[PruneRow]) -> None:
-            doomed = [_Removal(row=each, reason=why) for each in stretch if (why := self._reason(request, each, now))]
-            await self._remove(request, doomed, counts, observer)
-            going = {each.row.id for each in doomed}
-            for each in stretch:
-                if each.id not in going and self._is_unused(each, now):
+        async def work(batch: Sequence[PruneRow]) -> None:
+            removals = [_Removal(row=each, reason=why) for each in batch if (why := self._reason(request, each, now))]
+            await self._remove(request, removals, counts, observer)
+            removed_ids = {each.row.id for each in removals}
+            for each in batch:
+                if each.id not in removed_ids and self._is_unused(each, now):
                     counts["candidates"] += 1
                     observer.on_item(RunItem(id=each.id, action="candidate", why=self._describe_unused(each, now)))
 
         async def deduplicate() -> None:
             if request.deduplicate:
-                await self._deduplicate(request, within, counts, observer)
+                await self._deduplicate(request, selection, counts, observer)
 
         left: str | None = None
 
-        async def last() -> None:
+        async def finish() -> None:
             nonlocal left
             await deduplicate()
             left = await self._erasure.run() if request.delete and not request.dry_run else None
 
-        gone = await self._runner.run(
-            BatchRun(name=f"prune {request.workspace_id}", selection=within, resume=False, is_resumable=False),
-            lambda tx, after: maintenance.list_prune_rows(tx, within, after=after, limit=BATCH_SIZE),
+        result = await self._runner.run(
+            BatchRun(name=f"prune {request.workspace_id}", selection=selection, resume=False, is_resumable=False),
+            lambda tx, after: maintenance.list_prune_rows(tx, selection, after=after, limit=BATCH_SIZE),
             work,
             observer=observer,
-            after_all=last,
+            after_all=finish,
         )
         return RunReport(
-            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
+            total=result.total,
+            successes=result.done,
+            failures=0,
+            duration_s=result.duration_s,
+            counts=dict(counts),
+            stopped=result.stopped or left,
         )
 
     async def _deduplicate(self, request: PruneRequest, selection: MemorySelection, counts: Counter[str], observer: RunObserver) -> None:
-        """Keep of each fingerprint the best that no other criterion takes."""
+        """Remove all duplicates of each fingerprint but the best one that no other criterion removes."""
         after = ""
         while fingerprints := await self._db.read(
             lambda tx, at=after: maintenance.list_repeated_fingerprints(tx, selection, after=at, limit=BATCH_SIZE)
         ):
-            twins = await self._db.read(lambda tx, of=fingerprints: maintenance.list_duplicates(tx, selection, of))
-            doomed = list[_Removal]()
-            for _, same in groupby(twins, key=lambda each: each.fingerprint):
-                kept = [each for each in same if not self._reason(request, each, selection.at or self._clock())]
-                doomed += [_Removal(row=each, reason=f"a duplicate of {kept[0].id}", duplicate_of=kept[0].id) for each in kept[1:]]
-            for start in range(0, len(doomed), BATCH_SIZE):
-                await self._remove(request, doomed[start : start + BATCH_SIZE], counts, observer)
+            duplicates = await self._db.read(lambda tx, batch=fingerprints: maintenance.list_duplicates(tx, selection, batch))
+            removals = list[_Removal]()
+            for _, same in groupby(duplicates, key=lambda each: each.fingerprint):
+                remaining = [each for each in same if not self._reason(request, each, selection.at or self._clock())]
+                removals += [
+                    _Removal(row=each, reason=f"a duplicate of {remaining[0].id}", duplicate_of=remaining[0].id) for each in remaining[1:]
+                ]
+            for start in range(0, len(removals), BATCH_SIZE):
+                await self._remove(request, removals[start : start + BATCH_SIZE], counts, observer)
             after = fingerprints[-1]
 
     async def _remove(self, request: PruneRequest, removals: Sequence[_Removal], counts: Counter[str], observer: RunObserver) -> None:
@@ -148,7 +155,7 @@ class Pruning:
         if not request.dry_run:
             gone = await self._db.write(lambda tx: self._write(tx, request, removals))
             if request.delete and gone:
-                # As `Forgetting` does, and for its reasons: what is deleted is gone when the command ends, also where no server runs.
+                # Removed at once, as in `Forgetting`, because no server may be running.
                 with contextlib.suppress(*OUTAGES):
                     await self._indexer.delete(request.workspace_id, sorted(gone))
         action, name = ("delete", "deleted") if request.delete else ("archive", "archived")
@@ -158,16 +165,16 @@ class Pruning:
                 observer.on_item(RunItem(id=each.row.id, action=action, why=each.reason))
 
     def _write(self, tx: Tx, request: PruneRequest, removals: Sequence[_Removal]) -> set[str]:
-        """Part with them as far as they are still what they were judged as; return those."""
+        """Remove the memories that did not change since they were selected. Return their ids."""
         now, gone = self._clock(), set[str]()
         ids = {each.row.id for each in removals} | {each.duplicate_of for each in removals if each.duplicate_of}
-        held = {each: records.lock_memory(tx, request.workspace_id, each) for each in sorted(ids)}
+        locked = {each: records.lock_memory(tx, request.workspace_id, each) for each in sorted(ids)}
         for each in removals:
-            memory = held[each.row.id]
+            memory = locked[each.row.id]
             if memory is None or memory.archived_at is not None or _has_changed(memory, each.row):
                 continue
-            twin = held[each.duplicate_of] if each.duplicate_of else None
-            if each.duplicate_of and (twin is None or twin.archived_at is not None or twin.content != memory.content):
+            original = locked[each.duplicate_of] if each.duplicate_of else None
+            if each.duplicate_of and (original is None or original.archived_at is not None or original.content != memory.content):
                 continue
             if request.delete:
                 event = MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
@@ -179,17 +186,17 @@ class Pruning:
         return gone
 
     def _reason(self, request: PruneRequest, row: PruneRow, now: datetime) -> str | None:
-        """Return by which criterion it goes; None: it stays."""
+        """Return the criterion that the memory meets. None if it stays."""
         if request.min_confidence is not None and row.confidence < request.min_confidence:
             return f"confidence {row.confidence:.2f} is under {request.min_confidence:.2f}"
-        least = request.min_effective_confidence
-        if least is not None and (effective := self._effective_confidence(row, now)) < least:
-            return f"effective confidence {effective:.2f} is under {least:.2f}"
+        minimum = request.min_effective_confidence
+        if minimum is not None and (effective := self._effective_confidence(row, now)) < minimum:
+            return f"effective confidence {effective:.2f} is under {minimum:.2f}"
         return self._describe_unused(row, now) if request.unused and self._is_unused(row, now) else None
 
     def _is_unused(self, row: PruneRow, now: datetime) -> bool:
-        last = row.recalled_at or row.created_at
-        return now - last >= UNUSED_MIN_AGE and self._effective_confidence(row, now) < UNUSED_MAX_CONFIDENCE
+        finish = row.recalled_at or row.created_at
+        return now - finish >= UNUSED_MIN_AGE and self._effective_confidence(row, now) < UNUSED_MAX_CONFIDENCE
 
     def _describe_unused(self, row: PruneRow, now: datetime) -> str:
         days = (now - (row.recalled_at or row.created_at)).days

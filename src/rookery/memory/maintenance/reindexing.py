@@ -1,4 +1,4 @@
-"""Operators' work on the whole memory: re-index, set up the full-text index (spec 4.4, D-52)."""
+"""Re-indexing of memories and set-up of the full-text index (spec 4.4, D-52)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from rookery.memory.store import queries, runs
 _BATCH_SIZE = 64
 
 _MAX_TRACKED_FAILURES = 10_000
-"""So many memories that cannot be embedded do not keep the others' new vectors from answering; with more, something else is wrong."""
+"""Maximum failed memories that do not block the switch to a new model. With more, something else is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexRequest:
     """
-    Which memories to index again; archived and expired ones never.
+    The memories to index again. Archived and expired ones are never included.
 
     Attributes:
-        workspace_id: None: of all workspaces.
-        org: Exactly this one, so too *project*; None: any.
-        is_stale: Only those that are not indexed as they are now, by the model of now.
+        workspace_id: None for all workspaces.
+        org: Exact match, as for *project*; None for any.
+        is_stale: Only memories whose current version is not indexed by the current model.
         words_only: Only the full-text index.
-        resume: Go on where the same run was ended in the middle; one of what is stale does so anyway.
+        resume: Continue an interrupted run. A run of stale memories always does.
     """
 
     workspace_id: int | None = None
@@ -47,13 +47,13 @@ class ReindexRequest:
 
     @property
     def run_name(self) -> str:
-        """The run, by its options."""
+        """The name of the run: the command with its options."""
         kind = f"reindex{' stale' * self.is_stale}{' words' * self.words_only}"
         return f"{kind} {self.workspace_id} {self.org!r} {self.project!r}"
 
 
 class Reindexer:
-    """Safe beside a server at work: what it does twice does no harm."""
+    """The re-indexing service. Idempotent, and safe while a server runs."""
 
     def __init__(
         self,
@@ -77,29 +77,29 @@ class Reindexer:
         self._timer = timer
 
     async def count(self, request: ReindexRequest) -> int:
-        """Return how many memories a re-index would go through."""
+        """Return the number of memories that a re-index processes."""
         return await self._db.read(lambda tx: self._count(tx, request))
 
     async def reindex(self, request: ReindexRequest, *, on_progress: Callable[[int, int], None] | None = None) -> RunReport:
         """
-        Embed and index what is *request*, batch by batch in the order of ids.
+        Embed and index the memories of *request*, in batches in the order of ids.
 
-        A memory that fails is counted and left as it was; an engine that goes down ends it. Memories stored meanwhile have
-        jobs of their own, so it ends beside busy writers too. Vectors of a new model answer once all are there (D-54).
+        A memory that fails is counted and left as it was. An engine that goes down ends the run. Memories stored meanwhile have jobs of
+        their own, so the run ends even if others keep writing. A new model serves a workspace once all of its vectors exist (D-54).
 
         Args:
-            on_progress: Told after each batch how many of how many are done.
+            on_progress: Called after each batch with the number processed and the total.
         """
         started_s = self._timer()
         total = await self.count(request)
         failures = 0
         failed = set[str]()
         indexed = Counter[int]()
-        mark = (
+        checkpoint = (
             await self._db.read(lambda tx: runs.get_checkpoint(tx, request.run_name)) if request.resume and not request.is_stale else None
         )
-        after, stopped = mark.cursor if mark else "", None
-        done = earlier = mark.done if mark else 0
+        after, stopped = checkpoint.cursor if checkpoint else "", None
+        done = earlier = checkpoint.done if checkpoint else 0
         while done < total and (batch := (await self._load_batch(request, after))[: total - done]):
             try:
                 reasons = await self._indexer.index(batch, words_only=request.words_only)
@@ -113,7 +113,7 @@ class Reindexer:
             done += len(batch)
             after = batch[-1].id
             at = RunCheckpoint(name=request.run_name, workspace_id=request.workspace_id, cursor=after, done=done, at=self._clock())
-            await self._db.write(lambda tx, mark=at: runs.save_checkpoint(tx, mark))
+            await self._db.write(lambda tx, checkpoint=at: runs.save_checkpoint(tx, checkpoint))
             if on_progress is not None:
                 on_progress(done, total)
         if stopped is None:
@@ -134,13 +134,13 @@ class Reindexer:
         return RunReport(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)
 
     async def _run_erasure(self) -> str | None:
-        """Leave no traces of what was cleaned, once nothing is Stale any more; return why there are some."""
+        """Erase cleaned texts once no memory is stale. Return the reason if some data remains."""
         if not await self._erasure.list_pending():
             return None
         return await self._erasure.run(is_reindexed=not await self.count(ReindexRequest(is_stale=True)))
 
     async def preview(self, request: ReindexRequest, on_item: Callable[[RunItem], None]) -> int:
-        """Tell what a re-index would go through and why, and return how many."""
+        """Report the memories that a re-index would process, with reasons. Return their number."""
         after, total = "", 0
         while batch := await self._load_batch(request, after):
             for memory in batch:
@@ -153,11 +153,11 @@ class Reindexer:
             return "never indexed"
         if memory.indexed_model != self._indexer.model:
             return f"indexed by {memory.indexed_model}"
-        return "changed since it was indexed" if memory.indexed_at < memory.updated_at else "indexed as it is now"
+        return "changed since it was indexed" if memory.indexed_at < memory.updated_at else "the index is current"
 
     async def setup_text_index(self) -> None:
         """
-        Create the full-text index, if it is not there (spec 4.4, brain:elastic-setup).
+        Create the full-text index if it is missing (spec 4.4, brain:elastic-setup).
 
         Raises:
             EngineUnavailable: The engine is down.

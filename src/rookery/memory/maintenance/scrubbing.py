@@ -1,4 +1,4 @@
-"""Stored texts are cleaned: marks for personal data, one form for white space (spec 4.4, D-45, D-52)."""
+"""Cleaning of stored texts: redaction of personal data, and normalisation (spec 4.4, D-45, D-52)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIN_TIME_STEP = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanRequest:
-    """What to clean of which workspace; at least one of *strip_pii* and *normalise*."""
+    """The parameters of a cleaning; at least one of *strip_pii* and *normalise* must be set."""
 
     workspace_id: int
     strip_pii: bool = False
@@ -41,7 +41,7 @@ class CleanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """A memory as it would be, and what made the difference, by name."""
+    """A cleaned memory, and the number of changes by kind."""
 
     memory: Memory
     counts: Counter[str]
@@ -49,10 +49,10 @@ class CleanResult:
 
 class Scrubbing:
     """
-    Cleans each memory, archived ones too, in place; what is clean is left alone, so a second run changes nothing.
+    The cleaning of memories in place, archived ones too. Idempotent: a second run changes nothing.
 
-    A memory that was changed is found by its new words alone as soon as the full-text index can be written, and is Stale until
-    `brain:reindex --stale` (D-45): until then its meaning is that of the old ones. What is stripped leaves no traces in files.
+    Keyword search finds a changed memory by its new text at once. Its vectors are stale until `brain:reindex --stale` (D-45). Redacted
+    data is erased from files.
     """
 
     def __init__(self, *, db: Database, indexer: Indexer, bus: EventBus, clock: Clock, runner: BatchRunner, erasure: Erasure) -> None:
@@ -64,22 +64,22 @@ class Scrubbing:
         self._erasure = erasure
 
     async def run(self, request: CleanRequest, *, observer: RunObserver | None = None) -> RunReport:
-        """Clean, or tell what would be cleaned."""
+        """Clean, or list the changes in a dry run."""
         observer = observer or null_observer()
-        known = load_finders() if request.strip_pii else ()
+        finders = load_finders() if request.strip_pii else ()
         counts: Counter[str] = Counter({"changed": 0})
 
-        def cleaned(memory: Memory) -> CleanResult:
-            return clean_memory(memory, known, normalise=request.normalise)
+        def clean(memory: Memory) -> CleanResult:
+            return clean_memory(memory, finders, normalise=request.normalise)
 
-        async def work(stretch: Sequence[Memory]) -> None:
-            unclean = [(memory, result) for memory in stretch if (result := cleaned(memory)).memory != memory]
+        async def work(batch: Sequence[Memory]) -> None:
+            unclean = [(memory, result) for memory in batch if (result := clean(memory)).memory != memory]
             if not unclean:
                 return
             done = [result for _, result in unclean]
             if not request.dry_run:
-                done = await self._db.write(lambda tx: self._write(tx, unclean, cleaned, is_stripped=request.strip_pii))
-                with contextlib.suppress(*OUTAGES):  # then the re-index brings the words too
+                done = await self._db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
+                with contextlib.suppress(*OUTAGES):  # then the re-index updates the words too
                     alive = [each.memory for each in done if each.memory.archived_at is None]
                     await self._indexer.index(alive, words_only=True)
             for each in done:
@@ -87,18 +87,23 @@ class Scrubbing:
                 counts["changed"] += 1
                 observer.on_item(RunItem(id=each.memory.id, action="change", why=_format_counts(each.counts)))
 
-        within = MemorySelection(workspace_id=request.workspace_id)
+        selection = MemorySelection(workspace_id=request.workspace_id)
         name = f"clean {request.workspace_id}{' strip-pii' * request.strip_pii}{' normalise' * request.normalise}"
-        course = BatchRun(name=name, selection=within, resume=request.resume, is_resumable=not request.dry_run)
+        batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
         left: str | None = None
 
-        async def last() -> None:
+        async def finish() -> None:
             nonlocal left
             left = await self._erasure.run() if request.strip_pii and not request.dry_run else None
 
-        gone = await self._runner.run(course, batch_reader(within), work, observer=observer, after_all=last)
+        run_result = await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, after_all=finish)
         return RunReport(
-            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
+            total=run_result.total,
+            successes=run_result.done,
+            failures=0,
+            duration_s=run_result.duration_s,
+            counts=dict(counts),
+            stopped=run_result.stopped or left,
         )
 
     def _write(
@@ -109,26 +114,26 @@ class Scrubbing:
         *,
         is_stripped: bool,
     ) -> list[CleanResult]:
-        """Clean them as they are now, under their locks: what somebody wrote meanwhile is not undone."""
+        """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
         now, done = self._clock(), list[CleanResult]()
         for read, result_of_read in unclean:
-            was = records.lock_memory(tx, read.workspace_id, read.id)
-            if was is None:
+            current = records.lock_memory(tx, read.workspace_id, read.id)
+            if current is None:
                 continue
-            result = result_of_read if was == read else clean_memory_again(was)
-            if result.memory == was:
+            result = result_of_read if current == read else clean_memory_again(current)
+            if result.memory == current:
                 continue
-            memory = replace(result.memory, updated_at=max(now, was.updated_at + _MIN_TIME_STEP), index_failed_at=None)
-            records.update_memory(tx, was, memory)
+            memory = replace(result.memory, updated_at=max(now, current.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+            records.update_memory(tx, current, memory)
             if is_stripped:
                 self._erasure.add_pending(tx, CLEANED_TEXT)
-                self._bus.publish_on_commit(tx, MemoryRedacted(workspace_id=was.workspace_id, memory_id=was.id, at=now))
+                self._bus.publish_on_commit(tx, MemoryRedacted(workspace_id=current.workspace_id, memory_id=current.id, at=now))
             done.append(replace(result, memory=memory))
         return done
 
 
 def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: bool) -> CleanResult:
-    """Return *memory* clean in its content, source, tags and metadata: what *finders* find marked, and if asked for normalised."""
+    """Return *memory* with clean content, source, tags and metadata: matches of *finders* redacted and, on request, normalised."""
     counts = Counter[str]()
     content, source, tags, metadata = memory.content, memory.source, memory.tags, memory.metadata
     if normalise:
@@ -145,7 +150,7 @@ def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: boo
 
 
 def _redact_json(value: object, finders: Sequence[PiiFinder], counts: Counter[str]) -> object:
-    """Return a JSON *value* with marks in its texts; keys stay."""
+    """Return the JSON *value* with its texts redacted. Keys stay."""
     if isinstance(value, str):
         each = redact(value, finders)
         counts.update({kind.value: number for kind, number in each.counts.items()})

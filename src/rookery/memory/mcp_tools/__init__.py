@@ -1,4 +1,4 @@
-"""Memory as tools of the built-in MCP server `brain` (D-92): each is its REST twin for an agent's hands."""
+"""The memory tools of the built-in MCP server `brain` (D-92). Each corresponds to a REST endpoint."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from rookery.memory.search import MemorySearch
 B = TypeVar("B", bound=BaseModel)
 
 _MAX_HISTORY = 100
-"""So many of a lineage are shown, the latest."""
+"""Maximum versions of a lineage that are returned; the latest are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrainServer:
-    """The built-in server `brain`: it acts as its caller, with the verbs of the REST API."""
+    """The built-in MCP server `brain`. It acts as its caller, with the services of the REST API."""
 
     remember: Remember
     records: Records
@@ -53,10 +53,10 @@ class BrainServer:
     serializer: MemorySerializer
     id: str = "brain"
     name: str = "Shared memory"
-    tagline: str = "What your agents know, shared and searchable."
+    tagline: str = "The knowledge of your agents, shared and searchable."
     description: str = (
-        "Long-term memory shared by all agents of a workspace. Recall before you start a task; remember decisions, conventions and "
-        "facts worth knowing next time; supersede what is no longer true."
+        "Long-term memory shared by all agents of a workspace. Recall before you start a task. Remember decisions, conventions and "
+        "facts that will matter later. Supersede memories that are no longer true."
     )
 
     def tools(self) -> Sequence[BrainTool]:
@@ -65,11 +65,11 @@ class BrainServer:
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         """
-        Run *tool* as *caller* and return the body of its REST twin's answer.
+        Run *tool* as *caller*. Return the body of the corresponding REST response.
 
         Raises:
-            NotFound: There is no such tool.
-            RookeryError: What the verb raises.
+            NotFound: No tool has this name.
+            RookeryError: Any error of the service.
         """
         match tool:
             case "remember":
@@ -78,17 +78,17 @@ class BrainServer:
                     self.serializer.serialize_remembered(caller, await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s))
                 )
             case "recall":
-                question = _validate(RecallBody, arguments).to_request("hybrid")
-                asked = replace(question, filters=_with_own_agent(question.filters, caller))
-                return _to_json(self.serializer.serialize_recall(await self.recall.find(caller, asked), explain=False))
+                request = _validate(RecallBody, arguments).to_request("hybrid")
+                request = replace(request, filters=_with_own_agent(request.filters, caller))
+                return _to_json(self.serializer.serialize_recall(await self.recall.find(caller, request), explain=False))
             case "search":
                 return await self._search(arguments, caller)
             case "feedback":
-                given = _validate(FeedbackBody, _omit(arguments, "recall_id"))
-                judged = await self.feedback.record(
-                    caller, str(arguments["recall_id"]).lower(), used=given.used or (), ignored=given.ignored or ()
+                body = _validate(FeedbackBody, _omit(arguments, "recall_id"))
+                result = await self.feedback.record(
+                    caller, str(arguments["recall_id"]).lower(), used=body.used or (), ignored=body.ignored or ()
                 )
-                return _to_json(self.serializer.serialize_feedback(judged))
+                return _to_json(self.serializer.serialize_feedback(result))
             case "context":
                 return await self._context(arguments, caller)
             case "list":
@@ -111,11 +111,11 @@ class BrainServer:
                 return await self._call_on_memory(tool, arguments, caller)
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return what a model reads of an answer; see `texts`."""
+        """Return the text of an answer for a model; see `text_output`."""
         return text_output.render_text(tool, answer)
 
     async def _call_on_memory(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        """Do what is done with one memory."""
+        """Run a tool that works on one memory."""
         match tool:
             case "get":
                 memory = await self.records.get(caller, _memory_id(arguments))
@@ -164,12 +164,12 @@ class BrainServer:
 
     async def _forget(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         ids = [each.lower() for each in cast("list[str]", arguments["ids"])]
-        forgotten = await self.records.delete_many(caller, ids)
-        return {"forgotten": forgotten, "missing": sorted(set(ids) - set(forgotten))}
+        deleted = await self.records.delete_many(caller, ids)
+        return {"forgotten": deleted, "missing": sorted(set(ids) - set(deleted))}
 
 
 def _with_own_agent(memory_filter: MemoryFilter, caller: Caller) -> MemoryFilter:
-    """Return *memory_filter* with the caller's own agent: an agent that asks its memory means its own memories too."""
+    """Return *memory_filter* with the caller's agent unless it names one, so that agents see their own memories too."""
     return memory_filter if memory_filter.agent_id is not None else replace(memory_filter, agent_id=caller.agent_id)
 
 

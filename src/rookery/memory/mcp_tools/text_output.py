@@ -1,8 +1,8 @@
 """
-What a model reads of an answer: the same JSON with less in it.
+The text of tool answers for a model: the same JSON with fewer fields.
 
-The whole answer is in structuredContent. In the text, a field is left out where it says nothing: null, empty, the default, or of use
-to programs alone. Scores have two decimals, and times are days.
+The full answer is in structuredContent. The text omits fields that are null, empty or at their default, and fields that only programs
+need. Scores have two decimals; times are dates.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _LIST_FIELDS = frozenset({"memories", "hits", "agent", "shared", "project", "ses
 
 
 def render_text(tool: str, answer: Mapping[str, object]) -> str:
-    """Return the text of the answer of *tool*."""
+    """Return the text of *answer*, the response of *tool*."""
     if tool in {"tags", "scopes", "forget", "feedback"}:
         return _to_json(_compact_value(answer))
-    kept = {
-        name: [_compact_memory(each) for each in cast("Sequence[Mapping[str, object]]", value)]
+    compact = {
+        name: [_compact_memory(item) for item in cast("Sequence[Mapping[str, object]]", value)]
         if name in _LIST_FIELDS and isinstance(value, list)
         else value
         for name, value in answer.items()
     }
-    return _to_json(_compact_memory(kept))
+    return _to_json(_compact_memory(compact))
 
 
 def _compact_memory(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a memory, or what holds memories, with the fields that tell a model something."""
-    kept = {
+    """Return a memory, or an object that contains memories, with only the fields that a model needs."""
+    compact = {
         name: _compact_field(name, value) for name, value in fields.items() if name not in _OMITTED_FIELDS and _DEFAULTS.get(name) != value
     }
-    return {name: value for name, value in kept.items() if not _is_empty(value)}
+    return {name: value for name, value in compact.items() if not _is_empty(value)}
 
 
 def _compact_field(name: str, value: object) -> object:
@@ -60,9 +60,9 @@ def _compact_value(value: object) -> object:
     if isinstance(value, float):
         return round(value, _DECIMALS)
     if isinstance(value, list):
-        return [_compact_value(each) for each in cast("Sequence[object]", value)]
+        return [_compact_value(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, dict):
-        return {name: _compact_value(each) for name, each in cast("Mapping[str, object]", value).items() if each is not None}
+        return {name: _compact_value(item) for name, item in cast("Mapping[str, object]", value).items() if item is not None}
     return value
 
 

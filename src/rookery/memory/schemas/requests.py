@@ -1,4 +1,4 @@
-"""What callers send: the spec's field names with the bounds of D-10, D-40 and D-42. A number out of range is refused, not clamped."""
+"""The request models of memory: field names of the spec with the limits of D-10, D-40 and D-42. Numbers out of range are rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_BATCH_BYTES = 10 * 1024 * 1024
 
 _MAX_EXPIRY_H = 87_600
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
-"""Of which Unicode calls white space, controls, and what has no width: a text of nothing else is blank."""
+"""Unicode categories of white space, controls and characters without width. A text of only these is blank."""
 
 ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
@@ -95,7 +95,7 @@ _FIELD_HINTS: Mapping[str, str] = {
     "attributes": "metadata",
     "custom": "metadata",
 }
-"""The names that mem0, Letta, Zep and vector stores have for a field of ours."""
+"""Field names of mem0, Letta, Zep and vector stores, with the Rookery field to suggest."""
 
 _RECALL_FIELD_HINTS: Mapping[str, str] = {
     **_FIELD_HINTS,
@@ -132,25 +132,26 @@ Type = Annotated[
     Field(
         pattern=r"^[a-z][a-z0-9_-]{0,63}$",
         description="observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
-        "service, pattern, or a word of your own. It decides how fast confidence decays.",
+        "service, pattern, or a word of your own: 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter. The type "
+        "determines how fast confidence decays.",
         examples=["decision"],
     ),
 ]
 Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
 Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
-AgentId = Annotated[str, Field(min_length=1, max_length=100, description="The agent it belongs to; by default the key's own.")]
-SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session it belongs to.")]
+AgentId = Annotated[str, Field(min_length=1, max_length=100, description="The agent that the memory belongs to; the key's own by default.")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the memory belongs to.")]
 Tag = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_validate_not_blank)]
-Tags = Annotated[list[Tag], Field(max_length=100, description="Lower-cased; repeats are dropped.")]
-Confidence = Annotated[float, Field(ge=0, le=1, description="How sure the author is, 0 to 1.")]
-Source = Annotated[str, Field(min_length=1, max_length=100, description="Where it comes from.")]
-Scope = Annotated[ScopeName, Field(description="Who it is for: the project, the agent alone, the session, or the whole org.")]
-Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until it expires and is deleted.")]
+Tags = Annotated[list[Tag], Field(max_length=100, description="Converted to lower case; duplicates are removed.")]
+Confidence = Annotated[float, Field(ge=0, le=1, description="The author's certainty, 0 to 1.")]
+Source = Annotated[str, Field(min_length=1, max_length=100, description="The origin of the memory.")]
+Scope = Annotated[ScopeName, Field(description="Visibility: the project, only the agent, the session, or the whole org (shared).")]
+Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until the memory expires and is deleted.")]
 Metadata = Annotated[
     dict[str, object],
     Field(
-        description="A JSON object of your own, stored and returned as it is. At most "
-        f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. It is not searched, but can be filtered by.",
+        description="A JSON object of your own, stored and returned unchanged. At most "
+        f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. Recall and search do not read it, but can filter by it.",
         examples=[{"user_id": "u_17", "ticket": 4211}],
     ),
     AfterValidator(_validate_metadata_size),
@@ -166,25 +167,25 @@ MetadataFilter = Annotated[
     AfterValidator(_validate_pairs),
 ]
 QueryText = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_validate_not_blank)]
-WaitMs = Annotated[int, Field(ge=0, le=5000, description="Milliseconds to wait until it is indexed, before answering.")]
+WaitMs = Annotated[int, Field(ge=0, le=5000, description="Maximum milliseconds to wait for indexing before the response.")]
 Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_validate_not_blank)]
 MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
 
 
 def _validate_single_agent(agent_id: str) -> str:
     if agent_id == ALL_AGENTS:
-        msg = f"{ALL_AGENTS!r} stands for all agents in lists, so no agent can have it for an id"
+        msg = f"{ALL_AGENTS!r} stands for all agents in lists and cannot be the id of an agent"
         raise ValueError(msg)
     return agent_id
 
 
 class DraftBody(RequestModel):
-    """One memory to store, as part of a batch; null is as not given."""
+    """One memory to store, as part of a batch. A null field counts as missing."""
 
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
 
     content: Content
-    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} if it is not given.")] | None = None
+    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} by default.")] | None = None
     org: Org | None = None
     project: Project | None = None
     agent_id: Annotated[AgentId, AfterValidator(_validate_single_agent)] | None = None
@@ -194,12 +195,12 @@ class DraftBody(RequestModel):
     metadata: Metadata | None = None
     confidence: Confidence | None = None
     source: Source | None = None
-    supersedes_id: Annotated[MemoryId, Field(description="The memory that this one replaces; it is deleted.")] | None = None
+    supersedes_id: Annotated[MemoryId, Field(description="The id of a memory to replace; that memory is deleted.")] | None = None
     expires_in: Hours | None = None
     dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
 
     def to_draft(self) -> Draft:
-        """Return the draft, with D-40's defaults."""
+        """Return the draft, with the defaults of D-40."""
         return Draft(
             content=self.content,
             type=self.type or DEFAULT_TYPE,
@@ -219,32 +220,35 @@ class DraftBody(RequestModel):
 
 
 class RememberBody(DraftBody):
-    """One memory to store; null is as not given."""
+    """One memory to store. A null field counts as missing."""
 
     wait_ms: WaitMs | None = None
 
     @property
     def wait_s(self) -> float:
-        """Seconds to wait."""
+        """Seconds to wait for indexing."""
         return (self.wait_ms or 0) / 1000
 
 
 class BatchBody(RequestModel):
-    """Many memories to store at once; each is judged by itself."""
+    """Memories to store in one request. Each is accepted or rejected on its own."""
 
     memories: Annotated[
-        list[dict[str, object]], Field(min_length=1, max_length=MAX_BATCH_SIZE, description="Each as the body of /remember.")
+        list[dict[str, object]],
+        Field(min_length=1, max_length=MAX_BATCH_SIZE, description="Memories with the fields of the body of /remember."),
     ]
-    wait_ms: Annotated[WaitMs, Field(description="Milliseconds to wait until all of them are indexed, before answering.")] | None = None
+    wait_ms: (
+        Annotated[WaitMs, Field(description="Maximum milliseconds to wait for indexing of all memories before the response.")] | None
+    ) = None
 
     @property
     def wait_s(self) -> float:
-        """Seconds to wait."""
+        """Seconds to wait for indexing."""
         return (self.wait_ms or 0) / 1000
 
 
 class ChangeBody(RequestModel):
-    """What to change; a field that is left out stays. org, project, tags, metadata and expires_in may be null, which empties them."""
+    """The fields to change. Missing fields keep their value. org, project, tags, metadata and expires_in accept null, which clears them."""
 
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
 
@@ -253,18 +257,18 @@ class ChangeBody(RequestModel):
     org: Org | None = None
     project: Project | None = None
     tags: Tags | None = None
-    metadata: Annotated[Metadata, Field(description="In the place of the old one; null: none.")] | None = None
+    metadata: Annotated[Metadata, Field(description="Replaces the old object; null removes it.")] | None = None
     confidence: Confidence = Field(default_factory=float)
     source: Source = Field(default_factory=str)
     expires_in: Hours | None = None
 
     def to_change(self) -> MemoryChange:
         """Return the change."""
-        given = set(self.model_fields_set)
-        if "expires_in" in given:
-            given = given - {"expires_in"} | {"expires_in_h"}
+        changed = set(self.model_fields_set)
+        if "expires_in" in changed:
+            changed = changed - {"expires_in"} | {"expires_in_h"}
         return MemoryChange(
-            changed_fields=frozenset(given),
+            changed_fields=frozenset(changed),
             content=self.content,
             type=self.type,
             org=self.org,
@@ -278,12 +282,12 @@ class ChangeBody(RequestModel):
 
 
 class RecallBody(RequestModel):
-    """A question to memory; null is as not given."""
+    """A recall request. A null field counts as missing."""
 
     hints: ClassVar[Mapping[str, str]] = _RECALL_FIELD_HINTS
 
-    query: Annotated[QueryText, Field(description="What you want to know, in plain language.")]
-    top_k: Annotated[int, Field(ge=1, le=100, description="How many memories at most.")] | None = None
+    query: Annotated[QueryText, Field(description="The question, in plain language.")]
+    top_k: Annotated[int, Field(ge=1, le=100, description="Maximum number of memories.")] | None = None
     org: Org | None = None
     project: Project | None = None
     agent_id: AgentId | None = None
@@ -299,21 +303,26 @@ class RecallBody(RequestModel):
     until: Annotated[Timestamp, Field(description="Only memories created before this time.")] | None = None
     min_confidence: Confidence | None = None
     min_relevance: (
+        Annotated[float, Field(ge=0, le=1, description="The minimum `score` of a memory. Scores of different modes are not comparable.")]
+        | None
+    ) = None
+    keywords: (
+        Annotated[list[Keyword], Field(max_length=32, description="Words that raise the score of memories that contain them.")] | None
+    ) = None
+    boost_keywords: Annotated[float, Field(ge=0, le=1, description="The increase for a memory that contains all keywords.")] | None = None
+    mode: (
+        Annotated[RecallMode, Field(description="semantic: by meaning; keyword: by words; hybrid: by both, with the best results.")] | None
+    ) = None
+    explain: Annotated[bool, Field(description="Return an explanation of each memory's rank.")] | None = None
+    max_tokens: (
         Annotated[
-            float, Field(ge=0, le=1, description="Leave out memories whose `score` is below it; what a score means depends on the mode.")
+            int, Field(ge=1, le=1_000_000, description="A token budget, filled in order of rank. Memories that do not fit are skipped.")
         ]
         | None
     ) = None
-    keywords: Annotated[list[Keyword], Field(max_length=32, description="Words that raise a memory that has them.")] | None = None
-    boost_keywords: Annotated[float, Field(ge=0, le=1, description="By how much, when it has all of them.")] | None = None
-    mode: Annotated[RecallMode, Field(description="By meaning, by words, or by both; hybrid finds best.")] | None = None
-    explain: Annotated[bool, Field(description="Say of each memory how it came to its place.")] | None = None
-    max_tokens: (
-        Annotated[int, Field(ge=1, le=1_000_000, description="Fill so many tokens in order, skipping what does not fit.")] | None
-    ) = None
 
     def to_request(self, default_mode: RecallMode) -> RecallRequest:
-        """Return the question, with D-42's and D-44's defaults."""
+        """Return the recall request, with the defaults of D-42 and D-44."""
         scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
         return RecallRequest(
             query=self.query,
@@ -328,14 +337,16 @@ class RecallBody(RequestModel):
 
 
 class FeedbackBody(RequestModel):
-    """What became of the memories of a recall; null is as not given."""
+    """Feedback on the memories of a recall. A null field counts as missing."""
 
-    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were of use; they gain confidence.")] | None = None
-    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories seen and not used; they lose some.")] | None = None
+    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were useful; they gain confidence.")] | None = None
+    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were not used; they lose confidence.")] | None = (
+        None
+    )
 
 
 class SpaceQuery(QueryModel):
-    """Whose memories to look at."""
+    """Filters by owner."""
 
     org: Org | None = None
     project: Project | None = None
@@ -348,11 +359,14 @@ class SpaceQuery(QueryModel):
 
 
 class FilterQuery(SpaceQuery):
-    """Which of them."""
+    """Filters by owner and by field."""
 
     memory_scope: Scope | None = None
     type: Type | None = None
-    tags: Annotated[list[Tag], Field(max_length=100, description="All of them; repeat the field for more than one.")] | None = None
+    tags: (
+        Annotated[list[Tag], Field(max_length=100, description="Only memories with all of these tags; repeat the field for several.")]
+        | None
+    ) = None
     metadata: MetadataFilter | None = None
     source: Source | None = None
     since: Timestamp | None = None
@@ -362,18 +376,18 @@ class FilterQuery(SpaceQuery):
     @model_validator(mode="before")
     @classmethod
     def _gather_metadata(cls, values: object) -> object:
-        """Gather `metadata.key=value` and `metadata[key]=value`, as a query string has them, into one object."""
+        """Collect the query parameters `metadata.key=value` and `metadata[key]=value` into one object."""
         if not isinstance(values, dict):
             return values
-        given, pairs = dict[str, object](), dict[str, object]()
+        fields, pairs = dict[str, object](), dict[str, object]()
         for name, value in cast("dict[str, object]", values).items():
             if name.startswith("metadata.") and len(name) > len("metadata."):
                 pairs[name.removeprefix("metadata.")] = value
             elif name.startswith("metadata[") and name.endswith("]") and len(name) > len("metadata[]"):
                 pairs[name.removeprefix("metadata[").removesuffix("]")] = value
             else:
-                given[name] = value
-        return given | {"metadata": pairs} if pairs else given
+                fields[name] = value
+        return fields | {"metadata": pairs} if pairs else fields
 
     def to_filter(self) -> MemoryFilter:
         """Return the filters."""
@@ -385,19 +399,19 @@ class SearchQuery(FilterQuery):
 
     hints: ClassVar[Mapping[str, str]] = {"query": "q", "text": "q", "search": "q", "top_k": "limit", "per_page": "limit", "k": "limit"}
 
-    q: Annotated[QueryText, Field(description='Words, a "quoted phrase", -without this.')]
+    q: Annotated[QueryText, Field(description='Words, a "quoted phrase", -excluded.')]
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     offset: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
 class AgentPath(QueryModel):
-    """The agent that a path names."""
+    """The agent id of a path."""
 
     agent_id: Annotated[AgentId, AfterValidator(_validate_printable)]
 
 
 class ContextQuery(PageQuery):
-    """Which of an agent's own memories."""
+    """Filters of an agent's own memories."""
 
     org: Org | None = None
     project: Project | None = None
@@ -409,12 +423,12 @@ class ContextQuery(PageQuery):
 
 
 class BootQuery(QueryModel):
-    """What an agent is about to work on."""
+    """The task that an agent starts."""
 
     org: Org | None = None
     project: Project | None = None
     session_id: SessionId | None = None
-    max_memories: Annotated[int, Field(ge=1, le=500, description="How many memories at most, of all kinds together.")] = 50
+    max_memories: Annotated[int, Field(ge=1, le=500, description="Maximum number of memories of all scopes together.")] = 50
 
     def to_filter(self, agent_id: str) -> MemoryFilter:
         """Return the filters."""
@@ -422,17 +436,17 @@ class BootQuery(QueryModel):
 
 
 class MemoriesQuery(FilterQuery, PageQuery):
-    """Which memories to list; without *state* all but archived ones."""
+    """Filters of a list of memories. Without *state*, all but archived ones are listed."""
 
     state: StateName | None = None
 
     def to_state(self) -> MemoryState | None:
-        """Return the state asked for."""
+        """Return the requested state."""
         return None if self.state is None else MemoryState(self.state)
 
 
 def _build_filter(body: RecallBody | FilterQuery, scopes: frozenset[MemoryScope] | None) -> MemoryFilter:
-    """Return what *body* narrows to; only scopes have two names, of one and of several."""
+    """Return the filter of *body*. Only scopes have different fields in the two models."""
     return MemoryFilter(
         org=body.org,
         project=body.project,

@@ -1,4 +1,4 @@
-"""What memory answers: the spec's shapes and field names, and what D-40, D-42, D-49 and D-50 add."""
+"""The response models of memory: field names of the spec, and the additions of D-40, D-42, D-49 and D-50."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
 from rookery.memory.recall_records import FeedbackResult
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
-"""The fields of a memory that must be nowhere once it is deleted (D-41): no stored response has them, and webhooks only if asked to."""
+"""Fields that must not remain anywhere once a memory is deleted (D-41). Stored responses omit them; webhooks have them only on request."""
 
 
 def round_score(number: float) -> float:
-    """Return a score or a confidence as answers show it."""
+    """Return a score or a confidence as responses show it."""
     return round(number, SCORE_DECIMALS)
 
 
 class MemoryBaseResponse(ResponseModel):
     """
-    All of a memory but its author's text.
+    A memory without its content and metadata.
 
-    *superseded_by* names the memory that replaced this one, or that it was merged into; *archived_reason* is `merged` in the
-    second case, and null if it was archived by itself.
+    *superseded_by* names the memory that replaced this one, or that it was merged into. *archived_reason* is `merged` in the second
+    case, and null if the memory was archived on request.
     """
 
     id: str
@@ -84,7 +84,7 @@ class MemoriesResponse(ResponseModel):
 
 
 class MemoryVersionResponse(ResponseModel):
-    """One memory of a lineage (D-41); *memory* is null once it was replaced or deleted: its content is nowhere any more."""
+    """One version in a lineage (D-41). *memory* is null once the memory was replaced or deleted, because its content is erased."""
 
     id: str
     supersedes_id: str | None
@@ -105,10 +105,10 @@ class HistoryResponse(ResponseModel):
 
 class RememberResponse(MemoryBaseResponse):
     """
-    The memory that was stored (spec 4.3, D-40), and others with the same content in the same space.
+    The stored memory (spec 4.3, D-40), and the ids of others with the same content in the same space.
 
-    It has neither content nor metadata, which the caller has: responses are stored for repeated Idempotency-Keys, and what is
-    deleted must be nowhere (D-14, D-41).
+    It has neither content nor metadata, which the caller has. Responses are stored for repeated Idempotency-Keys, and deleted content
+    must not remain there (D-14, D-41).
     """
 
     duplicate: bool
@@ -116,7 +116,7 @@ class RememberResponse(MemoryBaseResponse):
 
 
 class BatchItemResponse(ResponseModel):
-    """What came of one memory of a batch: *memory* or *error*."""
+    """The result of one memory of a batch: *memory* or *error*."""
 
     index: int
     status: int
@@ -125,20 +125,20 @@ class BatchItemResponse(ResponseModel):
 
 
 class BatchResponse(ResponseModel):
-    """What came of a batch, in its order."""
+    """The results of a batch, in its order."""
 
     results: list[BatchItemResponse]
 
 
 class RanksResponse(ResponseModel):
-    """A memory's places among what each index found, from 1."""
+    """A memory's ranks among the hits of each index, from 1."""
 
     semantic: int | None
     keyword: int | None
 
 
 class ExplanationResponse(ResponseModel):
-    """How a memory came to its place (D-42)."""
+    """The explanation of a memory's rank (D-42)."""
 
     place: int
     relevance: float
@@ -175,13 +175,13 @@ class RecalledMemory(ResponseModel):
 
 
 class ExplainedMemory(RecalledMemory):
-    """A recalled memory with the why of its place."""
+    """A recalled memory with the explanation of its rank."""
 
     explain: ExplanationResponse
 
 
 class RecallResponse(ResponseModel):
-    """The memories that answer a question, best first; *notice*: that they were not looked for as asked (D-54)."""
+    """The memories that match a question, best first. *notice* states a fallback to another mode (D-54)."""
 
     recall_id: str
     memories: list[RecalledMemory]
@@ -190,7 +190,7 @@ class RecallResponse(ResponseModel):
 
 
 class ExplainedResponse(ResponseModel):
-    """The same, each with the why of its place."""
+    """The memories that match a question, with the explanation of each rank."""
 
     recall_id: str
     memories: list[ExplainedMemory]
@@ -206,7 +206,7 @@ class SearchHitResponse(MemoryResponse):
 
 
 class SearchResponse(ResponseModel):
-    """What a search found (spec 4.3)."""
+    """The result of a search (spec 4.3)."""
 
     hits: list[SearchHitResponse]
     total: int
@@ -214,7 +214,7 @@ class SearchResponse(ResponseModel):
 
 
 class CountResponse(ResponseModel):
-    """A name and how many memories have it."""
+    """A name and the number of memories that have it."""
 
     name: str
     count: int
@@ -227,7 +227,7 @@ class TagsResponse(ResponseModel):
 
 
 class OrgResponse(ResponseModel):
-    """An org (null: memories without one) and its projects."""
+    """An org (null for memories without one) and its projects."""
 
     org: str | None
     count: int
@@ -241,14 +241,14 @@ class ScopesResponse(ResponseModel):
 
 
 class ConfidenceResponse(ResponseModel):
-    """A memory and how sure one may be of it."""
+    """A memory's id and confidence."""
 
     id: str
     confidence: float
 
 
 class FeedbackResponse(ResponseModel):
-    """What came of feedback: the ids that counted now, and every memory named with its confidence (D-47)."""
+    """The result of feedback: the ids whose confidence changed, and the confidence of every named memory (D-47)."""
 
     recall_id: str
     used: list[str]
@@ -257,7 +257,7 @@ class FeedbackResponse(ResponseModel):
 
 
 class MemoryBootResponse(ResponseModel):
-    """What an agent begins with (D-48)."""
+    """The memories that an agent starts with (D-48)."""
 
     agent: list[MemoryResponse]
     shared: list[MemoryResponse]
@@ -267,11 +267,11 @@ class MemoryBootResponse(ResponseModel):
 
 class MemorySerializer:
     """
-    Shapes what the verbs return.
+    A serializer of the results of the memory services.
 
     Args:
-        model: The embedder's, by which a memory is stale (D-54).
-        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS`.
+        model: The embedder's model. Memories indexed with another model are stale (D-54).
+        half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS`.
     """
 
     def __init__(self, *, clock: Clock, model: str, half_lives_days: Mapping[str, int | None] | None = None) -> None:
@@ -280,7 +280,7 @@ class MemorySerializer:
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
 
     def serialize_version(self, caller: Caller, version: Memory | Tombstone) -> MemoryVersionResponse:
-        """Shape one memory of a lineage, or what stayed of it."""
+        """Return one version of a lineage, or its tombstone."""
         if isinstance(version, Tombstone):
             ended, by, memory, state = version.ended_at, version.superseded_by, None, MemoryState.DELETED
         else:
@@ -297,46 +297,46 @@ class MemorySerializer:
         )
 
     def serialize_memory(self, caller: Caller, memory: Memory) -> MemoryResponse:
-        """Return a memory in full."""
+        """Return a memory with all its fields."""
         return MemoryResponse.model_construct(None, **self._all_fields(caller, memory))
 
     def serialize_remembered(self, caller: Caller, result: RememberResult) -> RememberResponse:
-        """Return what came of a draft."""
+        """Return the result of storing a draft."""
         return RememberResponse.model_construct(
             None, **self._base_fields(caller, result.memory), duplicate=result.is_duplicate, duplicates=result.duplicates
         )
 
     def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse | ExplainedResponse:
-        """Return the answer to a question."""
+        """Return the result of a recall."""
         took_ms, notice = round(result.took_ms), result.notice
         if explain:
-            whys = [
+            explained = [
                 ExplainedMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
             ]
-            return ExplainedResponse.model_construct(recall_id=result.recall_id, memories=whys, took_ms=took_ms, notice=notice)
+            return ExplainedResponse.model_construct(recall_id=result.recall_id, memories=explained, took_ms=took_ms, notice=notice)
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
         return RecallResponse.model_construct(recall_id=result.recall_id, memories=memories, took_ms=took_ms, notice=notice)
 
     def serialize_feedback(self, result: FeedbackResult) -> FeedbackResponse:
-        """Return what came of feedback."""
+        """Return the result of feedback."""
         return FeedbackResponse.model_construct(
             recall_id=result.recall_id,
             used=list(result.used),
             ignored=list(result.ignored),
-            memories=[ConfidenceResponse.model_construct(id=each.id, confidence=each.confidence) for each in result.memories],
+            memories=[ConfidenceResponse.model_construct(id=memory.id, confidence=memory.confidence) for memory in result.memories],
         )
 
     def serialize_boot(self, caller: Caller, boot: BootMemories) -> MemoryBootResponse:
-        """Return what an agent begins with."""
+        """Return the memories that an agent starts with."""
         return MemoryBootResponse.model_construct(
-            agent=[self.serialize_memory(caller, each) for each in boot.agent],
-            shared=[self.serialize_memory(caller, each) for each in boot.shared],
-            project=[self.serialize_memory(caller, each) for each in boot.project],
-            session=[self.serialize_memory(caller, each) for each in boot.session],
+            agent=[self.serialize_memory(caller, memory) for memory in boot.agent],
+            shared=[self.serialize_memory(caller, memory) for memory in boot.shared],
+            project=[self.serialize_memory(caller, memory) for memory in boot.project],
+            session=[self.serialize_memory(caller, memory) for memory in boot.session],
         )
 
     def serialize_search(self, caller: Caller, result: SearchResult) -> SearchResponse:
-        """Return what a search found."""
+        """Return the result of a search."""
         hits = [
             SearchHitResponse.model_construct(
                 None, **self._all_fields(caller, hit.memory), score=float(f"{hit.score:.{SCORE_DECIMALS}g}"), highlight=hit.highlight
@@ -350,7 +350,7 @@ class MemorySerializer:
 
     def _base_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
         state = get_state(memory, model=self._model)
-        left = memory_decay_factor(memory, at=self._clock(), half_lives_days=self._half_lives_days)
+        decay = memory_decay_factor(memory, at=self._clock(), half_lives_days=self._half_lives_days)
         return {
             "id": memory.id,
             "workspace_id": caller.public_workspace_id,
@@ -362,7 +362,7 @@ class MemorySerializer:
             "type": memory.type,
             "tags": memory.tags,
             "confidence": memory.confidence,
-            "effective_confidence": round_score(memory.confidence * left),
+            "effective_confidence": round_score(memory.confidence * decay),
             "source": memory.source,
             "supersedes_id": memory.supersedes_id,
             "superseded_by": memory.superseded_by,
@@ -384,15 +384,15 @@ def serialize_tags(tags: Sequence[NameCount]) -> TagsResponse:
 
 def serialize_scopes(orgs: Sequence[OrgCount]) -> ScopesResponse:
     """Return orgs and projects with their counts."""
-    shown = [
-        OrgResponse.model_construct(org=each.org, count=each.count, projects=[_serialize_count(project) for project in each.projects])
-        for each in orgs
+    scopes = [
+        OrgResponse.model_construct(org=org.org, count=org.count, projects=[_serialize_count(project) for project in org.projects])
+        for org in orgs
     ]
-    return ScopesResponse.model_construct(scopes=shown)
+    return ScopesResponse.model_construct(scopes=scopes)
 
 
-def _serialize_count(counted: NameCount) -> CountResponse:
-    return CountResponse.model_construct(name=counted.name, count=counted.count)
+def _serialize_count(name_count: NameCount) -> CountResponse:
+    return CountResponse.model_construct(name=name_count.name, count=name_count.count)
 
 
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
@@ -419,16 +419,16 @@ def _recalled_fields(hit: RecallHit) -> dict[str, object]:
 
 
 def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
-    why = hit.explanation
+    explanation = hit.explanation
     return ExplanationResponse.model_construct(
-        place=why.place,
-        relevance=round_score(why.relevance),
-        ranks=RanksResponse.model_construct(semantic=why.semantic_rank, keyword=why.keyword_rank),
-        similarity=None if why.similarity is None else round_score(why.similarity),
-        text_score=None if why.text_score is None else round_score(why.text_score),
-        matched_keywords=why.matched_keywords,
-        keyword_share=round_score(why.keyword_share),
+        place=explanation.place,
+        relevance=round_score(explanation.relevance),
+        ranks=RanksResponse.model_construct(semantic=explanation.semantic_rank, keyword=explanation.keyword_rank),
+        similarity=None if explanation.similarity is None else round_score(explanation.similarity),
+        text_score=None if explanation.text_score is None else round_score(explanation.text_score),
+        matched_keywords=explanation.matched_keywords,
+        keyword_share=round_score(explanation.keyword_share),
         scope=hit.memory.memory_scope.value,
-        decay=round_score(why.decay),
+        decay=round_score(explanation.decay),
         effective_confidence=round_score(hit.effective_confidence),
     )

@@ -1,1 +1,1 @@
-"""The tables of memory and every query on them: the only SQL of the domain, each statement bound to a workspace."""
+"""The tables of memory and all SQL of the domain. Each statement is bound to a workspace."""

@@ -1,4 +1,4 @@
-"""Which memory of a recall was judged, by whom and on which day; kept as long as recalls are (D-47)."""
+"""Feedback on recalled memories, by key and day; kept as long as recalls are (D-47)."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ _EXPIRED = (
 _DELETE = delete(recall_feedback).where(
     recall_feedback.c.recall_id == bindparam("of_recall"), recall_feedback.c.memory_id == bindparam("of_memory")
 )
+_DELETE_OF_MEMORY = delete(recall_feedback).where(
+    recall_feedback.c.memory_id == bindparam("memory"), recall_feedback.c.workspace_id == bindparam("workspace")
+)
 
 
 def add(tx: Tx, recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict, *, key_id: str, at: datetime) -> bool:
     """
-    Keep a verdict, and tell whether it counts: the first of the recall and the memory, and of the key, the memory and the day (UTC).
+    Store feedback. Return whether it counts: the first for the recall and memory, and the first for the key, memory and UTC day.
 
-    The memory must be held by this transaction, so that two verdicts on it cannot both be the first.
+    The caller must hold the row lock of the memory, so that two transactions cannot both be the first.
     """
     day = to_micros(at) // _DAY_MICROS
-    given = {"workspace": recall.workspace_id, "memory": memory_id, "recall": recall.id, "key": key_id, "day": day}
-    if tx.fetch_one(_EXISTING, given) is not None:
+    values = {"workspace": recall.workspace_id, "memory": memory_id, "recall": recall.id, "key": key_id, "day": day}
+    if tx.fetch_one(_EXISTING, values) is not None:
         return False
     tx.execute(
         _ADD,
@@ -61,7 +64,12 @@ def add(tx: Tx, recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict, 
 
 
 def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
-    """Forget verdicts of days before *before*, of any workspace, at most *limit*; return how many."""
-    old = tx.fetch_all(_EXPIRED, {"before": to_micros(before) // _DAY_MICROS, "most": limit})
-    tx.execute_many(_DELETE, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in old])
-    return len(old)
+    """Delete feedback of days before *before*, of any workspace, at most *limit* rows. Return their number."""
+    expired = tx.fetch_all(_EXPIRED, {"before": to_micros(before) // _DAY_MICROS, "most": limit})
+    tx.execute_many(_DELETE, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in expired])
+    return len(expired)
+
+
+def delete_feedback(tx: Tx, workspace_id: int, memory_id: str) -> None:
+    """Delete all feedback on a memory, for its permanent deletion."""
+    tx.execute(_DELETE_OF_MEMORY, {"workspace": workspace_id, "memory": memory_id})

@@ -1,4 +1,4 @@
-"""What indexing and upkeep write and look for, in one workspace or, for upkeep, in all of them."""
+"""Queries of indexing and retention, for one workspace or, for retention, for all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("finge
 _IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
 _IS_LIVE = (memories.c.archived_at.is_(None), or_(memories.c.expires_at.is_(None), memories.c.expires_at > bindparam("at")))
 
-# A clock that went back, or stands still in a test, must not make what was just indexed look stale.
+# A clock that goes back, or stands still in a test, must not make a memory stale that was just indexed.
 _AT_MICROS = bindparam("at", type_=BigInteger())
 _INDEXED_AT = case((memories.c.updated_at > _AT_MICROS, memories.c.updated_at), else_=_AT_MICROS)
 _MARK_INDEXED = (
@@ -37,40 +37,46 @@ _EXPIRED = (
 
 
 def mark_indexed(tx: Tx, memories: Sequence[Memory], *, model: str, at: datetime) -> None:
-    """Say that *memories* are indexed as they were then; one that was changed meanwhile stays stale, one gone stays gone."""
+    """Mark *memories* as indexed in the given version. Memories that changed meanwhile stay stale; deleted ones are skipped."""
     rows: list[dict[str, Value]] = [
-        {"workspace": each.workspace_id, "memory": each.id, "embedded": to_micros(each.updated_at), "model": model, "at": to_micros(at)}
-        for each in memories
+        {
+            "workspace": memory.workspace_id,
+            "memory": memory.id,
+            "embedded": to_micros(memory.updated_at),
+            "model": model,
+            "at": to_micros(at),
+        }
+        for memory in memories
     ]
     tx.execute_many(_MARK_INDEXED, rows)
 
 
 def filter_live(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) -> set[str]:
-    """Return those of *ids* that indexes should hold: neither deleted nor archived nor expired."""
+    """Return those of *ids* that the indexes should hold: neither deleted nor archived nor expired."""
     if not ids:
         return set()
     return {row.text("id") for row in tx.fetch_all(_LIVE_IDS, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})}
 
 
 def get_live(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) -> list[Memory]:
-    """Return those of *ids* that indexes should hold, as they are now, in no order."""
+    """Return those of *ids* that the indexes should hold, in their current state, in no order."""
     return [memory_from_row(row) for row in tx.fetch_all(_LIVE_MEMORIES, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})]
 
 
 def get_changed(tx: Tx, memories: Sequence[Memory], *, at: datetime) -> list[Memory]:
-    """Return those of *memories* that were changed since, and that indexes should hold, as they are now."""
-    known = {each.id: each.updated_at for each in memories}
-    fresh = list[Memory]()
-    for workspace_id in sorted({each.workspace_id for each in memories}):
-        fresh += get_live(tx, workspace_id, [each.id for each in memories if each.workspace_id == workspace_id], at=at)
-    return [each for each in fresh if each.updated_at > known[each.id]]
+    """Return those of *memories* that changed since and that the indexes should hold, in their current state."""
+    seen_at = {memory.id: memory.updated_at for memory in memories}
+    current = list[Memory]()
+    for workspace_id in sorted({memory.workspace_id for memory in memories}):
+        current += get_live(tx, workspace_id, [memory.id for memory in memories if memory.workspace_id == workspace_id], at=at)
+    return [memory for memory in current if memory.updated_at > seen_at[memory.id]]
 
 
 def mark_failed(tx: Tx, workspace_id: int, memory_id: str, *, at: datetime) -> None:
-    """Say that indexing the memory was tried for the last time."""
+    """Mark the memory as failed, after the last attempt to index it."""
     tx.execute(_MARK_FAILED, {"workspace": workspace_id, "memory": memory_id, "at": to_micros(at)})
 
 
 def list_expired(tx: Tx, *, at: datetime, limit: int) -> list[Memory]:
-    """Return memories, of any workspace, whose time is over, longest ago first."""
+    """Return expired memories, of any workspace, longest expired first."""
     return [memory_from_row(row) for row in tx.fetch_all(_EXPIRED, {"at": to_micros(at), "most": limit})]

@@ -1,4 +1,4 @@
-"""What operators' commands go through, in the order of ids or fingerprints, a stretch at a time (spec 4.4, D-52)."""
+"""Queries of the maintenance commands, in batches in the order of ids or fingerprints (spec 4.4, D-52)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PRUNE_COLUMNS = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySelection:
     """
-    Which memories of a workspace a command goes through; *ids*, *org*, *project*, *agent_id* and *session_id* exactly.
+    The memories of a workspace that a command processes. *ids*, *org*, *project*, *agent_id* and *session_id* must match exactly.
 
     Attributes:
-        at: Those that expire at or before it do not count, nor archived ones; None: all count.
-        is_orgless: Only those with a project and without an org.
-        permanent_model: Only those that never expire and are indexed as they are now, by this model.
+        at: Excludes archived memories and those that expire at or before this time; None includes them.
+        is_orgless: Only memories with a project and without an org.
+        permanent_model: Only memories that never expire and whose current version is indexed by this model.
     """
 
     workspace_id: int
@@ -44,7 +44,7 @@ class MemorySelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRow:
-    """As much of a memory as tells whether it is kept."""
+    """The fields of a memory that pruning depends on."""
 
     id: str
     type: str
@@ -57,13 +57,13 @@ class PruneRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryIdRow:
-    """That there is such a memory."""
+    """The id of a memory."""
 
     id: str
 
 
 def list_ids(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[MemoryIdRow]:
-    """Return the next memories by id, and no more of them than that."""
+    """Return the ids of the next memories, in their order."""
     statement = select(memories.c.id).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
     return [MemoryIdRow(id=row.text("id")) for row in tx.fetch_all(statement)]
 
@@ -81,7 +81,7 @@ def list_prune_rows(tx: Tx, selection: MemorySelection, *, after: str, limit: in
 
 
 def count_memories(tx: Tx, selection: MemorySelection) -> int:
-    """Return how many memories there are."""
+    """Return the number of selected memories."""
     row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
     return 0 if row is None else row.integer("found")
 
@@ -101,7 +101,7 @@ def list_repeated_fingerprints(tx: Tx, selection: MemorySelection, *, after: str
 
 
 def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[str]) -> list[PruneRow]:
-    """Return the memories of each fingerprint: the one to keep first, by highest confidence, then oldest, then id."""
+    """Return the memories of each fingerprint, the one to keep first: highest confidence, then oldest, then lowest id."""
     c = memories.c
     order = (c.fingerprint, c.confidence.desc(), c.created_at, c.id)
     statement = select(*_PRUNE_COLUMNS).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
@@ -109,7 +109,7 @@ def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[s
 
 
 def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
-    """Return the org under which the workspace knows *project*; None: none, or several."""
+    """Return the org of *project* in the workspace. None if there is none, or more than one."""
     c = memories.c
     statement = select(c.org).where(c.workspace_id == workspace_id, c.project == project, c.org.is_not(None)).distinct().limit(2)
     found = tx.fetch_all(statement)
@@ -118,7 +118,7 @@ def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
 
 def _condition(selection: MemorySelection) -> ColumnElement[bool]:
     c = memories.c
-    # By no index: a stretch is read by its ids, not by sorting all of the workspace again for each (see tables.THEIRS).
+    # Prevents use of the workspace index: a batch is read by ids, without sorting the workspace (see tables.IS_IN_WORKSPACE).
     conditions: list[ColumnElement[bool]] = [c.workspace_id + 0 == selection.workspace_id]
     if selection.at is not None:
         conditions += [c.archived_at.is_(None), or_(c.expires_at.is_(None), c.expires_at > to_micros(selection.at))]

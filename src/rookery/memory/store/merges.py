@@ -1,4 +1,4 @@
-"""Which memory was merged into which (D-52)."""
+"""The merges of memories (D-52)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rookery.memory.store.rows import parse_texts
 from rookery.memory.store.tables import merges
 
 _IS_MEMORY = (merges.c.workspace_id == bindparam("workspace"), merges.c.memory_id == bindparam("memory"))
-# One that was merged, restored by other means than `restore`, and merged again: the newer says where its words are.
+# A memory can be merged again after a restore by other means than `restore`; the newer merge counts.
 _ADD = upsert(merges, index_elements=["memory_id"], set_=lambda new: {c.name: new[c.name] for c in merges.c if c.name != "memory_id"})
 _GET = select(merges).where(*_IS_MEMORY)
 _MERGED_INTO = (
@@ -35,49 +35,49 @@ _DELETE = delete(merges).where(*_IS_MEMORY)
 
 
 def add(tx: Tx, planned: Sequence[Merge]) -> None:
-    """Keep that the merged memories are about to be archived."""
+    """Store merges whose memories are yet to be archived."""
     tx.execute_many(
         _ADD,
         [
             {
-                "memory_id": each.memory_id,
-                "workspace_id": each.workspace_id,
-                "primary_id": each.primary_id,
-                "run": each.run,
-                "seen_at": to_micros(each.seen_at),
-                "length": each.length,
-                "digest": each.digest,
-                "tags": orjson.dumps(each.tags).decode(),
-                "is_done": int(each.is_done),
+                "memory_id": merge.memory_id,
+                "workspace_id": merge.workspace_id,
+                "primary_id": merge.primary_id,
+                "run": merge.run,
+                "seen_at": to_micros(merge.seen_at),
+                "length": merge.length,
+                "digest": merge.digest,
+                "tags": orjson.dumps(merge.tags).decode(),
+                "is_done": int(merge.is_done),
             }
-            for each in planned
+            for merge in planned
         ],
     )
 
 
 def get_merge(tx: Tx, workspace_id: int, memory_id: str) -> Merge | None:
-    """Return into what the memory was merged."""
+    """Return the merge of the memory, if it was merged."""
     row = tx.fetch_one(_GET, {"workspace": workspace_id, "memory": memory_id})
     return None if row is None else _merge_from_row(row)
 
 
 def list_merged_into(tx: Tx, workspace_id: int, primary_id: str) -> list[Merge]:
-    """Return what was, or is about to be, merged into the memory, by id."""
+    """Return the completed and pending merges into the memory, by id."""
     return [_merge_from_row(row) for row in tx.fetch_all(_MERGED_INTO, {"workspace": workspace_id, "kept": primary_id})]
 
 
 def list_unfinished(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[str]:
-    """Return primaries, by id, of merges that were begun and not ended."""
+    """Return the primaries, by id, of merges that are not completed."""
     return [row.text("primary_id") for row in tx.fetch_all(_UNFINISHED_AFTER, {"workspace": workspace_id, "after": after, "most": limit})]
 
 
 def mark_done(tx: Tx, merge: Merge) -> None:
-    """Say that the merged memory is archived."""
+    """Mark the merge as completed: the merged memory is archived."""
     tx.execute(_MARK_DONE, {"workspace": merge.workspace_id, "memory": merge.memory_id})
 
 
 def delete_merge(tx: Tx, merge: Merge) -> None:
-    """Forget a merge that was undone."""
+    """Delete a merge that was reverted."""
     tx.execute(_DELETE, {"workspace": merge.workspace_id, "memory": merge.memory_id})
 
 

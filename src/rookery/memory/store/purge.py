@@ -1,4 +1,4 @@
-"""Deleting all that a workspace remembers."""
+"""Deletion of all memory rows of a workspace."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ _DELETES = [
 
 
 def purge_workspace(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
-    """Delete every row of *workspace_id*; return the ids of its memories, which the indexes still have, and the number of rows."""
+    """Delete every row of *workspace_id*. Return the ids of its memories, which the indexes still hold, and the number of rows."""
     ids = [row.text("id") for row in tx.fetch_all(_IDS, {"of_workspace": workspace_id})]
     return ids, sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)

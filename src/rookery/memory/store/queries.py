@@ -1,4 +1,8 @@
-"""Many memories at once: lists, tags, scopes. `visibility_condition` is the rule of D-43 in SQL, tested to equal `visibility.sees`."""
+"""
+Queries on many memories: lists, tags, scopes.
+
+`visibility_condition` is the rule of D-43 in SQL. Tests compare it with `visibility.is_visible`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, memories, memory_la
 Columns = TypeVarTuple("Columns")
 
 _MAX_SORTED_PAGE, _MAX_SORTED_CONTEXT = 2_000, 20_000
-"""So many are sorted for a page, and for an agent's context, which reads many of them anyway."""
+"""Maximum memories sorted for a page, and for an agent's context, which reads many of them anyway."""
 
 MAX_TAGS = 1_000
-"""So many tags are listed at most: the most frequent."""
+"""Maximum tags listed: the most frequent."""
 
 _ORG_OPTIONAL_SCOPES = (MemoryScope.AGENT.value, MemoryScope.SESSION.value)
 _PROJECT_OPTIONAL_SCOPES = (MemoryScope.SHARED.value, MemoryScope.AGENT.value, MemoryScope.SESSION.value)
@@ -30,7 +34,7 @@ _NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 
 def visibility_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
-    """Return the condition under which a query of *access_filter* sees a row of `memories`; archiving is told apart."""
+    """Return the condition under which *access_filter* allows a row of `memories`. It does not cover archiving."""
     c = memories.c
     conditions: list[ColumnElement[bool]] = [
         c.workspace_id == access_filter.workspace_id,
@@ -83,27 +87,27 @@ def _in_names(column: ColumnElement[str], names: Collection[str]) -> ColumnEleme
 
 
 def _owner_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
-    """Return whose memories they may be. Scopes come first by themselves: an index serves them, and not the OR of what else must hold."""
+    """Return the condition on the owner. The scopes are a separate term, because an index serves it and not the OR of the other terms."""
     c = memories.c
-    asked = set(MemoryScope) if access_filter.scopes is None else access_filter.scopes
-    everyones = asked & {MemoryScope.PROJECT, MemoryScope.SHARED}
+    scopes = set(MemoryScope) if access_filter.scopes is None else access_filter.scopes
+    common_scopes = scopes & {MemoryScope.PROJECT, MemoryScope.SHARED}
     owned: dict[MemoryScope, ColumnElement[bool]] = {}
-    if access_filter.includes_all_agents and MemoryScope.AGENT in asked:
+    if access_filter.includes_all_agents and MemoryScope.AGENT in scopes:
         owned[MemoryScope.AGENT] = true()
-    elif access_filter.agent_id is not None and MemoryScope.AGENT in asked:
+    elif access_filter.agent_id is not None and MemoryScope.AGENT in scopes:
         owned[MemoryScope.AGENT] = c.agent_id == access_filter.agent_id
-    if access_filter.session_id is not None and MemoryScope.SESSION in asked:
+    if access_filter.session_id is not None and MemoryScope.SESSION in scopes:
         owned[MemoryScope.SESSION] = c.session_id == access_filter.session_id
-    theirs = [and_(c.memory_scope == scope.value, condition) for scope, condition in owned.items()]
-    if everyones:
-        theirs.append(c.memory_scope.in_(sorted(everyones)))
-    if not theirs:
+    alternatives = [and_(c.memory_scope == scope.value, condition) for scope, condition in owned.items()]
+    if common_scopes:
+        alternatives.append(c.memory_scope.in_(sorted(common_scopes)))
+    if not alternatives:
         return false()
-    return and_(c.memory_scope.in_(sorted(everyones | owned.keys())), or_(*theirs)) if len(theirs) > 1 else theirs[0]
+    return and_(c.memory_scope.in_(sorted(common_scopes | owned.keys())), or_(*alternatives)) if len(alternatives) > 1 else alternatives[0]
 
 
 def state_condition(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
-    """Return the condition under which `models.state_of` is *state*; None: all but archived ones."""
+    """Return the condition under which `models.get_state` is *state*. None: all but archived memories."""
     c = memories.c
     archived, failed = c.archived_at.is_not(None), c.index_failed_at.is_not(None)
     pending = c.indexed_at.is_(None)
@@ -128,20 +132,20 @@ def state_condition(state: MemoryState | None, *, model: str) -> ColumnElement[b
 def list_page(
     tx: Tx, access_filter: AccessFilter, state: MemoryState | None, *, model: str, limit: int, offset: int
 ) -> tuple[list[Memory], int]:
-    """Return a stretch of the memories that *access_filter* sees, newest first, and how many there are in all."""
+    """Return one page of the memories that *access_filter* allows, newest first, and their total number."""
     condition = and_(visibility_condition(access_filter), state_condition(state, model=model))
     counting = select(func.count().label("found")).select_from(memories).where(condition)
     listing = select(*_MEMORY_COLUMNS).where(condition).order_by(*_NEWEST_FIRST).limit(limit).offset(offset)
     is_covered = state is None and _is_covered_by_index(access_filter)
     row = tx.fetch_one(_with_live_index(counting) if is_covered else counting)
     total = 0 if row is None else row.integer("found")
-    # Few are sorted sooner than they are met among all, newest first.
+    # A small result is sorted faster than it is found by a scan of all memories, newest first.
     found = tx.fetch_all(_with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing) if offset < total else []
     return [memory_from_row(row) for row in found], total
 
 
 def _is_covered_by_index(access_filter: AccessFilter) -> bool:
-    """Tell whether all that *access_filter* asks of a live memory is in `LIVE_INDEX`."""
+    """Return whether `LIVE_INDEX` has all columns that *access_filter* needs for live memories."""
     return (
         not access_filter.tags
         and not access_filter.labels
@@ -150,7 +154,7 @@ def _is_covered_by_index(access_filter: AccessFilter) -> bool:
 
 
 def _is_small(tx: Tx, access_filter: AccessFilter) -> bool:
-    """Return whether *access_filter* matches so few memories that sorting them is faster than a scan by time; stops counting there."""
+    """Return whether *access_filter* matches so few memories that sorting is faster than a scan by time. The count stops at the limit."""
     some = _with_live_index(
         select(literal(1).label("one")).select_from(memories).where(visibility_condition(access_filter)).limit(_MAX_SORTED_CONTEXT + 1)
     ).subquery()
@@ -159,12 +163,12 @@ def _is_small(tx: Tx, access_filter: AccessFilter) -> bool:
 
 
 def _with_live_index(statement: Select[*Columns]) -> Select[*Columns]:
-    """Return *statement*, of live memories, by the index `LIVE_INDEX`; PostgreSQL chooses by what it knows."""
+    """Return *statement*, on live memories, with `LIVE_INDEX` forced on SQLite. PostgreSQL chooses by its statistics."""
     return statement.where(IS_LIVE).with_hint(memories, f"INDEXED BY {LIVE_INDEX.name}", "sqlite")
 
 
 def list_confidence_rows(tx: Tx, access_filter: AccessFilter, *, limit: int) -> list[ConfidenceRow]:
-    """Return of at most *limit* live memories that *access_filter* sees what their effective confidence needs, newest first."""
+    """Return the confidence fields of at most *limit* live memories that *access_filter* allows, newest first."""
     c = memories.c
     statement = (
         select(c.id, c.type, c.confidence, c.content_at)
@@ -185,7 +189,7 @@ def list_confidence_rows(tx: Tx, access_filter: AccessFilter, *, limit: int) -> 
 
 
 def count_tags(tx: Tx, access_filter: AccessFilter) -> list[NameCount]:
-    """Return the tags of the live memories that *access_filter* sees, most frequent first, then by name."""
+    """Return the tags of the live memories that *access_filter* allows, most frequent first, then by name."""
     number = func.count().label("number")
     statement = (
         select(memory_tags.c.tag, number)
@@ -202,7 +206,7 @@ def count_tags(tx: Tx, access_filter: AccessFilter) -> list[NameCount]:
 
 
 def count_scopes(tx: Tx, access_filter: AccessFilter) -> list[OrgCount]:
-    """Return the orgs and projects of the live memories that *access_filter* sees, most memories first, then by name."""
+    """Return the orgs and projects of the live memories that *access_filter* allows, most memories first, then by name."""
     number = func.count().label("number")
     statement = (
         select(memories.c.org, memories.c.project, number)
@@ -222,8 +226,8 @@ def count_scopes(tx: Tx, access_filter: AccessFilter) -> list[OrgCount]:
     return [OrgCount(org=org, count=totals[org], projects=tuple(sorted(projects.get(org, ()), key=_count_sort_key))) for org in orgs]
 
 
-def _count_sort_key(counted: NameCount) -> tuple[int, str]:
-    return -counted.count, counted.name
+def _count_sort_key(name_count: NameCount) -> tuple[int, str]:
+    return -name_count.count, name_count.name
 
 
 def scan(
@@ -237,21 +241,21 @@ def scan(
     project: str | None,
     stale_model: str | None,
 ) -> list[Memory]:
-    """Return the next live memories by id, of one workspace or (for operators) of all; *stale_model* a model: only those not current."""
+    """Return the next live memories by id, of one workspace or, for operators, of all. With *stale_model*, only those not current in it."""
     condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
     statement = select(*_MEMORY_COLUMNS).where(condition, memories.c.id > after).order_by(memories.c.id).limit(limit)
     return [memory_from_row(row) for row in tx.fetch_all(statement)]
 
 
 def count_scan(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_model: str | None) -> int:
-    """Return how many memories `scan` goes through."""
+    """Return the number of memories that `scan` returns in total."""
     condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
     row: Row | None = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(condition))
     return 0 if row is None else row.integer("found")
 
 
 def indexed_counts(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:
-    """Return by workspace how many live memories are indexed as they are now, by *model*; workspaces without any are left out."""
+    """Return the number of live memories whose current version is indexed by *model*, by workspace. Workspaces without any are left out."""
     c = memories.c
     live = _scan_condition(at=at, workspace_id=workspace_id, org=None, project=None, stale_model=None)
     is_current = and_(c.indexed_at >= c.updated_at, func.coalesce(c.indexed_model, model) == model)

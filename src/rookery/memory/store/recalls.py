@@ -1,4 +1,4 @@
-"""Recalls of the last 30 days, so that feedback can be held against them (D-17, D-47)."""
+"""Recalls of the last 30 days, kept for feedback (D-17, D-47)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.memory.store.rows import query_record_to_json, recall_from_row
 from rookery.memory.store.tables import memories, recalls
 
 _RECALLED_AT_INTERVAL = timedelta(days=1)
-"""`recalled_at` is written once a day and memory, not once a recall."""
+"""Minimum interval between two updates of a memory's `recalled_at`."""
 
 _ADD = upsert(recalls, index_elements=["id"])
 _BY_ID = select(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.id == bindparam("recall"))
@@ -35,26 +35,28 @@ _MARK_RECALLED = (
 
 def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     """
-    Keep *recalls_to_add*, and when their memories were last recalled; twice the same does no harm.
+    Store *recalls_to_add*, and the time of recall of their memories. Idempotent.
 
-    What was asked is kept only where the workspace keeps training rows (D-57).
+    The query is stored only if the workspace records training examples (D-57).
     """
-    taught = training.filter_enabled(tx, {each.workspace_id for each in recalls_to_add})
+    enabled = training.filter_enabled(tx, {recall.workspace_id for recall in recalls_to_add})
     tx.execute_many(
         _ADD,
         [
             {
-                "id": each.id,
-                "workspace_id": each.workspace_id,
-                "key_id": each.key_id,
-                "memory_ids": orjson.dumps(each.memory_ids).decode(),
-                "created_at": to_micros(each.created_at),
-                "asked": query_record_to_json(each.query_record) if each.query_record is not None and each.workspace_id in taught else None,
+                "id": recall.id,
+                "workspace_id": recall.workspace_id,
+                "key_id": recall.key_id,
+                "memory_ids": orjson.dumps(recall.memory_ids).decode(),
+                "created_at": to_micros(recall.created_at),
+                "asked": query_record_to_json(recall.query_record)
+                if recall.query_record is not None and recall.workspace_id in enabled
+                else None,
             }
-            for each in recalls_to_add
+            for recall in recalls_to_add
         ],
     )
-    last = {(each.workspace_id, memory_id): each.created_at for each in recalls_to_add for memory_id in each.memory_ids}
+    last = {(recall.workspace_id, memory_id): recall.created_at for recall in recalls_to_add for memory_id in recall.memory_ids}
     tx.execute_many(
         _MARK_RECALLED,
         [
@@ -71,5 +73,5 @@ def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None
 
 
 def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
-    """Forget the oldest recalls from before that time, of any workspace; return how many."""
+    """Delete the oldest recalls from before that time, of any workspace. Return their number."""
     return tx.execute(_DELETE, {"before": to_micros(before), "most": limit})

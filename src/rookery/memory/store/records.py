@@ -1,4 +1,4 @@
-"""Memories one by one: stored, read by id, changed, buried. Statements are constants, compiled once."""
+"""Queries on single memories: add, get, update, delete. Statements are constants, compiled once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rookery.memory.store.tables import IS_IN_WORKSPACE, memories, memory_labels
 MAX_DUPLICATES = 10
 
 _MAX_CHAIN_STEPS = 10_000
-"""A bound on walking a lineage, so that no damage to the store can hold the writer."""
+"""Maximum steps along a lineage, so that damaged data cannot block the writer."""
 
 _MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
 _IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
@@ -76,14 +76,14 @@ _UNINDEXED = select(memories.c.id).where(
 
 
 def lock_fingerprint(tx: Tx, fingerprint: str) -> None:
-    """Let no other transaction that asks the same store anything until this one ends; on SQLite only one writes anyway."""
+    """Lock *fingerprint* until this transaction ends, so that duplicates are detected. On SQLite, the single writer suffices."""
     if tx.dialect == "postgresql":
         number = int.from_bytes(bytes.fromhex(fingerprint)[:8], "big", signed=True)
         tx.fetch_one(_LOCK_FINGERPRINT, {"number": number})
 
 
 def add(tx: Tx, *new: Memory) -> None:
-    """Store memories and their tags; their ids must be new."""
+    """Store memories with their tags and labels. Their ids must be new."""
     tx.execute_many(_ADD, [memory_to_row(memory) for memory in new])
     _add_tags(tx, *new)
     add_labels(tx, *new)
@@ -102,7 +102,7 @@ def get_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
 
 
 def lock_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
-    """Do as `get_memory`, and let nobody change or delete it until this transaction ends."""
+    """Return the same as `get_memory`, and lock the row until this transaction ends."""
     row = tx.fetch_one(_LOCK, {"workspace": workspace_id, "memory": memory_id})
     return None if row is None else memory_from_row(row)
 
@@ -115,7 +115,7 @@ def get_memories(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[Memory]:
 
 
 def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
-    """Write *new* over *old*, tags too; *old* is what `lock_memory` returned in this transaction."""
+    """Replace *old*, which `lock_memory` returned in this transaction, by *new*, including tags and labels."""
     row = memory_to_row(new)
     values: dict[str, Value] = {f"new_{name}": row[name] for name in _UPDATED_COLUMNS}
     tx.execute(_UPDATE, {**values, "workspace": old.workspace_id, "memory": old.id})
@@ -129,9 +129,9 @@ def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
 
 def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> bool:
     """
-    Delete *memory*; one that is part of a lineage leaves a tombstone (D-41), and its training rows go with it (D-57).
+    Delete *memory* and its training examples (D-57). A memory in a lineage leaves a tombstone (D-41).
 
-    Returns False if somebody else deleted it first: then nothing was done.
+    Return False, without any change, if it was already deleted.
     """
     if tx.execute(_DELETE, {"workspace": memory.workspace_id, "memory": memory.id}) == 0:
         return False
@@ -153,43 +153,43 @@ def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | 
 
 
 def get_tombstone(tx: Tx, workspace_id: int, memory_id: str) -> Tombstone | None:
-    """Return what stayed of a memory that was superseded, or deleted as part of a lineage."""
+    """Return the tombstone of a memory that was superseded, or deleted as part of a lineage."""
     row = tx.fetch_one(_TOMBSTONE, {"workspace": workspace_id, "memory": memory_id})
     return None if row is None else tombstone_from_row(row)
 
 
 def find_head(tx: Tx, start: Tombstone) -> str | None:
-    """Return the id of the memory that stands today for the one under *start*; None: that one was deleted."""
+    """Return the id of the memory that finally replaced the one of *start*. None if that was deleted."""
     for _ in range(_MAX_CHAIN_STEPS):
         if start.superseded_by is None:
             return None
         following = get_tombstone(tx, start.workspace_id, start.superseded_by)
         if following is None:
-            alive = tx.fetch_one(_BY_ID, {"workspace": start.workspace_id, "memory": start.superseded_by})
-            return None if alive is None else start.superseded_by
+            head = tx.fetch_one(_BY_ID, {"workspace": start.workspace_id, "memory": start.superseded_by})
+            return None if head is None else start.superseded_by
         start = following
     return None
 
 
 def count_memories(tx: Tx, workspace_id: int) -> int:
-    """Return how many memories the workspace has, archived ones too."""
+    """Return the number of memories of the workspace, archived ones too."""
     row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
     return 0 if row is None else row.integer("found")
 
 
 def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
-    """Tell whether an agent has memories of its own in the workspace."""
+    """Return whether an agent has memories of its own in the workspace."""
     return tx.fetch_one(_HAS_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
 
 
 def list_unindexed(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
-    """Return those of *ids*, at least one, that are there and not indexed as they are now."""
+    """Return those of *ids*, at least one, that exist and whose current version is not indexed."""
     return [row.text("id") for row in tx.fetch_all(_UNINDEXED, {"workspace": workspace_id, "ids": ids})]
 
 
 def _add_tags(tx: Tx, *added: Memory) -> None:
     tx.execute_many(
-        _ADD_TAG, [{"workspace_id": each.workspace_id, "tag": tag, "memory_id": each.id} for each in added for tag in each.tags]
+        _ADD_TAG, [{"workspace_id": memory.workspace_id, "tag": tag, "memory_id": memory.id} for memory in added for tag in memory.tags]
     )
 
 
@@ -198,8 +198,8 @@ def _delete_tags(tx: Tx, memory: Memory) -> None:
 
 
 def add_labels(tx: Tx, *added: Memory) -> None:
-    """Store by which pairs of their metadata memories are found; most have none."""
-    rows = [{"workspace_id": each.workspace_id, "label": name, "memory_id": each.id} for each in added for name in _labels(each)]
+    """Store the metadata labels of memories. Most memories have none."""
+    rows = [{"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id} for memory in added for name in _labels(memory)]
     if rows:
         tx.execute_many(_ADD_LABEL, rows)
 

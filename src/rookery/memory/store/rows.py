@@ -1,4 +1,4 @@
-"""Between a memory and its row."""
+"""Conversion between memories and rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCOPES = {scope.value: scope for scope in MemoryScope}
 
 
 def fingerprint(memory: Memory) -> str:
-    """Return what two memories share exactly when they have the same content in the same space (spec 2.7, D-40)."""
+    """Return a digest that two memories share if they have the same content in the same space (spec 2.7, D-40)."""
     match memory.memory_scope:
         case MemoryScope.AGENT:
             owner = memory.agent_id
@@ -120,12 +120,12 @@ def recall_from_row(row: Row) -> RecallRecord:
 
 
 def query_record_to_json(query_record: RecallQueryRecord) -> str:
-    """Return the text of a column for *query_record*."""
+    """Return *query_record* as JSON for its column."""
     return orjson.dumps((query_record.query, query_record.mode, query_record.semantic_ranks, query_record.keyword_ranks)).decode()
 
 
 def parse_query_record(written: str | None) -> RecallQueryRecord | None:
-    """Return what `query_record_to_json` wrote."""
+    """Return the query record that `query_record_to_json` wrote."""
     if written is None:
         return None
     query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, RecallMode, list[int | None], list[int | None]]", orjson.loads(written))
@@ -133,5 +133,5 @@ def parse_query_record(written: str | None) -> RecallQueryRecord | None:
 
 
 def parse_texts(written: str) -> tuple[str, ...]:
-    """Return the texts of a column that holds them as JSON."""
+    """Return the strings of a JSON column."""
     return tuple(cast("Sequence[str]", orjson.loads(written)))

@@ -1,4 +1,4 @@
-"""How far the commands that go through the whole memory have come, kept until they end."""
+"""Checkpoints of the commands over all memories, kept until the command completes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
 
 
 def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:
-    """Remember how far a run came, instead of what was known of it."""
+    """Insert or replace the checkpoint of a run."""
     tx.execute(
         _SAVE,
         {
@@ -29,7 +29,7 @@ def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:
 
 
 def get_checkpoint(tx: Tx, name: str) -> RunCheckpoint | None:
-    """Return how far the run of that name came; None: it ended, or never began."""
+    """Return the checkpoint of the run. None if it completed or never started."""
     row = tx.fetch_one(_GET, {"of_name": name})
     if row is None:
         return None
@@ -43,5 +43,5 @@ def get_checkpoint(tx: Tx, name: str) -> RunCheckpoint | None:
 
 
 def delete_checkpoint(tx: Tx, name: str) -> None:
-    """Forget a run that has ended."""
+    """Delete the checkpoint of a completed run."""
     tx.execute(_DELETE, {"of_name": name})

@@ -1,4 +1,4 @@
-"""The memories of sessions (scope session), found by their session."""
+"""Queries on the memories of a session (scope session)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MOVE = (
 
 
 def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
-    """Return at most *limit* of a session's own memories that are not archived, and let nobody else change them."""
+    """Return and lock at most *limit* memories of a session that are not archived."""
     return [memory_from_row(row) for row in tx.fetch_all(_LOCK_LIVE, {"workspace": workspace_id, "session": session_id, "most": limit})]
 
 
 def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
-    """Return those of *ids* that are the session's own and not archived, and let nobody else change them."""
+    """Return and lock those of *ids* that belong to the session and are not archived."""
     if not ids:
         return []
     return [memory_from_row(row) for row in tx.fetch_all(_LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})]
 
 
 def update_space(tx: Tx, memory: Memory) -> None:
-    """Write the space of *memory*, which one of the above returned in this transaction, and that it was changed."""
+    """Write the space and update time of *memory*, which this transaction has locked."""
     row = memory_to_row(memory)
     tx.execute(_MOVE, {**{f"new_{name}": row[name] for name in _MOVED_COLUMNS}, "workspace": memory.workspace_id, "memory": memory.id})

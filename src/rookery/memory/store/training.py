@@ -1,4 +1,4 @@
-"""Training rows, and which workspaces keep them (D-57). Rows go with their memory: `records.bury` deletes them."""
+"""Training examples, and the workspaces that record them (D-57). `records.delete_memory` deletes the examples of a memory."""
 
 from __future__ import annotations
 
@@ -47,39 +47,39 @@ _PAGE = (
 
 
 def filter_enabled(tx: Tx, workspace_ids: Collection[int]) -> set[int]:
-    """Return those of *workspace_ids* that keep training rows."""
+    """Return those of *workspace_ids* that record training examples."""
     if not workspace_ids:
         return set()
     return {row.integer("workspace_id") for row in tx.fetch_all(_ENABLED, {"ids": sorted(workspace_ids)})}
 
 
 def get_status(tx: Tx, workspace_id: int) -> TrainingStatus:
-    """Return whether the workspace keeps rows, and how many it has."""
-    began, count = tx.fetch_one(_SINCE, {"workspace": workspace_id}), tx.fetch_one(_COUNT, {"workspace": workspace_id})
+    """Return the training settings of the workspace and its number of examples."""
+    since, count = tx.fetch_one(_SINCE, {"workspace": workspace_id}), tx.fetch_one(_COUNT, {"workspace": workspace_id})
     return TrainingStatus(
-        enabled_since=None if began is None else from_micros(began.integer("since")),
+        enabled_since=None if since is None else from_micros(since.integer("since")),
         example_count=0 if count is None else count.integer("found"),
     )
 
 
 def enable(tx: Tx, workspace_id: int, *, at: datetime) -> None:
-    """Keep rows from now on; a workspace that does already goes on as it is."""
+    """Start recording examples. Idempotent: the first start time stays."""
     tx.execute(_ENABLE, {"workspace_id": workspace_id, "since": to_micros(at)})
 
 
 def disable(tx: Tx, workspace_id: int) -> None:
-    """Keep no more rows, and forget what recalls were asked; the rows that are there stay."""
+    """Stop recording examples, and delete the queries of stored recalls. Existing examples stay."""
     tx.execute(_DISABLE, {"workspace": workspace_id})
     tx.execute(_CLEAR_QUERIES, {"workspace": workspace_id})
 
 
 def delete_all(tx: Tx, workspace_id: int) -> int:
-    """Delete the workspace's rows; return how many."""
+    """Delete the examples of the workspace. Return their number."""
     return tx.execute(_DELETE_ALL, {"workspace": workspace_id})
 
 
 def add(tx: Tx, example: TrainingExample) -> None:
-    """Keep *example*, whose memory this transaction holds, so that it cannot outlive it; the first of a memory and a recall stays."""
+    """Store *example* unless the memory and recall have one. The caller must hold the row lock of the memory."""
     tx.execute(
         _ADD,
         {
@@ -98,7 +98,7 @@ def add(tx: Tx, example: TrainingExample) -> None:
 
 
 def list_examples(tx: Tx, workspace_id: int, *, after: tuple[str, str], limit: int) -> list[LabelledMemory]:
-    """Return the next rows by memory and recall with their memories, archived ones too."""
+    """Return the next examples by memory and recall, with their memories, archived ones too."""
     rows = tx.fetch_all(_PAGE, {"workspace": workspace_id, "memory": after[0], "recall": after[1], "most": limit})
     return [LabelledMemory(example=_example_from_row(row), memory=memory_from_row(row)) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What is moved out of a store and into one: memories with all that only the store knows of them, what stayed of others (D-41, D-52)."""
+"""Queries of export and import: memories with internal fields, tombstones and merges (D-41, D-52)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rookery.memory.store.tables import memories, memory_tags, merges, tombstone
 
 _MEMORY_COLUMNS = [column for column in memories.c if column.name != "fingerprint"]
 
-# By their ids alone, whosever they are: an id is unique in the whole store, and a taken one cannot be stored again.
+# By id without a workspace: ids are unique in the whole store, and an existing id cannot be stored again.
 _GET_MEMORIES = select(*_MEMORY_COLUMNS).where(memories.c.id.in_(bindparam("ids", expanding=True)))
 _GET_TOMBSTONES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
 _GET_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
@@ -33,24 +33,24 @@ _ADD, _ADD_TAG, _ADD_TOMBSTONE = insert(memories), insert(memory_tags), insert(t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRecord:
-    """A memory, and when a recall last returned it (D-47)."""
+    """A memory, and the time of its last recall (D-47)."""
 
     memory: Memory
     recalled_at: datetime | None = None
 
     @property
     def id(self) -> str:
-        """The memory's."""
+        """The id of the memory."""
         return self.memory.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSelection:
     """
-    Which memories of a workspace are moved out; *org* and its like exactly.
+    The memories of a workspace to export; *org* and the other fields must match exactly.
 
     Attributes:
-        at: What expires at or before it is not.
+        at: Memories that expire at or before this time are left out.
     """
 
     workspace_id: int
@@ -63,18 +63,18 @@ class ExportSelection:
 
     @property
     def is_whole_workspace(self) -> bool:
-        """Whether nothing but archived memories is left out."""
+        """True if no memories, except archived ones, are left out."""
         return self.org is None and self.project is None and self.agent_id is None and self.type is None
 
 
 def count_memories(tx: Tx, selection: ExportSelection) -> int:
-    """Return how many memories are chosen."""
+    """Return the number of selected memories."""
     row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
     return 0 if row is None else row.integer("found")
 
 
 def list_batch(tx: Tx, selection: ExportSelection, *, after: str, limit: int) -> list[TransferRecord]:
-    """Return the next chosen memories by id."""
+    """Return the next selected memories by id."""
     statement = select(*_MEMORY_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
     return [_transfer_record_from_row(row) for row in tx.fetch_all(statement)]
 
@@ -95,7 +95,7 @@ def get_tombstones(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
 
 
 def get_merges(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
-    """Return into what the memories with these ids were merged, of any workspace."""
+    """Return the merges of the memories with these ids, of any workspace."""
     return {each.memory_id: each for each in map(_merge_from_row, tx.fetch_all(_GET_MERGES, {"ids": ids}))} if ids else {}
 
 
@@ -139,13 +139,13 @@ def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
 
 def _condition(selection: ExportSelection) -> ColumnElement[bool]:
     c = memories.c
-    wanted = ((c.org, selection.org), (c.project, selection.project), (c.agent_id, selection.agent_id), (c.type, selection.type))
+    fields = ((c.org, selection.org), (c.project, selection.project), (c.agent_id, selection.agent_id), (c.type, selection.type))
     return and_(
-        # By no index: a stretch is read by its ids (see tables.THEIRS).
+        # Prevents use of the workspace index: a batch is read by ids (see tables.IS_IN_WORKSPACE).
         c.workspace_id + 0 == selection.workspace_id,
         or_(c.expires_at.is_(None), c.expires_at > to_micros(selection.at)),
         true() if selection.includes_archived else c.archived_at.is_(None),
-        *(column == value for column, value in wanted if value is not None),
+        *(column == value for column, value in fields if value is not None),
     )
 
 

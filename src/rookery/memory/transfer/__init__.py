@@ -1,1 +1,1 @@
-"""Memories moved out of a store and into one: whole, as JSON lines, as Markdown notes, from what other tools wrote (D-04)."""
+"""Export and import of memories: all fields as JSON lines, Markdown notes, and the formats of other tools (D-04)."""

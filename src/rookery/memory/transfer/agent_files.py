@@ -1,4 +1,4 @@
-"""What people wrote for agents into CLAUDE.md, AGENTS.md and their like: each bullet is a convention, so is what stands beside them."""
+"""Import of agents' instruction files such as CLAUDE.md and AGENTS.md. Each bullet, and other text of a section, is a convention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGENT_FILE_NAMES = frozenset({"claude.md", "agents.md", "claude.local.md", "gemi
 TYPE = "convention"
 _CONFIDENCE = 0.8
 _MAX_TEXT_CHARS = MAX_CONTENT_CHARS - 2_000
-"""For the text, beside the headings that it is under."""
+"""Maximum length of the text, with room for its headings."""
 
 _BULLET = re.compile(r"\s*[-*+]\s+(?:\[[ xX]\]\s+)?")
 _COMMENT = re.compile(r"\s*<!--.*-->\s*", re.DOTALL)
@@ -33,20 +33,20 @@ _NON_SLUG = re.compile(r"[^\w]+")
 
 @dataclass(frozen=True, slots=True)
 class AgentFileReader:
-    """Reads such files; *project* is what all of it belongs to."""
+    """A reader of instruction files."""
 
     reader: MarkdownIt = field(default_factory=build_parser)
 
     def iter_items(self, note: Note, *, project: str | None) -> Iterator[ImportItem]:
-        """Return what a file says, in its order; comments are left out."""
+        """Yield the memories of a file in its order, all in *project*. Comments are left out."""
         try:
-            yield from [ImportItem(location=note.name, content=each) for each in self._iter_memories(note, project)]
+            yield from [ImportItem(location=note.name, content=memory) for memory in self._iter_memories(note, project)]
         except RookeryError as error:
             yield ImportItem(location=note.name, content=RejectedItem(reason=error.message))
 
     def _iter_memories(self, note: Note, project: str | None) -> Iterator[ImportedMemory]:
-        taken = parse_document(note.text, self.reader)
-        drawn = Memory(
+        document = parse_document(note.text, self.reader)
+        template = Memory(
             id="",
             workspace_id=NO_WORKSPACE_ID,
             org=None,
@@ -65,20 +65,21 @@ class AgentFileReader:
             updated_at=note.modified_at,
         )
         names = {note.title.lower(), f"{note.title}.md".lower()}
-        for section in taken.sections:
+        for section in document.sections:
             path = [heading.text for heading in section.path if heading.text and heading.text.lower() not in names]
             tag = _NON_SLUG.sub("-", path[-1].lower()).strip("-_")[:MAX_TAG_CHARS] if path else ""
-            for text in _iter_statements(taken, section):
+            for text in _iter_statements(document, section):
                 for piece in split_text(text, _MAX_TEXT_CHARS):
                     content = _with_headings(path, piece)
-                    # Not by the file's name: AGENTS.md and a copy of it called CLAUDE.md say one thing.
+                    # Without the file name, so that AGENTS.md and a copy named CLAUDE.md give the same memories.
                     yield ImportedMemory(
-                        memory=replace(drawn, content=content, tags=(tag,) if tag else ()), identity=("agent file", project or "", content)
+                        memory=replace(template, content=content, tags=(tag,) if tag else ()),
+                        identity=("agent file", project or "", content),
                     )
 
 
 def find_project(path: Path) -> str | None:
-    """Return the project that a file is about: the folder of its repository, else its own that is not hidden."""
+    """Return the project of a file: the name of its repository's folder, or of its nearest folder that is not hidden."""
     folders = [folder for folder in path.resolve().parents if folder.name]
     repository = next((folder for folder in folders if (folder / ".git").exists()), None)
     if repository is not None:
@@ -87,17 +88,21 @@ def find_project(path: Path) -> str | None:
 
 
 def _iter_statements(document: MarkdownDocument, section: Section) -> Iterator[str]:
-    """Return each bullet, with the line before the list if that ends in a colon, and all else of the section together."""
+    """
+    Yield the other text of the section in one piece, then each bullet.
+
+    A line that ends in a colon is put before each bullet of the list that follows it.
+    """
     prose = list[str]()
     bullets = list[str]()
     tokens = section.tokens
-    for at, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.level or token.nesting < 0 or token.map is None or token.type == "hr":
             continue
         text = "\n".join(document.lines[token.map[0] : token.map[1]]).strip("\n")
         if token.type == "bullet_list_open":
             lead = prose.pop() if prose and prose[-1].endswith(":") else None
-            bullets += [f"{lead} {item}" if lead else item for item in _iter_bullets(document, tokens[at:])]
+            bullets += [f"{lead} {item}" if lead else item for item in _iter_bullets(document, tokens[index:])]
         elif not (token.type == "html_block" and _COMMENT.fullmatch(text)):
             prose.append(text)
     if prose:
@@ -106,7 +111,7 @@ def _iter_statements(document: MarkdownDocument, section: Section) -> Iterator[s
 
 
 def _iter_bullets(document: MarkdownDocument, tokens: Sequence[Token]) -> Iterator[str]:
-    """Return the bullets of the list that *tokens* begin with; what is indented under one is a part of it."""
+    """Yield the bullets of the list that *tokens* begin with, each with the lines indented under it."""
     for token in tokens[1:]:
         if token.type == "bullet_list_close" and token.level == 0:
             return

@@ -1,4 +1,4 @@
-"""What becomes of each thing that is moved in, beside what the store has already: a rule, and no write."""
+"""Decisions on imported items that conflict with stored ones. This module writes nothing."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.items import ImportedMemory, ImportItem, RejectedItem
 
 _AUTHOR_FIELDS = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "content")
-"""What makes a memory of another tool the same one; the rest was filled in, and may have changed here since."""
+"""Fields that identify a memory from another tool. The other fields have defaults and may have changed in the store since."""
 
 _ALL_FIELDS = (
     *_AUTHOR_FIELDS,
     *("tags", "metadata", "confidence", "base_confidence", "source", "supersedes_id", "superseded_by"),
     *("created_at", "updated_at", "content_at", "expires_at", "archived_at"),
 )
-"""But not when a recall last returned it, which is no change of it."""
+"""Fields that identify an exported memory. The time of its last recall is not one of them."""
 
 _LINEAGE_FIELDS = ("supersedes_id", "superseded_by")
 _MAX_CHAIN_STEPS = 1_000
-"""A bound on walking a lineage, so that no file can hold a run."""
+"""Maximum steps along a lineage, so that no file can block an import."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportDecision:
-    """What is done with one thing, and the name under which it is counted."""
+    """The decision on one item, and the name under which it is counted."""
 
     item: RunItem
     count_name: str
@@ -43,11 +43,11 @@ class ImportDecision:
 @dataclass(slots=True)
 class ImportBatch:
     """
-    What a batch puts into the store.
+    The rows that a batch writes.
 
     Attributes:
-        tombstones: Tombstones to store; *ended_tombstones*: those of memories that are here, and go.
-        ids_by_fingerprint: By fingerprint the id of what is stored.
+        tombstones: Tombstones to store. *ended_tombstones* are those of stored memories, which are deleted.
+        ids_by_fingerprint: The ids of new memories by fingerprint.
     """
 
     memories: dict[str, TransferRecord] = field(default_factory=dict[str, TransferRecord])
@@ -59,7 +59,7 @@ class ImportBatch:
 
 @dataclass(slots=True)
 class DryRunState:
-    """What a dry run would have stored by now, which the store cannot tell it; a hundred bytes or two of each."""
+    """The items that a dry run would have stored so far, because the store does not have them. It takes 100 to 200 bytes per item."""
 
     digests: dict[str, bytes] = field(default_factory=dict[str, bytes])
     ended_ids: set[str] = field(default_factory=set[str])
@@ -67,21 +67,21 @@ class DryRunState:
     lineage: dict[str, tuple[str | None, str | None]] = field(default_factory=dict[str, tuple[str | None, str | None]])
 
     def add(self, batch: ImportBatch) -> None:
-        """Remember what would be stored."""
+        """Record the items of *batch*."""
         self.digests |= {each.id: _digest(each.memory) for each in batch.memories.values()}
         self.ended_ids |= {*batch.tombstones, *batch.ended_tombstones}
         self.ids_by_fingerprint |= batch.ids_by_fingerprint
-        things = [*(each.memory for each in batch.memories.values()), *batch.tombstones.values()]
-        self.lineage |= {each.id: (each.supersedes_id, each.superseded_by) for each in things if each.supersedes_id or each.superseded_by}
+        contents = [*(each.memory for each in batch.memories.values()), *batch.tombstones.values()]
+        self.lineage |= {each.id: (each.supersedes_id, each.superseded_by) for each in contents if each.supersedes_id or each.superseded_by}
 
 
 class ConflictResolver:
     """
-    Judges the parcels of one batch, each knowing what became of those before it.
+    A resolver that decides on the items of one batch, in order.
 
     Args:
-        dry_run_state: Of a dry run, what its earlier batches would have stored; None: this is none.
-        room: So many memories may be stored; the first one too many makes it full, and is not in the basket.
+        dry_run_state: The items that earlier batches of a dry run would have stored; None outside a dry run.
+        room: Maximum number of memories to store. The first memory beyond it sets `is_full` and is not added to the batch.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class ConflictResolver:
         room: int,
         dry_run_state: DryRunState | None = None,
     ) -> None:
-        things = [parcel.content for parcel in items]
-        memories = [each.memory.id for each in things if isinstance(each, ImportedMemory)]
-        merged = [each.memory_id for each in things if isinstance(each, Merge)]
-        ids = sorted({*memories, *merged, *(each.id for each in things if isinstance(each, Tombstone))})
+        contents = [item.content for item in items]
+        memories = [each.memory.id for each in contents if isinstance(each, ImportedMemory)]
+        merged = [each.memory_id for each in contents if isinstance(each, Merge)]
+        ids = sorted({*memories, *merged, *(each.id for each in contents if isinstance(each, Tombstone))})
         self._tx = tx
         self._workspace_id = workspace_id
         self._at = at
@@ -113,21 +113,21 @@ class ConflictResolver:
         self.batch = ImportBatch()
 
     def decide(self, item: ImportItem) -> ImportDecision | None:
-        """Judge a parcel, and put it into the basket if it is to be stored; None: it is part of another that has its verdict."""
+        """Decide on *item*, and add it to the batch if it is to be stored. Return None for a merge, which has no decision of its own."""
         match item.content:
-            case ImportedMemory() as arrived:
-                action, counted, why = self._decide_memory(arrived)
-                name = arrived.memory.id
-            case Tombstone() as grave:
-                action, counted, why = self._decide_tombstone(grave)
-                name = grave.id
+            case ImportedMemory() as imported:
+                action, count_name, why = self._decide_memory(imported)
+                item_id = imported.memory.id
+            case Tombstone() as tombstone:
+                action, count_name, why = self._decide_tombstone(tombstone)
+                item_id = tombstone.id
             case Merge() as merge:
                 self._add_merge(merge)
                 return None
-            case RejectedItem() as refused:
-                action, counted, why = "refuse", "refused", refused.reason
-                name = refused.name or "-"
-        return ImportDecision(RunItem(id=name, action=action, why=f"{item.location}: {why}"), counted)
+            case RejectedItem() as rejected:
+                action, count_name, why = "refuse", "refused", rejected.reason
+                item_id = rejected.name or "-"
+        return ImportDecision(RunItem(id=item_id, action=action, why=f"{item.location}: {why}"), count_name)
 
     def _decide_memory(self, imported: ImportedMemory) -> tuple[RunAction, str, str]:
         memory = imported.memory
@@ -138,110 +138,120 @@ class ConflictResolver:
             return known
         if self._has_cycle(memory):
             return _LINEAGE_CYCLE
-        twin = self._find_duplicate(memory) if self._dedupe and memory.archived_at is None else None
-        if twin is not None:
-            return "skip", "duplicates", f"{twin} says the same"
+        duplicate_id = self._find_duplicate(memory) if self._dedupe and memory.archived_at is None else None
+        if duplicate_id is not None:
+            return "skip", "duplicates", f"{duplicate_id} has the same content"
         if len(self.batch.memories) >= self._room:
             self.is_full = True
-            return "refuse", "refused", "there is no room for it"
+            return "refuse", "refused", "the workspace is full"
         self.batch.memories[memory.id] = TransferRecord(memory=memory, recalled_at=imported.recalled_at)
         return "import", "imported", _describe(memory)
 
     def _decide_known(self, imported: ImportedMemory) -> tuple[RunAction, str, str] | None:
-        """Judge a memory whose id is known already; None: it is not."""
+        """Decide on a memory whose id is known. Return None if it is not."""
         memory = imported.memory
-        grave = self._existing_tombstones.get(memory.id)
-        if grave is not None and grave.workspace_id != self._workspace_id:
+        tombstone = self._existing_tombstones.get(memory.id)
+        if tombstone is not None and tombstone.workspace_id != self._workspace_id:
             return _ID_TAKEN
-        if grave is not None and not (imported.is_exact and memory.updated_at <= grave.ended_at):
-            return "conflict", "conflicts", f"it was deleted or replaced here at {format_iso(grave.ended_at)}"
-        if grave is not None or memory.id in self.batch.tombstones or memory.id in self._dry_run_state.ended_ids:
-            return "skip", "unchanged", "it ended since"
-        there = self.batch.memories.get(memory.id) or self._existing.get(memory.id)
-        if there is not None:
-            if there.memory.workspace_id != self._workspace_id:
+        if tombstone is not None and not (imported.is_exact and memory.updated_at <= tombstone.ended_at):
+            return "conflict", "conflicts", f"it was deleted or replaced here at {format_iso(tombstone.ended_at)}"
+        if tombstone is not None or memory.id in self.batch.tombstones or memory.id in self._dry_run_state.ended_ids:
+            return "skip", "unchanged", "it was deleted or replaced since"
+        existing = self.batch.memories.get(memory.id) or self._existing.get(memory.id)
+        if existing is not None:
+            if existing.memory.workspace_id != self._workspace_id:
                 return _ID_TAKEN
-            differing = _changed_fields(there.memory, memory, _ALL_FIELDS if imported.is_exact else _AUTHOR_FIELDS)
-            if differing:
-                return "conflict", "conflicts", f"it is here with another {', '.join(differing)}"
-            return "skip", "unchanged", "it is here already"
+            changed_fields = _changed_fields(existing.memory, memory, _ALL_FIELDS if imported.is_exact else _AUTHOR_FIELDS)
+            if changed_fields:
+                return "conflict", "conflicts", f"it is already stored with another {', '.join(changed_fields)}"
+            return "skip", "unchanged", "it is already stored"
         seen = self._dry_run_state.digests.get(memory.id)
         if seen is None:
             return None
         if seen == _digest(memory):
-            return "skip", "unchanged", "it came before"
-        return "conflict", "conflicts", "it came before, and was another"
+            return "skip", "unchanged", "it occurred earlier in the source"
+        return "conflict", "conflicts", "it occurred earlier in the source with other values"
 
     def _find_duplicate(self, memory: Memory) -> str | None:
-        """Return a memory with the same content in the same space."""
-        mark = fingerprint(memory)
+        """Return the id of a memory with the same content in the same space."""
+        memory_fingerprint = fingerprint(memory)
         if not self._is_dry_run:
-            records.lock_fingerprint(self._tx, mark)
-        twin = self.batch.ids_by_fingerprint.get(mark) or self._dry_run_state.ids_by_fingerprint.get(mark)
-        if twin is None:
-            twin = next(iter(records.find_duplicates(self._tx, self._workspace_id, mark, at=self._at)), None)
-        if twin is None:
-            self.batch.ids_by_fingerprint[mark] = memory.id
-        return twin
+            records.lock_fingerprint(self._tx, memory_fingerprint)
+        duplicate_id = self.batch.ids_by_fingerprint.get(memory_fingerprint) or self._dry_run_state.ids_by_fingerprint.get(
+            memory_fingerprint
+        )
+        if duplicate_id is None:
+            duplicate_id = next(iter(records.find_duplicates(self._tx, self._workspace_id, memory_fingerprint, at=self._at)), None)
+        if duplicate_id is None:
+            self.batch.ids_by_fingerprint[memory_fingerprint] = memory.id
+        return duplicate_id
 
     def _decide_tombstone(self, tombstone: Tombstone) -> tuple[RunAction, str, str]:
-        there = self.batch.tombstones.get(tombstone.id) or self._existing_tombstones.get(tombstone.id)
-        here = self._existing.get(tombstone.id)
-        if {each.workspace_id for each in (there, here and here.memory) if each is not None} - {self._workspace_id}:
+        existing = self.batch.tombstones.get(tombstone.id) or self._existing_tombstones.get(tombstone.id)
+        stored = self._existing.get(tombstone.id)
+        if {each.workspace_id for each in (existing, stored and stored.memory) if each is not None} - {self._workspace_id}:
             return _ID_TAKEN
-        if there is not None or tombstone.id in self._dry_run_state.ended_ids:
-            is_same = there is None or there == tombstone
-            return ("skip", "unchanged", "it is here already") if is_same else ("conflict", "conflicts", "it ended here in another way")
-        if here is not None:
-            if here.memory.updated_at > tombstone.ended_at:
-                return "conflict", "conflicts", f"it ended at {format_iso(tombstone.ended_at)}, and was changed here after that"
+        if existing is not None or tombstone.id in self._dry_run_state.ended_ids:
+            is_same = existing is None or existing == tombstone
+            return (
+                ("skip", "unchanged", "it is already stored")
+                if is_same
+                else ("conflict", "conflicts", "it was deleted or replaced here in another way")
+            )
+        if stored is not None:
+            if stored.memory.updated_at > tombstone.ended_at:
+                return (
+                    "conflict",
+                    "conflicts",
+                    f"it was deleted or replaced at {format_iso(tombstone.ended_at)} and changed here after that",
+                )
             self.batch.ended_tombstones[tombstone.id] = tombstone
-            return "end", "ended", "it was deleted or replaced there"
+            return "end", "ended", "it was deleted or replaced in the source"
         if self._has_cycle(tombstone):
             return _LINEAGE_CYCLE
         self.batch.memories.pop(tombstone.id, None)
         self.batch.tombstones[tombstone.id] = tombstone
-        return "import", "tombstones", "what stayed of a memory"
+        return "import", "tombstones", "the tombstone of a memory"
 
     def _has_cycle(self, thing: Memory | Tombstone) -> bool:
-        """Tell whether *thing* would replace itself, by way of others: then its lineage has no end."""
+        """Return whether *thing* would, directly or through others, supersede itself."""
         for name in _LINEAGE_FIELDS:
-            seen, following = {thing.id}, getattr(thing, name)
-            while following is not None and len(seen) < _MAX_CHAIN_STEPS:
-                if following in seen:
+            seen, next_id = {thing.id}, getattr(thing, name)
+            while next_id is not None and len(seen) < _MAX_CHAIN_STEPS:
+                if next_id in seen:
                     return True
-                seen.add(following)
-                beyond = self._get_lineage(following)
-                following = None if beyond is None else beyond[_LINEAGE_FIELDS.index(name)]
+                seen.add(next_id)
+                next_lineage = self._get_lineage(next_id)
+                next_id = None if next_lineage is None else next_lineage[_LINEAGE_FIELDS.index(name)]
         return False
 
     def _get_lineage(self, memory_id: str) -> tuple[str | None, str | None] | None:
-        """Return what a memory that came, or is here, replaced, and what replaced it."""
-        came = self.batch.memories.get(memory_id)
-        thing = came.memory if came is not None else self.batch.tombstones.get(memory_id)
+        """Return the ids that a stored or imported memory superseded, and that superseded it."""
+        imported = self.batch.memories.get(memory_id)
+        thing = imported.memory if imported is not None else self.batch.tombstones.get(memory_id)
         if thing is None and memory_id in self._dry_run_state.lineage:
             return self._dry_run_state.lineage[memory_id]
         if thing is None:
-            here = transfer.get_transfer_records(self._tx, [memory_id]).get(memory_id)
-            thing = here.memory if here is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
+            stored = transfer.get_transfer_records(self._tx, [memory_id]).get(memory_id)
+            thing = stored.memory if stored is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
         return None if thing is None or thing.workspace_id != self._workspace_id else (thing.supersedes_id, thing.superseded_by)
 
     def _add_merge(self, merge: Merge) -> None:
-        here = self.batch.memories.get(merge.memory_id) or self._existing.get(merge.memory_id)
-        if here is not None and here.memory.workspace_id == self._workspace_id and merge.memory_id not in self._existing_merges:
+        stored = self.batch.memories.get(merge.memory_id) or self._existing.get(merge.memory_id)
+        if stored is not None and stored.memory.workspace_id == self._workspace_id and merge.memory_id not in self._existing_merges:
             self.batch.merges[merge.memory_id] = merge
 
 
 _LINEAGE_CYCLE: tuple[RunAction, str, str] = (
     "refuse",
     "refused",
-    "its lineage runs in a circle: by supersedes_id or superseded_by it replaces itself",
+    "its lineage is a cycle: through supersedes_id or superseded_by it replaces itself",
 )
-_ID_TAKEN: tuple[RunAction, str, str] = ("conflict", "conflicts", "its id is taken; --new-ids stores a copy with another")
+_ID_TAKEN: tuple[RunAction, str, str] = ("conflict", "conflicts", "its id is already used; add --new-ids to store a copy with a new id")
 
 
-def _changed_fields(here: Memory, came: Memory, names: Sequence[str]) -> list[str]:
-    return [name for name in names if getattr(here, name) != getattr(came, name)]
+def _changed_fields(stored: Memory, imported: Memory, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(stored, name) != getattr(imported, name)]
 
 
 def _digest(memory: Memory) -> bytes:

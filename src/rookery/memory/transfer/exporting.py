@@ -1,4 +1,4 @@
-"""Moving memories out: all of a workspace or a part of it, in any number, with the room of a few (D-04)."""
+"""Export of all or some memories of a workspace. Memory use does not depend on their number (D-04)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.memory.batch_runs import RunObserver, RunReport, null_observer
 from rookery.memory.maintenance.cleaning import load_finders
+from rookery.memory.maintenance.cleaning.redaction import PiiFinder
 from rookery.memory.maintenance.scrubbing import clean_memory
 from rookery.memory.merging import Merge
 from rookery.memory.models import Tombstone
@@ -19,12 +20,12 @@ from rookery.memory.store.transfer import ExportSelection, TransferRecord
 
 BATCH_SIZE = 500
 _MAX_CHAIN_STEPS = 1_000
-"""A bound on walking a lineage, so that no damage to the store can hold a run."""
+"""Maximum steps along a lineage, so that damaged data cannot block an export."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Which memories of which workspace; *strip_pii*: with marks for personal data and secrets."""
+    """The parameters of an export. *strip_pii* redacts personal data and secrets."""
 
     workspace_id: int
     org: str | None = None
@@ -36,10 +37,10 @@ class ExportRequest:
 
 
 class ExportDestination(Protocol):
-    """Where it is written to, in the order of these methods, each of the middle ones any number of times."""
+    """The destination of an export. Its methods are called in this order, those between header and end any number of times."""
 
     def write_header(self) -> None:
-        """Write what comes before all."""
+        """Write the header."""
         ...
 
     def write_memory(self, record: TransferRecord) -> None:
@@ -47,15 +48,15 @@ class ExportDestination(Protocol):
         ...
 
     def write_tombstone(self, tombstone: Tombstone) -> None:
-        """Write what stayed of a memory."""
+        """Write a tombstone."""
         ...
 
     def write_merge(self, merge: Merge) -> None:
-        """Write what was merged into what."""
+        """Write a merge."""
         ...
 
     def write_end(self) -> None:
-        """Write what says that this was all."""
+        """Write the end, which marks the export as complete."""
         ...
 
 
@@ -68,9 +69,9 @@ class _ExportBatch:
 
 class MemoryExport:
     """
-    Reads stretches in the order of ids, each as the store has it at its moment.
+    An export that reads batches in the order of ids; each batch is a snapshot of its moment.
 
-    Tombstones of the whole workspace come last: a memory that is superseded on the way is there, and its end after it.
+    Tombstones of a whole workspace come last, so that those of memories superseded during the export are included.
     """
 
     def __init__(self, *, db: Database, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -80,13 +81,13 @@ class MemoryExport:
 
     async def run(self, request: ExportRequest, target: ExportDestination, *, observer: RunObserver | None = None) -> RunReport:
         """
-        Write what is wanted to *target*.
+        Write the selected memories to *target*.
 
         Raises:
-            EngineUnavailable: The store went down; what was written is not all.
+            EngineUnavailable: The store went down; the output is incomplete.
         """
         started_s, observer = self._timer(), observer or null_observer()
-        of = ExportSelection(
+        selection = ExportSelection(
             workspace_id=request.workspace_id,
             at=self._clock(),
             org=request.org,
@@ -95,62 +96,68 @@ class MemoryExport:
             type=request.type,
             includes_archived=request.includes_archived,
         )
-        known = load_finders() if request.strip_pii else ()
-        total = await self._db.read(lambda tx: transfer.count_memories(tx, of))
+        finders = load_finders() if request.strip_pii else ()
+        total = await self._db.read(lambda tx: transfer.count_memories(tx, selection))
         counts = {"memories": 0, "tombstones": 0}
         target.write_header()
         after = ""
         while True:
-            stretch = await self._db.read(lambda tx, after=after: _read_batch(tx, of, after=after))
-            if not stretch.memories:
+            batch = await self._db.read(lambda tx, after=after: _read_batch(tx, selection, after=after))
+            if not batch.memories:
                 break
-            for kept in stretch.memories:
-                target.write_memory(replace(kept, memory=clean_memory(kept.memory, known, normalise=False).memory) if known else kept)
-            self._write(target, stretch.tombstones, stretch.merges, counts)
-            counts["memories"] += len(stretch.memories)
-            after = stretch.memories[-1].id
+            for record in batch.memories:
+                target.write_memory(_redact_record(record, finders))
+            self._write(target, batch.tombstones, batch.merges, counts)
+            counts["memories"] += len(batch.memories)
+            after = batch.memories[-1].id
             observer.on_progress(min(counts["memories"], total), total)
-        if of.is_whole_workspace:
-            await self._write_all_tombstones(target, of.workspace_id, counts)
+        if selection.is_whole_workspace:
+            await self._write_all_tombstones(target, selection.workspace_id, counts)
         target.write_end()
         done = counts["memories"]
         return RunReport(total=done, successes=done, failures=0, duration_s=self._timer() - started_s, counts=counts)
 
     async def _write_all_tombstones(self, target: ExportDestination, workspace_id: int, counts: dict[str, int]) -> None:
         after = ""
-        while graves := await self._db.read(
+        while tombstones := await self._db.read(
             lambda tx, after=after: transfer.list_tombstones(tx, workspace_id, after=after, limit=BATCH_SIZE)
         ):
-            self._write(target, graves, (), counts)
-            after = graves[-1].id
+            self._write(target, tombstones, (), counts)
+            after = tombstones[-1].id
 
     def _write(self, target: ExportDestination, tombstones: Sequence[Tombstone], merges: Sequence[Merge], counts: dict[str, int]) -> None:
-        for grave in tombstones:
-            target.write_tombstone(grave)
+        for tombstone in tombstones:
+            target.write_tombstone(tombstone)
         for merge in merges:
             target.write_merge(merge)
         counts["tombstones"] += len(tombstones)
 
 
+def _redact_record(record: TransferRecord, finders: Sequence[PiiFinder]) -> TransferRecord:
+    return replace(record, memory=clean_memory(record.memory, finders, normalise=False).memory) if finders else record
+
+
 def _read_batch(tx: Tx, selection: ExportSelection, *, after: str) -> _ExportBatch:
-    kept = transfer.list_batch(tx, selection, after=after, limit=BATCH_SIZE)
-    # Of a part only what it replaced: the tombstones themselves do not say to which part they belonged.
-    graves = (
+    memories = transfer.list_batch(tx, selection, after=after, limit=BATCH_SIZE)
+    # For a part of a workspace, only the tombstones of replaced memories: a tombstone has no org or project.
+    tombstones = (
         []
         if selection.is_whole_workspace
-        else [grave for each in kept for grave in _list_previous_tombstones(tx, selection.workspace_id, each.memory.supersedes_id)]
+        else [
+            tombstone for each in memories for tombstone in _list_previous_tombstones(tx, selection.workspace_id, each.memory.supersedes_id)
+        ]
     )
-    merged = transfer.get_merges(tx, [each.id for each in kept])
-    return _ExportBatch(kept, graves, sorted(merged.values(), key=lambda merge: merge.memory_id))
+    merged = transfer.get_merges(tx, [each.id for each in memories])
+    return _ExportBatch(memories, tombstones, sorted(merged.values(), key=lambda merge: merge.memory_id))
 
 
 def _list_previous_tombstones(tx: Tx, workspace_id: int, memory_id: str | None) -> list[Tombstone]:
-    """Return the tombstones of what a memory replaced, newest first."""
+    """Return the tombstones of the memories that a memory replaced, newest first."""
     found = list[Tombstone]()
     while memory_id is not None and len(found) < _MAX_CHAIN_STEPS:
-        grave = records.get_tombstone(tx, workspace_id, memory_id)
-        if grave is None:
+        tombstone = records.get_tombstone(tx, workspace_id, memory_id)
+        if tombstone is None:
             break
-        found.append(grave)
-        memory_id = grave.supersedes_id
+        found.append(tombstone)
+        memory_id = tombstone.supersedes_id
     return found

@@ -1,4 +1,4 @@
-"""The forms whose libraries are slow to load, a sixth of a second: they are loaded when notes are read or written, never before."""
+"""Notes as an import and export format. Their libraries take a sixth of a second to import, so they are imported on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rookery.memory.transfer.line_reader import ReadProgress
 
 def read_notes(selection: NoteSelection, progress: ReadProgress) -> Iterator[ImportItem]:
     """
-    Return what the notes hold.
+    Return an iterator over the memories of the notes.
 
     Raises:
-        ValidationFailed: There is none.
+        ValidationFailed: No note was found.
     """
     from rookery.memory.transfer import note_files
 
@@ -24,7 +24,7 @@ def read_notes(selection: NoteSelection, progress: ReadProgress) -> Iterator[Imp
 
 
 def create_note_folder(path: Path) -> ExportDestination:
-    """Return a new folder of notes to be written."""
+    """Return an export destination that writes notes into a new folder."""
     from rookery.memory.transfer import note_files
 
     return note_files.NoteFolder(path)

@@ -1,4 +1,4 @@
-"""A memory whole, as named fields: what is written of it, and how that is read again. Its content is the writer's business."""
+"""The complete fields of a memory for export, and their parsing. The content is written by the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory
 
 
 def to_fields(record: TransferRecord) -> Mapping[str, object]:
-    """Return all of a memory but its content, its workspace, and where its indexing stands: that is made anew."""
+    """Return all fields of a memory except its content, its workspace and its indexing state, which is not exported."""
     memory = record.memory
     return {
         "id": memory.id,
@@ -41,10 +41,10 @@ def to_fields(record: TransferRecord) -> Mapping[str, object]:
 
 def from_fields(row: FieldReader, content: str) -> ImportedMemory:
     """
-    Return the memory of what `to_fields` returned.
+    Return the memory of the fields that `to_fields` returned.
 
     Raises:
-        ValidationFailed: A field is missing, or is not what it must be.
+        ValidationFailed: A field is missing or invalid.
     """
     memory = Memory(
         id=row.uuid("id"),

@@ -1,4 +1,4 @@
-"""What is asked to be read, and in which form."""
+"""The options of an import: its source, format and notes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ NOTE_SUFFIXES = (".md", ".markdown")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteSelection:
     """
-    Which notes are read.
+    The notes to read.
 
     Attributes:
-        folder: What their names are relative to; *file*: only this one of it.
-        split_by: Whether a note is a memory, or each of its sections.
+        folder: The folder that names of notes are relative to.
+        file: The only note to read; None for all notes of the folder.
+        split_by: One memory per note, or one per section.
     """
 
     folder: Path
@@ -32,12 +33,12 @@ class NoteSelection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSource:
     """
-    What is to be read.
+    The source of an import.
 
     Attributes:
-        path: A file or a folder; None: *standard_input*.
-        split_by: Whether a note is a memory, or each of its sections.
-        default_time: When something was made that does not say so.
+        path: A file or a folder; None for *standard_input*.
+        split_by: One memory per note, or one per section.
+        default_time: The creation time of memories that have none.
     """
 
     path: Path | None

@@ -1,4 +1,4 @@
-"""Moving memories in: each judged by itself, stored in batches with its indexing job, a second time without effect (D-04, D-51)."""
+"""Import of memories in batches. Each item is checked on its own, and repeated imports change nothing (D-04, D-51)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.models import Tombstone
 from rookery.memory.store import merges, records, runs, transfer
 from rookery.memory.transfer.conflicts import ConflictResolver, DryRunState, ImportBatch, ImportDecision
+from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.items import ImportItem, ImportReader
 from rookery.memory.transfer.mapping import ImportRequest, map_item
 
-__all__ = ["BATCH_SIZE", "ImportRequest", "MemoryImport"]
+__all__ = ["BATCH_SIZE", "ImportRequest", "MemoryImport", "TransferServices"]
 
 BATCH_SIZE = 200
-"""So many a transaction: a writer beside it waits some ten milliseconds."""
+"""Items per transaction, so that other writers wait some ten milliseconds."""
 
 _MAX_TRIES = 3
-"""Another import may store the same ids first; then they are there, and that is seen."""
+"""Attempts to write a batch. Another import may store the same ids first; the next attempt detects them."""
 
 _COUNT_NAMES = ("imported", "unchanged", "duplicates", "expired", "tombstones", "ended", "conflicts", "refused")
 _FAILURE_COUNT_NAMES = ("conflicts", "refused")
@@ -38,7 +39,7 @@ _FAILURE_COUNT_NAMES = ("conflicts", "refused")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchResult:
-    """What came of a batch: of its first parcels, if there was no room for the rest."""
+    """The result of a batch. *processed* is less than its size if the workspace became full."""
 
     decisions: Sequence[ImportDecision]
     batch: ImportBatch
@@ -47,9 +48,9 @@ class _BatchResult:
 
 class MemoryImport:
     """
-    Stores what a reading gives, beside a running server or without one, and announces it as what is remembered is (spec 6.1).
+    The import of memories, with or without a running server. It publishes the same events as `remember` (spec 6.1).
 
-    Words find it at once, its meaning when its job is done: in a queue of its own, behind which no agent's memory waits.
+    Keyword search finds the memories at once, semantic recall when their jobs are done. These jobs run after those of agents.
     """
 
     def __init__(
@@ -73,28 +74,29 @@ class MemoryImport:
 
     async def run(self, request: ImportRequest, reader: ImportReader, *, observer: RunObserver | None = None) -> RunReport:
         """
-        Store what *reader* gives, or tell what would be stored; it ends early when a store is full or down.
+        Store the items of *reader*, or report them in a dry run. The run ends early if a store is full or down.
 
-        The watch hears of what was not stored and should have been; of a dry run, of everything.
+        The observer gets the items that could not be stored; in a dry run, all items.
         """
         started_s, observer = self._timer(), observer or null_observer()
         counts = Counter[str](dict.fromkeys(_COUNT_NAMES, 0))
-        known, before, stopped = load_finders() if request.strip_pii else (), DryRunState(), None
-        parcels = iter(reader)
+        finders, dry_run_state, stopped = load_finders() if request.strip_pii else (), DryRunState(), None
+        items = iter(reader)
         done = await self._get_progress(request)
         if done:
-            counts["earlier"] = sum(1 for _ in islice(parcels, done))
+            counts["earlier"] = sum(1 for _ in islice(items, done))
             observer.on_progress(reader.done, reader.total)
         batch = list[ImportItem]()
         try:
-            while stopped is None and (batch := list(islice(parcels, BATCH_SIZE))):
+            while stopped is None and (batch := list(islice(items, BATCH_SIZE))):
                 at = self._clock()
-                stored = await self._store_batch(request, [map_item(request, each, known, at=at) for each in batch], before, done)
+                mapped = [map_item(request, item, finders, at=at) for item in batch]
+                stored = await self._store_batch(request, mapped, dry_run_state, done)
                 done += stored.processed
-                for verdict in stored.decisions:
-                    counts[verdict.count_name] += 1
-                    if request.dry_run or verdict.count_name in _FAILURE_COUNT_NAMES:
-                        observer.on_item(verdict.item)
+                for decision in stored.decisions:
+                    counts[decision.count_name] += 1
+                    if request.dry_run or decision.count_name in _FAILURE_COUNT_NAMES:
+                        observer.on_item(decision.item)
                 observer.on_progress(reader.done, reader.total)
                 batch = batch[stored.processed :]
                 if batch:
@@ -115,10 +117,10 @@ class MemoryImport:
         )
 
     async def _get_progress(self, request: ImportRequest) -> int:
-        """Return how many parcels the run went through that this one goes on from."""
+        """Return the number of items that the interrupted run processed, if this run continues it."""
         name = request.run
-        mark = await self._db.read(lambda tx: runs.get_checkpoint(tx, name)) if request.resume and name is not None else None
-        return mark.done if mark else 0
+        checkpoint = await self._db.read(lambda tx: runs.get_checkpoint(tx, name)) if request.resume and name is not None else None
+        return checkpoint.done if checkpoint else 0
 
     async def _delete_checkpoint(self, request: ImportRequest) -> None:
         name = request.run
@@ -130,18 +132,18 @@ class MemoryImport:
     ) -> _BatchResult:
         room = await self._capacity.count_admissible(request.workspace_id, len(batch) + len(dry_run_state.digests))
         if request.dry_run:
-            told = await self._db.read(
+            result = await self._db.read(
                 lambda tx: self._decide_batch(tx, request, batch, dry_run_state, room=room - len(dry_run_state.digests))
             )
-            dry_run_state.add(told.batch)
-            return told
+            dry_run_state.add(result.batch)
+            return result
         stored = await self._write_with_retries(request, batch, room=room, done=done)
-        kept = stored.batch.memories
-        self._capacity.add_imported(request.workspace_id, len(kept))
+        new = stored.batch.memories
+        self._capacity.add_imported(request.workspace_id, len(new))
         try:
-            await self._indexer.index([each.memory for each in kept.values() if each.memory.archived_at is None], words_only=True)
+            await self._indexer.index([record.memory for record in new.values() if record.memory.archived_at is None], words_only=True)
         except OUTAGES:
-            return stored  # the record is kept, and its job brings the words too (D-51)
+            return stored  # the record is stored, and its job writes the full-text index too (D-51)
         return stored
 
     async def _write_with_retries(self, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
@@ -155,43 +157,51 @@ class MemoryImport:
     def _decide_batch(
         self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], dry_run_state: DryRunState | None, *, room: int
     ) -> _BatchResult:
-        judge = ConflictResolver(
+        resolver = ConflictResolver(
             tx, batch, workspace_id=request.workspace_id, at=self._clock(), dedupe=request.dedupe, dry_run_state=dry_run_state, room=room
         )
-        verdicts, gone_through = list[ImportDecision](), 0
-        for parcel in batch:
-            verdict = judge.decide(parcel)
-            if judge.is_full:
+        decisions, processed = list[ImportDecision](), 0
+        for item in batch:
+            decision = resolver.decide(item)
+            if resolver.is_full:
                 break
-            gone_through += 1
-            if verdict is not None:
-                verdicts.append(verdict)
-        return _BatchResult(decisions=verdicts, batch=judge.batch, processed=gone_through)
+            processed += 1
+            if decision is not None:
+                decisions.append(decision)
+        return _BatchResult(decisions=decisions, batch=resolver.batch, processed=processed)
 
     def _write(self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
         stored = self._decide_batch(tx, request, batch, None, room=room)
-        basket, now = stored.batch, self._clock()
-        transfer.add(tx, list(basket.memories.values()))
-        transfer.add_tombstones(tx, list(basket.tombstones.values()))
-        if basket.merges:
-            merges.add(tx, list(basket.merges.values()))
-        for kept in basket.memories.values():
-            if kept.memory.archived_at is None:
-                self._jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": kept.id})
-            self._announce(tx, request, MemoryStored(workspace_id=request.workspace_id, memory=kept.memory, at=now))
-        for grave in basket.ended_tombstones.values():
-            memory = records.lock_memory(tx, request.workspace_id, grave.id)
-            if memory is not None and records.delete_memory(tx, memory, at=grave.ended_at, superseded_by=grave.superseded_by):
-                self._jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": grave.id})
-                self._announce(tx, request, _end_event(grave))
+        rows, now = stored.batch, self._clock()
+        transfer.add(tx, list(rows.memories.values()))
+        transfer.add_tombstones(tx, list(rows.tombstones.values()))
+        if rows.merges:
+            merges.add(tx, list(rows.merges.values()))
+        for record in rows.memories.values():
+            if record.memory.archived_at is None:
+                self._jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
+            self._announce(tx, request, MemoryStored(workspace_id=request.workspace_id, memory=record.memory, at=now))
+        for tombstone in rows.ended_tombstones.values():
+            memory = records.lock_memory(tx, request.workspace_id, tombstone.id)
+            if memory is not None and records.delete_memory(tx, memory, at=tombstone.ended_at, superseded_by=tombstone.superseded_by):
+                self._jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": tombstone.id})
+                self._announce(tx, request, _end_event(tombstone))
         if request.run is not None:
-            name, upto = request.run, done + stored.processed
-            runs.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=upto, at=now))
+            name, processed = request.run, done + stored.processed
+            runs.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=processed, at=now))
         return stored
 
     def _announce(self, tx: Tx, request: ImportRequest, event: MemoryStored | MemoryDeleted | MemorySuperseded) -> None:
         if not request.is_quiet:
             self._bus.publish_on_commit(tx, event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferServices:
+    """The export and import of memories, for the command line."""
+
+    exporter: MemoryExport
+    importer: MemoryImport
 
 
 def _end_event(tombstone: Tombstone) -> MemoryDeleted | MemorySuperseded:
@@ -203,10 +213,12 @@ def _end_event(tombstone: Tombstone) -> MemoryDeleted | MemorySuperseded:
 
 
 def _describe_stop(stopped: str, batch: Sequence[ImportItem], request: ImportRequest) -> str:
-    """Say from where on nothing was stored, and how to go on."""
+    """Return the reason of an early end, with the first item that was not stored and the command to continue."""
     if not batch:
         return stopped
     again = (
-        "the same command with --resume goes on from there" if request.run else "the same command again passes over what is here by then"
+        "run the same command with --resume to continue from there"
+        if request.run
+        else "run the same command again to continue; it skips stored memories"
     )
     return f"{stopped} Nothing was stored from {batch[0].location} on; {again}."

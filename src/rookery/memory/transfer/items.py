@@ -1,4 +1,4 @@
-"""What a reader hands the import, whatever it read, and what it may be told to put in its place."""
+"""The items that import readers return, and the overrides of an import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, Tombstone
 
 NO_WORKSPACE_ID = 0
-"""The workspace of what was read: the import says into which it goes."""
+"""The workspace of an item before the import sets it."""
 
 _UUID_VERSION_TIME = 7
 _UUID_VERSION_HASH = 8
@@ -29,9 +29,9 @@ class ImportedMemory:
     A memory that was read.
 
     Attributes:
-        identity: What tells it from others where it came from, for one that has no id of ours: the same text of the same
-            place gets the same id again, so that what is read twice is stored once. None: it has its id.
-        is_exact: All of it is as a store had it; else only what an author says counts, and the rest was filled in.
+        identity: The values that identify a memory without an id of Rookery in its source. The same text from the same place gets the
+            same id, so that repeated imports store it once. None if the memory has an id.
+        is_exact: True if all fields are those of a store. Otherwise only the author's fields count, and the others are defaults.
     """
 
     memory: Memory
@@ -42,7 +42,7 @@ class ImportedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedItem:
-    """Something that cannot be stored, and why; *name*: what it would have been, if that much is known."""
+    """An item that cannot be stored, and the reason. *name* is its id, if known."""
 
     reason: str
     name: str | None = None
@@ -50,23 +50,23 @@ class RejectedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportItem:
-    """One thing that was read, and *location*: a line, an entry, a file."""
+    """One item that was read, and its *location*: a line, an entry or a file."""
 
     location: str
     content: ImportedMemory | Tombstone | Merge | RejectedItem
 
 
 class ImportReader(Protocol):
-    """A source that is read as it is gone through, once."""
+    """A source of items that can be iterated once, and reads while it is iterated."""
 
     @property
     def done(self) -> int:
-        """How many of its lines, entries or files were read."""
+        """The number of lines, entries or files read."""
         ...
 
     @property
     def total(self) -> int:
-        """How many there are; 0: that is not known."""
+        """The number of lines, entries or files; 0 if unknown."""
         ...
 
     def __iter__(self) -> Iterator[ImportItem]: ...
@@ -74,7 +74,7 @@ class ImportReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOverrides:
-    """Where all that is read goes instead of where it says; None: as it says."""
+    """Values that replace those of all imported memories; None keeps the original."""
 
     org: str | None = None
     project: str | None = None
@@ -84,7 +84,7 @@ class ImportOverrides:
     tags: tuple[str, ...] = ()
 
     def apply_to(self, memory: Memory) -> Memory:
-        """Return *memory* there; *tags* are added to its own."""
+        """Return *memory* with the overrides. *tags* are added to its own."""
         return replace(
             memory,
             org=memory.org if self.org is None else self.org,
@@ -98,10 +98,10 @@ class ImportOverrides:
 
 def copy_id(workspace_id: int, original_id: str) -> str:
     """
-    Return the id that the memory *original_id* has as a copy of its own in a workspace.
+    Return the id of a copy of the memory *original_id* in a workspace.
 
-    Always the same one, so a lineage needs no table to be moved, and a second import stores nothing twice. It begins as
-    the old one does: where that is a time, the copies sort as the originals did.
+    The id is deterministic, so lineages need no mapping table and repeated imports store nothing twice. It keeps the first bits of the
+    original id: if these are a time, copies sort like the originals.
     """
     digest = _digest("copy", str(workspace_id), original_id)
     number = (
@@ -115,7 +115,7 @@ def copy_id(workspace_id: int, original_id: str) -> str:
 
 
 def derive_id(workspace_id: int, memory: Memory, identity: tuple[str, ...]) -> str:
-    """Return the id of a memory that came without one (RFC 9562, version 8): of its words, its space and where it came from."""
+    """Return the id of a memory that has none (RFC 9562, version 8), from its text, its space and its place in the source."""
     parts = (memory.org, memory.project, memory.agent_id, memory.session_id, memory.memory_scope.value, *identity)
     digest = _digest("named", str(workspace_id), *(part or "" for part in parts))
     number = digest >> 80 << 80 | _UUID_VERSION_HASH << 76 | (digest >> 64 & 0xFFF) << 64 | _UUID_VARIANT << 62 | digest & _HASHED_BITS

@@ -1,8 +1,8 @@
 """
-Our own form of moved memories: JSON, a line a thing, UTF-8.
+Rookery's export format: JSON lines in UTF-8.
 
-First a line that says what it is, then each memory, what stayed of others, what was merged, and last a line with how many
-there were: a file that was cut off is told from a whole one. Vectors and words are not in it: they are made anew.
+The first line is a header. Then follow memories, tombstones and merges. The last line has their counts, so that a truncated file is
+detected. Vectors and full-text data are not included; an import builds them again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import cast
+from typing import BinaryIO, cast
 
 import orjson
 
-from rookery.kernel.clock import format_iso
+from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import Merge
 from rookery.memory.models import Tombstone
@@ -33,22 +33,22 @@ _MAX_SHOWN_CHARS = 40
 
 
 class JsonlWriter:
-    """Writes lines, and counts them for the last one."""
+    """A writer of lines that counts them for the last line."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
 
     def header_line(self, *, at: datetime) -> bytes:
-        """Return the first line."""
+        """Return the header line."""
         return _to_line({"kind": HEADER, "version": VERSION, "exported_at": format_iso(at)})
 
     def memory_line(self, record: TransferRecord) -> bytes:
-        """Return a memory's line."""
+        """Return the line of a memory."""
         self._counts[_MEMORY] += 1
         return _to_line({"kind": _MEMORY, **full_format.to_fields(record), "content": record.memory.content})
 
     def tombstone_line(self, tombstone: Tombstone) -> bytes:
-        """Return the line of what stayed of a memory."""
+        """Return the line of a tombstone."""
         self._counts[_TOMBSTONE] += 1
         return _to_line(
             {
@@ -62,7 +62,7 @@ class JsonlWriter:
         )
 
     def merge_line(self, merge: Merge) -> bytes:
-        """Return the line by which a merged memory can be taken apart again."""
+        """Return the line of a merge, by which the merge can be reverted."""
         self._counts[_MERGE] += 1
         return _to_line(
             {
@@ -83,39 +83,66 @@ class JsonlWriter:
         return _to_line({"kind": _END, **{name: self._counts[name] for name in _COUNTED_KINDS}})
 
 
+class JsonlDestination:
+    """An `ExportDestination` that writes JSON lines to a stream."""
+
+    def __init__(self, stream: BinaryIO, clock: Clock) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._writer = JsonlWriter()
+
+    def write_header(self) -> None:
+        self._stream.write(self._writer.header_line(at=self._clock()))
+
+    def write_memory(self, record: TransferRecord) -> None:
+        self._stream.write(self._writer.memory_line(record))
+
+    def write_tombstone(self, tombstone: Tombstone) -> None:
+        self._stream.write(self._writer.tombstone_line(tombstone))
+
+    def write_merge(self, merge: Merge) -> None:
+        self._stream.write(self._writer.merge_line(merge))
+
+    def write_end(self) -> None:
+        self._stream.write(self._writer.end_line())
+
+
 def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem]:
     """
-    Return what the numbered *lines* hold, each judged by itself; None: one too long to be ours.
+    Yield the items of the numbered *lines*; a line that is None was too long. Each line is checked on its own.
 
-    The last parcel says so if lines are missing.
+    If lines are missing, the last item reports it.
     """
     seen = Counter[str]()
     is_open = False
     for number, line in lines:
-        where = f"line {number}"
+        location = f"line {number}"
         values = _parse_object(line)
         if isinstance(values, RejectedItem):
-            yield ImportItem(location=where, content=values)
+            yield ImportItem(location=location, content=values)
             continue
         kind = values.get("kind")
         if kind == HEADER:
             if values.get("version") != VERSION:
                 version = truncate(repr(values.get("version")), _MAX_SHOWN_CHARS)
-                why = f"is of version {version}, and this Rookery reads {VERSION}: use the one that wrote it, or a newer"
-                yield ImportItem(location=where, content=RejectedItem(reason=why))
+                why = (
+                    f"the file has format version {version}, and this Rookery reads {VERSION}; use the Rookery that wrote it or a newer one"
+                )
+                yield ImportItem(location=location, content=RejectedItem(reason=why))
                 return
             is_open, seen = True, Counter[str]()
         elif kind == _END:
             is_open = False
-            lost = sum(max(0, _to_count(values.get(name)) - seen[name]) for name in _COUNTED_KINDS)
-            if lost:
-                yield ImportItem(location=where, content=RejectedItem(reason=f"{lost:,} lines that were written are not in the file"))
+            missing = sum(max(0, _to_count(values.get(name)) - seen[name]) for name in _COUNTED_KINDS)
+            if missing:
+                yield ImportItem(location=location, content=RejectedItem(reason=f"{missing:,} lines are missing from the file"))
         else:
             seen.update(name for name in _COUNTED_KINDS if name == kind)
-            yield ImportItem(location=where, content=_parse_content(values))
+            yield ImportItem(location=location, content=_parse_content(values))
     if is_open:
         yield ImportItem(
-            location="the end", content=RejectedItem(reason="the file was cut off: its last line is missing; what came before it was read")
+            location="the end",
+            content=RejectedItem(reason="the file is truncated: its last line is missing; the lines before it were read"),
         )
 
 
@@ -130,7 +157,7 @@ def _parse_content(values: Mapping[str, object]) -> ImportedMemory | Tombstone |
             case "merge":
                 return _parse_merge(row)
             case kind:
-                return RejectedItem(reason=f"kind: {truncate(repr(kind), _MAX_SHOWN_CHARS)} is none of memory, tombstone, merge")
+                return RejectedItem(reason=f"kind: {truncate(repr(kind), _MAX_SHOWN_CHARS)} is invalid; use memory, tombstone or merge")
     except RookeryError as error:
         name = values.get("id")
         return RejectedItem(reason=error.message, name=truncate(name, _MAX_SHOWN_CHARS) if isinstance(name, str) else None)
@@ -150,7 +177,7 @@ def _parse_tombstone(row: FieldReader) -> Tombstone:
 def _parse_merge(row: FieldReader) -> Merge:
     digest, tags = row.text("digest"), row.texts("tags")
     if not (digest.isascii() and digest.isalnum() and len(digest) == 32):
-        raise field_error("digest", "is none of ours")
+        raise field_error("digest", "must have 32 hexadecimal digits")
     return Merge(
         memory_id=row.uuid("memory_id"),
         workspace_id=NO_WORKSPACE_ID,
@@ -166,12 +193,12 @@ def _parse_merge(row: FieldReader) -> Merge:
 
 def _parse_object(line: bytes | None) -> Mapping[str, object] | RejectedItem:
     if line is None:
-        return RejectedItem(reason="is longer than any memory")
+        return RejectedItem(reason="the line is too long for a memory")
     try:
         found: object = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return RejectedItem(reason=f"is no JSON: {error.msg} at character {error.colno}")
-    return cast("dict[str, object]", found) if isinstance(found, dict) else RejectedItem(reason="is no JSON object")
+        return RejectedItem(reason=f"invalid JSON: {error.msg} at character {error.colno}")
+    return cast("dict[str, object]", found) if isinstance(found, dict) else RejectedItem(reason="the line is not a JSON object")
 
 
 def _to_line(values: Mapping[str, object]) -> bytes:

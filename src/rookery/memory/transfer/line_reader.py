@@ -1,4 +1,4 @@
-"""Lines of a file, one at a time, whatever their length, and how far a reading came."""
+"""Reading of a file line by line with bounded memory, and the progress of reading."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
-"""Bytes; more than any memory has, so that a file of one endless line is not read into memory."""
+"""Maximum bytes of a line; more than any memory has. Longer lines are skipped without loading them into memory."""
 
 
 BOM = b"\xef\xbb\xbf"
-"""What some editors begin a file with; it says nothing."""
+"""The byte order mark, which some editors write at the start of a file."""
 
 
 @dataclass(slots=True)
 class ReadProgress:
-    """How many of how many lines, entries or files were read; a total of 0 is not known."""
+    """The number of lines, entries or files read, and their total, 0 if unknown."""
 
     done: int = 0
     total: int = 0
 
 
 def iter_lines(stream: BinaryIO, progress: ReadProgress, *, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """Return the lines that have something in them, after *start* others, each with its number; None: one that is too long."""
+    """Yield the non-empty lines with their numbers, which begin after *start*. A line that is too long is None."""
     number = start
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1

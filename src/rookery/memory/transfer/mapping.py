@@ -1,4 +1,4 @@
-"""Where what was read is put: into its workspace, under which id, cleaned if that is asked for, or why it cannot be."""
+"""Mapping of imported items to a workspace: ids, overrides, redaction and validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rookery.memory.transfer.field_reader import field_error, validate_memory
 from rookery.memory.transfer.items import ImportedMemory, ImportItem, ImportOverrides, RejectedItem, copy_id, derive_id
 
 _MAX_CLOCK_SKEW = timedelta(days=1)
-"""So far another machine's clock may be ahead of ours."""
+"""Maximum time by which the clock of another machine may be ahead."""
 
 _PAST_TIME_FIELDS = ("created_at", "updated_at", "content_at", "archived_at")
 
@@ -25,16 +25,16 @@ _PAST_TIME_FIELDS = ("created_at", "updated_at", "content_at", "archived_at")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
     """
-    Into which workspace, and how.
+    The parameters of an import.
 
     Attributes:
-        dedupe: Leave out what says the same as a memory of the same space that is there.
-        new_ids: Store copies with ids of their own, for a store where the old ones are taken.
-        strip_pii: Put marks for personal data and secrets.
-        is_quiet: Announce nothing: no webhook is told, and no training row left.
-        dry_run: Only tell what would be done.
-        resume: Go on where the same run was ended in the middle.
-        run: The source and the options, by which that run is found again; None: this source can only be read from its start.
+        dedupe: Skip memories whose content exists in the same space.
+        new_ids: Store copies with new ids, for a store where the old ids are used.
+        strip_pii: Redact personal data and secrets.
+        is_quiet: Publish no events: no webhooks are sent and no training examples are recorded.
+        dry_run: Only report the decisions.
+        resume: Continue an interrupted run.
+        run: A name from the source and the options, which identifies an interrupted run. None if the source cannot be resumed.
     """
 
     workspace_id: int
@@ -49,24 +49,24 @@ class ImportRequest:
 
 
 def map_item(request: ImportRequest, item: ImportItem, finders: Sequence[PiiFinder], *, at: datetime) -> ImportItem:
-    """Return *item* as it is to be stored in its workspace, or why it cannot be."""
+    """Return *item* as it is to be stored in the workspace, or rejected with a reason."""
     match item.content:
-        case ImportedMemory() as arrived:
+        case ImportedMemory() as imported:
             try:
-                return replace(item, content=_map_memory(request, arrived, finders, at=at))
+                return replace(item, content=_map_memory(request, imported, finders, at=at))
             except RookeryError as error:
-                return replace(item, content=RejectedItem(reason=error.message, name=arrived.memory.id or None))
-        case Tombstone() as grave:
-            put = replace(grave, workspace_id=request.workspace_id)
+                return replace(item, content=RejectedItem(reason=error.message, name=imported.memory.id or None))
+        case Tombstone() as tombstone:
+            mapped = replace(tombstone, workspace_id=request.workspace_id)
             if request.new_ids:
-                put = replace(put, id=copy_id(request.workspace_id, grave.id), **_copy_lineage_ids(request, grave))
-            return replace(item, content=put)
+                mapped = replace(mapped, id=copy_id(request.workspace_id, tombstone.id), **_copy_lineage_ids(request, tombstone))
+            return replace(item, content=mapped)
         case Merge() as merge:
-            put = replace(merge, workspace_id=request.workspace_id)
+            mapped = replace(merge, workspace_id=request.workspace_id)
             if request.new_ids:
                 ids = {name: copy_id(request.workspace_id, getattr(merge, name)) for name in ("memory_id", "primary_id")}
-                put = replace(put, **ids)
-            return replace(item, content=put)
+                mapped = replace(mapped, **ids)
+            return replace(item, content=mapped)
         case RejectedItem():
             return item
 
@@ -87,17 +87,17 @@ def _map_memory(request: ImportRequest, imported: ImportedMemory, finders: Seque
 
 
 def _copy_lineage_ids(request: ImportRequest, of: Memory | Tombstone) -> dict[str, str | None]:
-    """Return the ids that *of* refers to, as those of copies."""
+    """Return the ids that *of* refers to, as the ids of copies."""
     names = ("supersedes_id", "superseded_by")
     return {name: None if (old := getattr(of, name)) is None else copy_id(request.workspace_id, old) for name in names}
 
 
 def _clamp_future_times(imported: ImportedMemory, *, at: datetime) -> ImportedMemory:
-    """Return *imported* as of now, where a note's date is still to come; a store had no such one, but by a clock that was wrong."""
+    """Return *imported* with future times set to now. In a file of Rookery, a future time is an error."""
     for name in _PAST_TIME_FIELDS:
-        said: datetime | None = getattr(imported.memory, name)
-        if said is not None and said > at + _MAX_CLOCK_SKEW:
+        moment: datetime | None = getattr(imported.memory, name)
+        if moment is not None and moment > at + _MAX_CLOCK_SKEW:
             if imported.is_exact:
-                raise field_error(name, f"{format_iso(said)} is still to come: the clock was wrong where it comes from")
+                raise field_error(name, f"{format_iso(moment)} is in the future; the clock of the source was wrong")
             imported = replace(imported, memory=replace(imported.memory, **{name: at}))
     return imported

@@ -1,4 +1,4 @@
-"""Markdown taken apart at its headings; what looks like one inside code is none. Pure."""
+"""Parsing of Markdown into sections by headings. Headings inside code blocks are ignored. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading: its level, from 1, and its words as they are written."""
+    """A heading: its level, from 1, and its text."""
 
     level: int
     text: str
@@ -24,12 +24,12 @@ class Heading:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """
-    The lines from a heading, itself among them, to the next of any level.
+    The lines from a heading, inclusive, to the next heading of any level.
 
     Attributes:
-        ancestors: The headings that it is under, outermost first.
-        heading: Its own; None: what comes before the first.
-        tokens: What it is made of, without the heading.
+        ancestors: The headings above it, outermost first.
+        heading: Its own heading; None for the text before the first heading.
+        tokens: Its Markdown tokens without the heading.
     """
 
     ancestors: tuple[Heading, ...]
@@ -46,48 +46,48 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkdownDocument:
-    """A Markdown text: its lines, its front matter as it is written (None: it has none), its sections in order."""
+    """A Markdown text: its lines, its front matter as written (None if it has none), and its sections in order."""
 
     lines: Sequence[str]
     front_matter: str | None
     sections: Sequence[Section]
 
     def section_text(self, section: Section) -> str:
-        """Return a section as it is written, without empty lines around it."""
+        """Return the text of a section, without empty lines around it."""
         return "\n".join(self.lines[section.start_line : section.stop_line]).strip("\n")
 
 
 def build_parser() -> MarkdownIt:
-    """Return what reads Markdown: CommonMark, tables and front matter; it keeps nothing of what it read."""
+    """Return a stateless parser for CommonMark with tables and front matter."""
     return MarkdownIt("commonmark").enable("table").use(front_matter_plugin)
 
 
 def parse_document(text: str, parser: MarkdownIt) -> MarkdownDocument:
-    """Take *section_text* apart."""
+    """Return *text*, parsed into sections."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     tokens = parser.parse(text)
     lines = text.split("\n")
-    front, begin = None, 0
+    front, body_line = None, 0
     if tokens and tokens[0].type == "front_matter":
-        front, begin = tokens[0].content, (tokens[0].map or [0, 0])[1]
+        front, body_line = tokens[0].content, (tokens[0].map or [0, 0])[1]
         tokens = tokens[1:]
-    starts = [at for at, token in enumerate(tokens) if token.type == "heading_open" and token.level == 0 and token.map]
+    starts = [index for index, token in enumerate(tokens) if token.type == "heading_open" and token.level == 0 and token.map]
     sections = list[Section]()
     first_stop = _start_line(tokens[starts[0]]) if starts else len(lines)
     preamble = tuple(tokens[: starts[0]] if starts else tokens)
     if preamble:
-        sections.append(Section(ancestors=(), heading=None, start_line=begin, stop_line=first_stop, tokens=preamble))
+        sections.append(Section(ancestors=(), heading=None, start_line=body_line, stop_line=first_stop, tokens=preamble))
     above = list[Heading]()
-    for at, following in zip(starts, [*starts[1:], None], strict=False):
-        heading = Heading(int(tokens[at].tag[1:]), tokens[at + 1].content.replace("\n", " ").strip())
-        above = [each for each in above if each.level < heading.level]
+    for start, next_start in zip(starts, [*starts[1:], None], strict=False):
+        heading = Heading(int(tokens[start].tag[1:]), tokens[start + 1].content.replace("\n", " ").strip())
+        above = [ancestor for ancestor in above if ancestor.level < heading.level]
         sections.append(
             Section(
                 ancestors=tuple(above),
                 heading=heading,
-                start_line=_start_line(tokens[at]),
-                stop_line=len(lines) if following is None else _start_line(tokens[following]),
-                tokens=tuple(tokens[at + 3 : following]),
+                start_line=_start_line(tokens[start]),
+                stop_line=len(lines) if next_start is None else _start_line(tokens[next_start]),
+                tokens=tuple(tokens[start + 3 : next_start]),
             )
         )
         above.append(heading)
@@ -96,9 +96,9 @@ def parse_document(text: str, parser: MarkdownIt) -> MarkdownDocument:
 
 def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
     """
-    Return the text in as few pieces of at most *max_chars* characters as headings allow.
+    Return the text in pieces of at most *max_chars* characters, split at headings into as few pieces as possible.
 
-    A piece that begins under headings has them above it; a section that is too long by itself is cut between paragraphs.
+    A piece that begins under headings repeats them. A section that is too long by itself is split between paragraphs.
     """
     if not document.sections:
         return []
@@ -117,18 +117,18 @@ def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
 
 
 def split_section(document: MarkdownDocument, section: Section, *, max_chars: int) -> list[str]:
-    """Return a section with the headings above it, in pieces of at most *max_chars* characters: one, unless it is too long."""
+    """Return a section with the headings above it, in pieces of at most *max_chars* characters; usually one."""
     above = "".join(f"{heading}\n" for heading in section.ancestors)[: max_chars // 2]
-    return [above + each for each in split_text(document.section_text(section), max_chars - len(above))]
+    return [above + piece for piece in split_text(document.section_text(section), max_chars - len(above))]
 
 
 def split_text(text: str, max_chars: int) -> list[str]:
-    """Split *section_text* into parts of at most *max_chars* characters: between paragraphs, else lines, else words, else anywhere."""
+    """Split *text* into pieces of at most *max_chars* characters: between paragraphs, else lines, else words, else anywhere."""
     found = list[str]()
     while len(text) > max_chars:
-        place = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, max_chars // 4), max_chars)) > 0), max_chars)
-        found.append(text[:place].rstrip())
-        text = text[place:].lstrip("\n")
+        position = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, max_chars // 4), max_chars)) > 0), max_chars)
+        found.append(text[:position].rstrip())
+        text = text[position:].lstrip("\n")
     return [piece for piece in (*found, text) if piece.strip()]
 
 

@@ -1,8 +1,8 @@
 """
-What mem0 writes of its memories: lists of the open-source library, its server and its platform, and OpenMemory's export.
+Import of mem0's memories: lists of the open-source library, its server and its platform, and OpenMemory's export.
 
-Where a memory belongs follows from the narrowest of mem0's names: `run_id` makes it a session's, `agent_id` an agent's, else it
-is the project's (`app_id`). The `user_id`, for which Rookery has no place, becomes a tag, `user:…`.
+The scope follows from mem0's narrowest id: `run_id` gives scope session, `agent_id` scope agent, otherwise scope project (`app_id`).
+The `user_id` has no field in Rookery and becomes a tag, `user:…`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory, Impor
 from rookery.memory.transfer.line_reader import BOM, ReadProgress, iter_lines, truncate
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
-"""Bytes of one JSON document, which has to be read whole and may need twenty times as much then; lines have no such bound."""
+"""Maximum bytes of one JSON document. It is read as a whole and may need twenty times as much memory. JSON lines have no such limit."""
 
 _LIST_FIELDS = ("results", "memories", "data", "items")
 _TEXT_FIELDS = ("memory", "content", "data", "text")
@@ -32,30 +32,30 @@ _USER_TAG_PREFIX = "user:"
 
 def read_items(stream: BinaryIO, progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
     """
-    Return the memories of a JSON document, or of JSON lines.
+    Yield the memories of a JSON document, or of JSON lines.
 
     Args:
-        at: When a memory was made that does not say so.
+        at: The creation time of memories that have none.
     """
     first = stream.readline(MAX_DOCUMENT_BYTES + 1).removeprefix(BOM)
     while first and not first.strip():
         first = stream.readline(MAX_DOCUMENT_BYTES + 1)
-    # What is too long is not even tried: a small archive may unpack to any length.
-    alone: object = None if len(first) > MAX_DOCUMENT_BYTES else _parse_json(first)
-    if _is_entry(alone):
+    # A line that is too long is not parsed: a small archive may unpack to any length.
+    first_value: object = None if len(first) > MAX_DOCUMENT_BYTES else _parse_json(first)
+    if _is_entry(first_value):
         yield from _iter_line_items([(1, first)], progress, at=at)
         yield from _iter_line_items(iter_lines(stream, progress, start=1), progress, at=at)
         return
     rest = stream.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
     if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
-        why = f"is a JSON document of more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; JSON lines may be of any length"
+        why = f"the JSON document has more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; use JSON lines, which have no limit"
         yield ImportItem(location="the file", content=RejectedItem(reason=why))
         return
-    document: object = _parse_json(first + rest) if rest.strip() or alone is None else alone
+    document: object = _parse_json(first + rest) if rest.strip() or first_value is None else first_value
     entries = _find_memories(document)
     if entries is None:
         yield ImportItem(
-            location="the file", content=RejectedItem(reason="is no JSON, or holds no list of memories that we know from mem0")
+            location="the file", content=RejectedItem(reason="the file is not valid JSON, or has no list of memories in a format of mem0")
         )
         return
     progress.total = len(entries)
@@ -75,29 +75,29 @@ def _iter_entry_items(entries: Sequence[object], progress: ReadProgress, *, at: 
         yield from _iter_item(f"entry {number}", entry, at=at)
 
 
-def _iter_item(where: str, entry: object, *, at: datetime) -> Iterator[ImportItem]:
-    """Return what an entry holds; nothing of one that was deleted there."""
+def _iter_item(location: str, entry: object, *, at: datetime) -> Iterator[ImportItem]:
+    """Yield the memory of an entry; nothing if it is marked as deleted."""
     if not isinstance(entry, dict):
-        yield ImportItem(location=where, content=RejectedItem(reason="is no JSON object"))
+        yield ImportItem(location=location, content=RejectedItem(reason="the entry is not a JSON object"))
         return
     values = cast("dict[str, object]", entry)
     payload = values.get("payload")
     if isinstance(payload, dict):
-        # As the vector store under mem0 has it.
+        # The form of mem0's vector store.
         values = {**cast("dict[str, object]", payload), "id": values.get("id")}
     if values.get("state") == "deleted" or values.get("deleted_at"):
         return
     try:
-        yield ImportItem(location=where, content=_parse_memory(values, at=at))
+        yield ImportItem(location=location, content=_parse_memory(values, at=at))
     except RookeryError as error:
-        yield ImportItem(location=where, content=RejectedItem(reason=error.message))
+        yield ImportItem(location=location, content=RejectedItem(reason=error.message))
 
 
 def _parse_memory(values: Mapping[str, object], *, at: datetime) -> ImportedMemory:
     row, metadata = FieldReader(values), _to_mapping(values.get("metadata"))
     content = next((value for name in _TEXT_FIELDS if isinstance(value := values.get(name), str) and value.strip()), None)
     if content is None:
-        raise field_error("memory", "is missing, and so are content, data and text")
+        raise field_error("memory", "is missing; a memory needs one of memory, content, data or text")
     content_id = _to_name(values.get("id"))
     created_at = row.maybe_moment("created_at") or at
     updated_at = max(row.maybe_moment("updated_at") or created_at, created_at)
@@ -130,20 +130,20 @@ def _parse_memory(values: Mapping[str, object], *, at: datetime) -> ImportedMemo
 
 
 def _parse_type(metadata: Mapping[str, object]) -> str:
-    said = metadata.get("type")
-    if isinstance(said, str) and TYPE_PATTERN.fullmatch(said):
-        return said
+    type_name = metadata.get("type")
+    if isinstance(type_name, str) and TYPE_PATTERN.fullmatch(type_name):
+        return type_name
     return "procedure" if metadata.get("memory_type") == "procedural_memory" else "fact"
 
 
 def _parse_tags(values: Mapping[str, object], metadata: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the categories and tags, and whose it is; what is no tag of ours is left out."""
+    """Return the categories, tags and user as tags. Values that are not strings are left out."""
     user = _to_name(values.get("user_id"))
-    named = [f"{_USER_TAG_PREFIX}{user}"] if user else []
+    names = [f"{_USER_TAG_PREFIX}{user}"] if user else []
     for found in (values.get("categories"), metadata.get("categories"), metadata.get("category"), metadata.get("tags")):
         items = cast("Sequence[object]", found) if isinstance(found, list) else [found]
-        named += [item for item in items if isinstance(item, str)]
-    return tuple(dict.fromkeys(tag for each in named if (tag := truncate(each.strip(), MAX_TAG_CHARS))))
+        names += [item for item in items if isinstance(item, str)]
+    return tuple(dict.fromkeys(tag for name in names if (tag := truncate(name.strip(), MAX_TAG_CHARS))))
 
 
 def _to_name(value: object) -> str | None:
@@ -155,7 +155,7 @@ def _to_mapping(value: object) -> Mapping[str, object]:
 
 
 def _find_memories(document: object) -> Sequence[object] | None:
-    """Return the list of memories of a document, whichever of mem0's it is."""
+    """Return the list of memories of a document in one of mem0's formats."""
     if isinstance(document, dict):
         lists = cast("dict[str, object]", document)
         document = next((lists[name] for name in _LIST_FIELDS if isinstance(lists.get(name), list)), None)

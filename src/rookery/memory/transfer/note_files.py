@@ -1,4 +1,4 @@
-"""Notes as files: found and read below a folder, written into one."""
+"""Reading of note files below a folder, and writing of notes into a folder."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NO_NAME_FOLDER = "none"
 
 def read_items(selection: NoteSelection, progress: ReadProgress) -> Iterator[ImportItem]:
     """
-    Return what the notes hold, file by file.
+    Return an iterator over the memories of the notes, file by file.
 
     Raises:
-        ValidationFailed: There is none.
+        ValidationFailed: No note was found.
     """
     found = (
         [selection.file]
@@ -45,9 +45,9 @@ def read_items(selection: NoteSelection, progress: ReadProgress) -> Iterator[Imp
 
 class NoteFolder:
     """
-    A `Target` that is a new folder of notes, `org/project/what-it-begins-with-<id>.md`; only memories are written.
+    An `ExportDestination` that writes a new folder of notes, `org/project/beginning-of-content-<id>.md`. It writes only memories.
 
-    No name of a memory's becomes part of a path but as small letters, digits and hyphens.
+    Names in paths are reduced to lower-case letters, digits and hyphens.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,10 +67,10 @@ class NoteFolder:
             file.write(notes.render_note(record).encode())
 
     def write_tombstone(self, tombstone: Tombstone) -> None:
-        """Write nothing: there is nothing of it to read."""
+        """Write nothing: a tombstone has no content."""
 
     def write_merge(self, merge: Merge) -> None:
-        """Write nothing: the merged memory says into which it was."""
+        """Write nothing: the merged memory names its primary."""
 
     def write_end(self) -> None:
         """Write nothing."""
@@ -86,20 +86,20 @@ def _is_agent_file(path: Path) -> bool:
 
 def _iter_files(folder: Path) -> Iterator[Path]:
     """
-    Return the files below *folder* in their order; hidden folders and links are left out: a link leads to what is elsewhere.
+    Yield the files below *folder* in order. Hidden folders and links, which lead elsewhere, are left out.
 
-    So are pipes and the like: whoever opens one may wait for ever.
+    Pipes and other special files are left out too, because opening one may block forever.
     """
-    for here, folders, files in os.walk(folder):
+    for current_folder, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") or name in _READ_HIDDEN_FOLDERS)
         for name in sorted(files):
-            path = Path(here, name)
+            path = Path(current_folder, name)
             if path.is_file() and not path.is_symlink():
                 yield path
 
 
 def _read_all(selection: NoteSelection, paths: Sequence[Path], progress: ReadProgress) -> Iterator[ImportItem]:
-    agents, people = agent_files.AgentFileReader(), notes.NoteReader(split_by=selection.split_by)
+    agent_files_reader, note_reader = agent_files.AgentFileReader(), notes.NoteReader(split_by=selection.split_by)
     for path in paths:
         name = _printable_name(path.relative_to(selection.folder).as_posix())
         found = _read_file(path)
@@ -109,12 +109,16 @@ def _read_all(selection: NoteSelection, paths: Sequence[Path], progress: ReadPro
             text, at = found
             note = notes.Note(name=name, title=_printable_name(path.stem), modified_at=at, text=text)
             is_for_agents = selection.import_format == "agents-md" or (selection.import_format == "auto" and _is_agent_file(path))
-            yield from agents.iter_items(note, project=agent_files.find_project(path)) if is_for_agents else people.iter_items(note)
+            yield from (
+                agent_files_reader.iter_items(note, project=agent_files.find_project(path))
+                if is_for_agents
+                else note_reader.iter_items(note)
+            )
         progress.done += 1
 
 
 def _printable_name(name: str) -> str:
-    """Return a file's name as text, also where its bytes are none: else it could be neither stored nor shown."""
+    """Return a file name as valid text; undecodable bytes are replaced."""
     return os.fsencode(name).decode(errors="replace")
 
 
@@ -122,12 +126,12 @@ def _read_file(path: Path) -> tuple[str, datetime] | RejectedItem:
     try:
         status = path.stat()
         if status.st_size > _MAX_NOTE_BYTES:
-            return RejectedItem(reason=f"has more than {_MAX_NOTE_BYTES // (1024 * 1024)} MiB, and is no note")
+            return RejectedItem(reason=f"the file has more than {_MAX_NOTE_BYTES // (1024 * 1024)} MiB, the maximum of a note")
         return path.read_bytes().decode("utf-8-sig"), datetime.fromtimestamp(status.st_mtime, tz=UTC)
     except UnicodeDecodeError as error:
-        return RejectedItem(reason=f"is not UTF-8 from byte {error.start} on")
+        return RejectedItem(reason=f"the file is not valid UTF-8 at byte {error.start}")
     except (OSError, OverflowError, ValueError) as error:
-        return RejectedItem(reason=f"cannot be read: {error.strerror if isinstance(error, OSError) else error}")
+        return RejectedItem(reason=f"the file cannot be read: {error.strerror if isinstance(error, OSError) else error}")
 
 
 def _slug(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Markdown notes: as people and Obsidian write them, and as we write memories for people to read."""
+"""Markdown notes: those of people and of Obsidian, and those that an export writes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _MAX_FRONT_MATTER_BYTES = 64 * 1024
 _MAX_TITLE_CHARS = 1_000
 _MAX_NUMBER_CHARS = 40
 _YAML_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What PyYAML raises of a value that is not what its tag says, beside its own errors."""
+"""Errors that PyYAML raises for a value that does not match its tag, and its own errors."""
 
 _ROOKERY_HEADER = "---\nrookery: 1\n"
 _FRONT_MATTER_END = "\n---\n\n"
 _HASHTAG = re.compile(r"(?:^|(?<=[\s(]))#([\w/-]*[^\W\d_][\w/-]*)")
-"""As Obsidian has it: not of digits alone."""
+"""A hashtag as in Obsidian: not of digits only."""
 
 _TAG_SEPARATOR = re.compile(r"[,\s]+")
 
 
 def render_note(record: TransferRecord) -> str:
-    """Return a memory as a note that `NoteReader` reads back as it was."""
+    """Return a memory as a note, from which `NoteReader` restores it exactly."""
     said = {name: value for name, value in full_format.to_fields(record).items() if value not in (None, [], {})}
-    # As it looks for people; but not with letters that end a line for YAML alone (U+0085): its writer loses them.
+    # Unicode is written readably, unless a character such as U+0085 ends a line in YAML: PyYAML's writer would lose it.
     texts = (*record.memory.tags, to_json(record.memory.metadata).decode(), *map(str, said.values()))
     is_plain = all(text.isprintable() for text in texts)
     text = yaml.safe_dump({"rookery": 1, **said}, sort_keys=False, allow_unicode=is_plain, width=10_000)
@@ -52,7 +52,7 @@ def render_note(record: TransferRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A file: *name* as the reader knows it, its title, when it was last changed, its text."""
+    """A note file: its name, its title, the time of its last change, and its text."""
 
     name: str
     title: str
@@ -62,15 +62,15 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class NoteReader:
-    """Reads notes: a memory each, or a memory for each of its sections."""
+    """A reader of notes: one memory per note, or one per section."""
 
     split_by: NoteSplit = "note"
     reader: MarkdownIt = field(default_factory=build_parser)
 
     def iter_items(self, note: Note) -> Iterator[ImportItem]:
-        """Return what a note holds; nothing if there is nothing in it."""
+        """Yield the memories of a note; none if it is empty."""
         try:
-            yield from [ImportItem(location=note.name, content=each) for each in self._parse_note(note)]
+            yield from [ImportItem(location=note.name, content=memory) for memory in self._parse_note(note)]
         except RookeryError as error:
             yield ImportItem(location=note.name, content=RejectedItem(reason=error.message))
 
@@ -78,15 +78,15 @@ class NoteReader:
         if note.text.startswith(_ROOKERY_HEADER):
             said, _, body = note.text.removeprefix("---\n").partition(_FRONT_MATTER_END)
             return [full_format.from_fields(FieldReader(_parse_front_matter(said) or dict[str, object]()), body.removesuffix("\n"))]
-        taken = parse_document(note.text, self.reader)
-        front: Mapping[str, object] | None = {} if taken.front_matter is None else _parse_front_matter(taken.front_matter)
+        document = parse_document(note.text, self.reader)
+        front: Mapping[str, object] | None = {} if document.front_matter is None else _parse_front_matter(document.front_matter)
         if front is None:
-            # Two rules around some text: no front matter after all.
-            taken, front = parse_document("\n" + note.text, self.reader), {}
-        drawn = self._build_template(note, taken, front)
+            # Text between two horizontal rules, not front matter.
+            document, front = parse_document("\n" + note.text, self.reader), {}
+        template = self._build_template(note, document, front)
         return [
-            ImportedMemory(memory=replace(drawn, content=text), identity=("note", note.name, text))
-            for text in self._split_texts(note, taken, front)
+            ImportedMemory(memory=replace(template, content=text), identity=("note", note.name, text))
+            for text in self._split_texts(note, document, front)
         ]
 
     def _split_texts(self, note: Note, document: MarkdownDocument, front: Mapping[str, object]) -> list[str]:
@@ -102,7 +102,7 @@ class NoteReader:
         return ["\n\n".join([*map(str, top), text]) for text in found]
 
     def _build_template(self, note: Note, document: MarkdownDocument, front: Mapping[str, object]) -> Memory:
-        """Return the memory that all of the note's are like, but for the content."""
+        """Return a memory with the fields that all memories of the note share, without content."""
         row = FieldReader(front)
         created_at = _first_moment(row, "created_at", "created", "date") or note.modified_at
         updated_at = max(_first_moment(row, "updated_at", "updated", "modified") or created_at, created_at)
@@ -131,34 +131,38 @@ class NoteReader:
 
 
 class _YamlEvents(Protocol):
-    """What PyYAML's parser has, which its types do not say."""
+    """A method of PyYAML's parser that its type stubs lack."""
 
     def check_event(self, kind: type[yaml.Event], /) -> bool: ...
 
 
 class _FrontMatterLoader(yaml.SafeLoader):
-    """Reads front matter in the room and time of its length: without aliases, of which a few lines make billions of fields."""
+    """
+    A loader of front matter with time and memory linear in its length.
+
+    It rejects aliases, by which a few lines expand to billions of fields.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if cast("_YamlEvents", self).check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias has no place in front matter")
+            raise yaml.YAMLError("aliases are not allowed in front matter")
         return super().compose_node(parent, index)
 
     def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
         node = super().compose_scalar_node(anchor)
         if len(node.value) > _MAX_NUMBER_CHARS and node.tag.endswith(":int"):
-            node.tag = "tag:yaml.org,2002:str"  # such a number can be neither compared nor shown
+            node.tag = "tag:yaml.org,2002:str"  # such a number cannot be compared or printed
         return node
 
 
 def _parse_front_matter(front: str) -> Mapping[str, object] | None:
-    """Return the front matter's fields; None: it is YAML, but has no fields."""
+    """Return the fields of the front matter. None if it is YAML without fields."""
     if len(front) > _MAX_FRONT_MATTER_BYTES:
         raise field_error("front matter", f"has more than {_MAX_FRONT_MATTER_BYTES // 1024} KiB")
     try:
         found: object = yaml.load(front, _FrontMatterLoader)  # noqa: S506 - a safe loader, and stricter
     except _YAML_ERRORS as error:
-        raise field_error("front matter", f"is no YAML: {' '.join(str(error).split())[:200]}") from error
+        raise field_error("front matter", f"is not valid YAML: {' '.join(str(error).split())[:200]}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -167,7 +171,7 @@ def _parse_front_matter(front: str) -> Mapping[str, object] | None:
 
 
 def _iter_front_tags(front: Mapping[str, object]) -> Iterator[str]:
-    """Return the tags of the front matter: a list, or a text with spaces or commas between; # before them says nothing."""
+    """Yield the tags of the front matter: a list, or a text separated by spaces or commas. A leading # is removed."""
     for name in ("tags", "tag"):
         value = front.get(name)
         listed = cast("list[object]", value) if isinstance(value, list) else _TAG_SEPARATOR.split(value) if isinstance(value, str) else []

@@ -1,4 +1,4 @@
-"""What is read, and by whom: a file, a folder or the standard input, by its name or by how it begins."""
+"""Import sources: a file, a folder or standard input. The reader is chosen by the name or by the first bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READ_ERRORS = (EOFError, OSError, zlib.error, zipfile.BadZipFile)
 
 
 class ImportStream:
-    """A `Reading`; what breaks on the way is its last parcel."""
+    """An `ImportReader`. A read error becomes its last item."""
 
     def __init__(self, progress: ReadProgress, items: Iterator[ImportItem]) -> None:
         self._progress = progress
@@ -33,51 +33,51 @@ class ImportStream:
 
     @property
     def done(self) -> int:
-        """How many lines, entries or files were read."""
+        """The number of lines, entries or files read."""
         return self._progress.done
 
     @property
     def total(self) -> int:
-        """How many there are; 0: that is not known."""
+        """The number of lines, entries or files; 0 if unknown."""
         return self._progress.total
 
     def __iter__(self) -> Iterator[ImportItem]:
         try:
             yield from self._items
         except _READ_ERRORS as error:
-            why = f"cannot be read further: {error or type(error).__name__}"
+            why = f"reading failed: {error or type(error).__name__}"
             yield ImportItem(location=f"after {self._progress.done}", content=RejectedItem(reason=why))
 
 
 @contextmanager
 def open_source(import_source: ImportSource) -> Generator[ImportStream]:
     """
-    Open what is asked for.
+    Open an import source.
 
     Raises:
-        ValidationFailed: It is not there, cannot be read, or is of no form that we know.
+        ValidationFailed: It does not exist, cannot be read, or has an unknown format.
     """
     with ExitStack() as open_files:
         try:
-            steps = ReadProgress()
+            progress = ReadProgress()
             if import_source.path is not None and import_source.path.is_dir():
-                yield ImportStream(steps, _iter_folder(import_source, import_source.path, steps))
+                yield ImportStream(progress, _iter_folder(import_source, import_source.path, progress))
                 return
             if import_source.path is not None and _is_note(import_source, import_source.path):
-                wanted = NoteSelection(
+                selection = NoteSelection(
                     folder=import_source.path.parent,
                     file=import_source.path,
                     import_format=import_source.import_format,
                     split_by=import_source.split_by,
                 )
-                yield ImportStream(steps, formats.read_notes(wanted, steps))
+                yield ImportStream(progress, formats.read_notes(selection, progress))
                 return
             stream = (
                 open_files.enter_context(import_source.path.open("rb")) if import_source.path else _buffered(import_source.standard_input)
             )
             if import_source.path is None:
-                open_files.callback(cast("BufferedReader", stream).detach)  # or the end of the reading would close what was lent
-            source = ImportStream(steps, _iter_stream(import_source, stream, steps, open_files))
+                open_files.callback(cast("BufferedReader", stream).detach)  # otherwise closing the reader would close standard input
+            source = ImportStream(progress, _iter_stream(import_source, stream, progress, open_files))
         except _READ_ERRORS as error:
             raise field_error(
                 "file", f"{import_source.path} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
@@ -91,14 +91,14 @@ def _is_note(source: ImportSource, path: Path) -> bool:
 
 def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress, open_files: ExitStack) -> Iterator[ImportItem]:
     if source.import_format in ("markdown", "agents-md"):
-        raise field_error("format", f"{source.import_format} is read from a file or a folder, not from the standard input")
+        raise field_error("format", f"{source.import_format} cannot be read from standard input; name a file or a folder")
     head = _peek(stream)
     is_plain = True
     if head.startswith(_ZIP_MAGIC):
         archive = open_files.enter_context(zipfile.ZipFile(stream))
         member = next((name for wanted in _OPENMEMORY_FILES for name in archive.namelist() if name.rpartition("/")[2] == wanted), None)
         if member is None:
-            raise field_error("file", f"is an archive without {' or '.join(_OPENMEMORY_FILES)}: unpack it, and import what is in it")
+            raise field_error("file", f"the archive has no {' or '.join(_OPENMEMORY_FILES)}; unpack it and import its files")
         stream, is_plain = _buffered(open_files.enter_context(archive.open(member))), False
         head = _peek(stream)
     if head.startswith(_GZIP_MAGIC):
@@ -106,9 +106,11 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
         head = _peek(stream)
     first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
-        raise field_error("file", "is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
-    is_ours = source.import_format == "jsonl" or (source.import_format == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0])
-    if not is_ours:
+        raise field_error("file", "the file is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
+    is_rookery_export = source.import_format == "jsonl" or (
+        source.import_format == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0]
+    )
+    if not is_rookery_export:
         return mem0.read_items(stream, progress, at=source.default_time)
     if is_plain and source.path is not None and source.path.is_file():
         progress.total = _count_lines(source.path)
@@ -116,7 +118,7 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
 
 
 def _peek(stream: BinaryIO) -> bytes:
-    """Return how *stream* begins, without reading on."""
+    """Return the first bytes of *stream* without consuming them."""
     return cast("BufferedReader", stream).peek(_HEAD_BYTES)[:_HEAD_BYTES]
 
 
@@ -131,5 +133,5 @@ def _count_lines(path: Path) -> int:
 
 def _iter_folder(source: ImportSource, folder: Path, progress: ReadProgress) -> Iterator[ImportItem]:
     if source.import_format in ("jsonl", "mem0"):
-        raise field_error("format", f"{source.import_format} is a file, and {folder} is a folder")
+        raise field_error("format", f"{source.import_format} needs a file, but {folder} is a folder")
     return formats.read_notes(NoteSelection(folder=folder, import_format=source.import_format, split_by=source.split_by), progress)

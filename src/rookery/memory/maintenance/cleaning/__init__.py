@@ -1,4 +1,4 @@
-"""What tidies a text: marks for personal data and secrets, and one form for letters and white space (spec 4.4, D-52). Pure."""
+"""Cleaning of texts: redaction of personal data and secrets, and normalisation (spec 4.4, D-52). Pure functions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from rookery.memory.maintenance.cleaning.redaction import PiiFinder
 
 def load_finders() -> tuple[PiiFinder, ...]:
     """
-    Return what finds personal data and secrets, the surest first.
+    Return the finders of personal data and secrets, the most reliable first.
 
-    Loaded when a text is to be cleaned: the libraries that know the world's numbers are 0.2 s of imports.
+    They are imported on first use: the libraries of number formats take 0.2 s to import.
     """
     from rookery.memory.maintenance.cleaning import account_numbers, addresses, national_ids, phones, secrets
 

@@ -1,4 +1,4 @@
-"""Numbers of accounts: payment cards and IBANs, by their check digits."""
+"""Detection of account numbers: payment cards and IBANs, by their check digits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ISSUERS = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}"
     r"|(?:6011|65\d\d|64[4-9]\d)\d{12,15}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|[68]\d)\d{11}|62\d{14,17}|(?:50|5[6-9]|6[37])\d{10,17}"
 )
-"""Which numbers are given out: Visa, Mastercard, American Express, Discover, JCB, Diners Club, UnionPay, Maestro."""
+"""Number ranges of issuers: Visa, Mastercard, American Express, Discover, JCB, Diners Club, UnionPay, Maestro."""
 
 _MIN_CARD_DIGITS = 12
 
 
 def find_ibans(text: str) -> Iterator[PiiMatch]:
-    """Find account numbers; a word that follows one is not taken for its end."""
+    """Yield IBANs. A word that follows an IBAN is not taken as part of it."""
     for found in _IBAN.finditer(text):
         stop = found.end()
         while stop > found.start():
@@ -32,15 +32,15 @@ def find_ibans(text: str) -> Iterator[PiiMatch]:
 
 
 def find_cards(text: str) -> Iterator[PiiMatch]:
-    """Find card numbers that some issuer gives out and whose check digit is right."""
+    """Yield card numbers with a known issuer and a valid check digit."""
     for found in _CARD.finditer(text):
         digits = re.sub(r"[ -]", "", found[0])
-        is_given_out = len(digits) >= _MIN_CARD_DIGITS and len(set(digits)) > 1 and _ISSUERS.fullmatch(digits) is not None
-        if is_given_out and luhn.is_valid(digits) and _is_grouped(found[0]):
+        has_issuer = len(digits) >= _MIN_CARD_DIGITS and len(set(digits)) > 1 and _ISSUERS.fullmatch(digits) is not None
+        if has_issuer and luhn.is_valid(digits) and _is_grouped(found[0]):
             yield PiiMatch(kind=PiiKind.CARD, start=found.start(), stop=found.end())
 
 
 def _is_grouped(written: str) -> bool:
-    """Tell whether a number is written in one piece or in groups as on a card, and not as a list of short numbers."""
+    """Return whether a number is written in one piece or in groups as on a card, and not as a list of short numbers."""
     groups = re.split(r"[ -]", written)
     return len(groups) == 1 or (all(len(group) >= 3 for group in groups[:-1]) and len(groups) <= 5 and len({*written} & {" ", "-"}) == 1)

@@ -1,4 +1,4 @@
-"""E-mail and IP addresses."""
+"""Detection of e-mail and IP addresses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SPELLED_EMAIL = re.compile(
 _NON_DOMAIN_SUFFIXES = frozenset(
     "png jpg jpeg gif svg webp avif ico css js ts jsx tsx map html pdf woff ttf mp4 service socket timer".split()
 )
-"""Ends of file names, `logo@2x.png`, and of units, `getty@tty1.service`."""
+"""Suffixes of file names, `logo@2x.png`, and of systemd units, `getty@tty1.service`."""
 
 _REPOSITORY_USERS = frozenset({"git", "hg", "svn"})
-"""The user of every repository's address."""
+"""User names in the addresses of repositories."""
 
 _IPV4 = re.compile(r"(?<![\w.])(?<!\d-)(\d{1,3}(?:\.\d{1,3}){3})(?:/(\d{1,2}))?(?![\w-]|\.\d)")
 _IPV6 = re.compile(
@@ -37,7 +37,7 @@ _MIN_V6_GROUPS = 3
 
 
 def find_emails(text: str) -> Iterator[PiiMatch]:
-    """Find addresses, also those that spell out `(at)`, or stand in a link (`%40`)."""
+    """Yield e-mail addresses, also those with `(at)` or, in a link, `%40`."""
     if "@" in text or "%40" in text:
         for found in _EMAIL.finditer(text):
             is_repository = found["user"].lower() in _REPOSITORY_USERS and text[found.end() : found.end() + 1] in {":", "/"}
@@ -50,7 +50,7 @@ def find_emails(text: str) -> Iterator[PiiMatch]:
 
 
 def find_ips(text: str) -> Iterator[PiiMatch]:
-    """Find addresses of machines; not loopback, masks, networks and versions of four numbers."""
+    """Yield IP addresses of hosts. Loopback, masks, networks and four-part version numbers are skipped."""
     if text.count(".") > 2:
         for found in _IPV4.finditer(text):
             if _is_host_v4(found[1], found[2]) and not _VERSION_PREFIX.search(

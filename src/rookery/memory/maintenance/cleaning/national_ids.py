@@ -1,4 +1,8 @@
-"""National identity numbers: a table of shapes, each checked as its country does; the weak only beside a word that names them."""
+"""
+Detection of national identity numbers.
+
+A table lists their formats, each with its country's check. Formats with a weak check need a word nearby that names them.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,17 @@ from stdnum.us import ssn
 from rookery.memory.maintenance.cleaning.redaction import PiiKind, PiiMatch
 
 _LEAD_CHARS = 48
-"""So many characters before a number may name it."""
+"""Characters before a number in which the naming word must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdFormat:
     """
-    How a country writes its numbers.
+    The format of a country's identity numbers.
 
     Attributes:
         is_valid: Checks the digits.
-        words: One of which must stand shortly before; None: the shape and the check are enough.
+        words: Words of which one must precede the number; None if pattern and check suffice.
     """
 
     pattern: re.Pattern[str]
@@ -111,14 +115,14 @@ ID_FORMATS = (
 
 
 def find_national_ids(text: str) -> Iterator[PiiMatch]:
-    """Find identity numbers of people, not of companies."""
+    """Yield identity numbers of people, not of companies."""
     if sum(map(str.isdigit, text)) < 4:
         return
-    for shape in ID_FORMATS:
-        if shape.words is not None and shape.words.search(text) is None:
+    for id_format in ID_FORMATS:
+        if id_format.words is not None and id_format.words.search(text) is None:
             continue
-        for found in shape.pattern.finditer(text):
-            if shape.words is not None and shape.words.search(text, max(0, found.start() - _LEAD_CHARS), found.start()) is None:
+        for found in id_format.pattern.finditer(text):
+            if id_format.words is not None and id_format.words.search(text, max(0, found.start() - _LEAD_CHARS), found.start()) is None:
                 continue
-            if shape.is_valid(found[0].replace(" ", "")):
+            if id_format.is_valid(found[0].replace(" ", "")):
                 yield PiiMatch(kind=PiiKind.NATIONAL_ID, start=found.start(), stop=found.end())

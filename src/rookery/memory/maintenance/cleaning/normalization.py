@@ -1,4 +1,4 @@
-"""One form for what looks the same: letters, white space, tags."""
+"""Normalisation of letters, white space and tags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad\x00-\x08\x0e-\x1f\x7f]")
-"""Of no width, or of no meaning in a text; joiners stay: some scripts and signs are written with them."""
+"""Characters without width or meaning in a text. Joiners stay: some scripts and emoji need them."""
 
 _LINE_BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
@@ -20,9 +20,9 @@ _INDENT = re.compile(r"^(?: {4}|\t)")
 
 def normalize_text(text: str) -> str:
     """
-    Return *text* in NFC with plain white space; nothing left of it: as it was.
+    Return *text* in NFC with plain white space. It may be empty.
 
-    Indentation, tables and blocks of code keep theirs: there it says something.
+    Indentation, tables and code blocks keep their white space.
     """
     text = _LINE_BREAKS.sub("\n", unicodedata.normalize("NFC", _INVISIBLE.sub("", text)))
     text = _TRAILING_SPACE.sub("", _SPACES.sub(" ", text))
@@ -35,6 +35,6 @@ def normalize_text(text: str) -> str:
 
 
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* in NFC and lower case, trimmed, without a leading #, empty ones and repeats, in their order."""
+    """Return *tags* in NFC and lower case, trimmed, without a leading #, without empty ones and duplicates, in their order."""
     plain = (" ".join(normalize_text(tag).lstrip("#").split()).lower() for tag in tags)
     return tuple(dict.fromkeys(tag for tag in plain if tag))

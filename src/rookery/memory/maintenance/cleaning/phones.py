@@ -1,4 +1,4 @@
-"""Telephone numbers, by the numbering plans of all countries."""
+"""Detection of telephone numbers, by the numbering plans of all countries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phonenumbers import Leniency, NumberParseException, PhoneNumberMatcher
 from rookery.memory.maintenance.cleaning.redaction import PiiKind, PiiMatch
 
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "IN", "BR", "AU", "CH", "AT", "SE", "PL")
-"""Whose numbers are also known without the country's, beside a word that says that it is a telephone."""
+"""Countries whose national numbers are detected without a country code, if a word nearby names a telephone."""
 
 _MIN_DIGITS = 7
 _LEAD_CHARS = 48
@@ -29,7 +29,7 @@ _EXTENSION = re.compile(r"\s?(?:x|ext\.?|extension|Durchwahl)\s?\d{1,6}\b", re.I
 
 
 def find_phones(text: str) -> Iterator[PiiMatch]:
-    """Find numbers with their country's, and those without it that are written as one or said to be one."""
+    """Yield numbers with a country code, and national numbers that have a typical format or a telephone word nearby."""
     if sum(map(str.isdigit, text)) < _MIN_DIGITS:
         return
     if "+" in text:
@@ -39,9 +39,9 @@ def find_phones(text: str) -> Iterator[PiiMatch]:
     for found in _INTERNATIONAL.finditer(text):
         if _is_number("+" + found[0].removeprefix("00").strip(), None):
             yield _build_match(text, found.start(), found.end())
-    is_spoken_of = _PHONE_WORDS.search(text) is not None
+    has_phone_word = _PHONE_WORDS.search(text) is not None
     for found in _NATIONAL.finditer(text):
-        if _is_national(text, found, has_phone_word=is_spoken_of):
+        if _is_national(text, found, has_phone_word=has_phone_word):
             yield _build_match(text, found.start(), found.end())
 
 

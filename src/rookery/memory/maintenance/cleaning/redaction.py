@@ -1,4 +1,4 @@
-"""The marks that stand for what was found, and how they are put into a text."""
+"""Redaction: the marks that replace personal data, and their insertion into a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class PiiKind(StrEnum):
-    """What was found; the mark is its value in brackets."""
+    """The kind of personal data. Its mark is the value in brackets."""
 
     EMAIL = "email"
     PHONE = "phone"
@@ -22,7 +22,7 @@ class PiiKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiiMatch:
-    """A stretch of a text that is to be replaced by the mark of its kind."""
+    """A span of a text that is to be replaced by the mark of its kind."""
 
     kind: PiiKind
     start: int
@@ -30,50 +30,50 @@ class PiiMatch:
 
 
 _MAX_PASSES = 50
-"""Two are seldom needed; each leaves fewer letters that are no mark."""
+"""Maximum passes over a text; more than two are seldom needed. Each pass leaves fewer letters outside marks."""
 
 PiiFinder = Callable[[str], Iterable[PiiMatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactedText:
-    """A text with marks, and how many of each kind were put into it."""
+    """A redacted text, and the number of marks inserted by kind."""
 
     text: str
     counts: Mapping[PiiKind, int]
 
 
 def redaction_mark(kind: PiiKind) -> str:
-    """Return what stands for a find of that kind."""
+    """Return the mark of *kind*."""
     return f"[{kind.value}]"
 
 
 def find_matches(text: str, finders: Sequence[PiiFinder]) -> list[PiiMatch]:
-    """Return what *finders* find in *text*, in its order; where two meet, the earlier finder's."""
-    taken, finds = bytearray(len(text)), list[PiiMatch]()
+    """Return the matches of *finders* in *text*, in its order. Where two overlap, the earlier finder wins."""
+    taken, matches = bytearray(len(text)), list[PiiMatch]()
     for finder in finders:
         for found in finder(text):
             if not any(taken[found.start : found.stop]):
                 taken[found.start : found.stop] = b"\1" * (found.stop - found.start)
-                finds.append(found)
-    return sorted(finds, key=lambda found: found.start)
+                matches.append(found)
+    return sorted(matches, key=lambda found: found.start)
 
 
 def redact(text: str, finders: Sequence[PiiFinder]) -> RedactedText:
     """
-    Return *text* with marks in place of what *finders* find, until they find no more.
+    Return *text* with marks in place of all matches of *finders*.
 
-    A mark may part what hid a second find from its finder.
+    A mark may reveal another match, so passes are repeated until there are no more.
     """
     counts = Counter[PiiKind]()
     for _ in range(_MAX_PASSES):
-        finds = find_matches(text, finders)
-        if not finds:
+        matches = find_matches(text, finders)
+        if not matches:
             break
-        pieces, place = list[str](), 0
-        for found in finds:
-            pieces += [text[place : found.start], redaction_mark(found.kind)]
-            place = found.stop
+        pieces, position = list[str](), 0
+        for found in matches:
+            pieces += [text[position : found.start], redaction_mark(found.kind)]
+            position = found.stop
             counts[found.kind] += 1
-        text = "".join([*pieces, text[place:]])
+        text = "".join([*pieces, text[position:]])
     return RedactedText(text=text, counts=counts)

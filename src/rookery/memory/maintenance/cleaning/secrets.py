@@ -1,4 +1,4 @@
-"""Secrets by their shapes: a table of what providers give out, and what stands after words such as `password`."""
+"""Detection of secrets: a table of providers' token formats, and values after words such as `password`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SECRET_PATTERNS = tuple(
 )
 
 _LONG_WORD = re.compile(r"\S{15}")
-"""Every shape is at least so long. Most prose has no such word, and needs no second look."""
+"""A pre-check: every format has at least 15 characters, and most prose has no such word."""
 
 _PEM = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END (?P=what)-----|\Z)", re.DOTALL)
 _URL_PASSWORD = re.compile(r"(?<=://)[^\s/:@\"'<>]{0,100}:(?P<value>[^\s/@\"'<>]{2,200})@")
@@ -71,7 +71,7 @@ _NAMED_SECRET = re.compile(
     r"(?P<value>[^\s\"'`,;<>]{4,200})",
     re.IGNORECASE,
 )
-"""A name, what joins it to a value, and the value."""
+"""A name, the glue between name and value, and the value."""
 
 _SPOKEN_SECRETS = tuple(
     re.compile(shape, re.IGNORECASE)
@@ -82,7 +82,7 @@ _SPOKEN_SECRETS = tuple(
         r"(?<=://)(?P<value>[A-Za-z0-9_-]{20,100})@",
     )
 )
-"""How people write down and type what opens a door: without a colon."""
+"""Secrets in prose and commands, written without a colon."""
 
 _PLACEHOLDER = re.compile(
     r"\[|\$|%|\{|\(|\*+$|x{3,}|\.{2,}|os\.|env\.|process\.|settings\.|config\.|self\.|ENV|https?://|/|~|.*\("
@@ -96,7 +96,7 @@ _PIN = re.compile(r"\d{4,8}")
 
 
 def find_secrets(text: str) -> Iterator[PiiMatch]:
-    """Find secrets: the shapes first, then what is named."""
+    """Yield secrets: known formats first, then values after a name."""
     if "PRIVATE KEY" in text:
         yield from _find_whole(_PEM, text)
     if _LONG_WORD.search(text):
@@ -108,8 +108,8 @@ def find_secrets(text: str) -> Iterator[PiiMatch]:
         yield from _find_values(shape, text)
     for found in _NAMED_SECRET.finditer(text):
         value = found["value"].rstrip(_TRAILING_PUNCTUATION)
-        is_said = ":" not in found["glue"] and "=" not in found["glue"]
-        if _is_secret(value, name=found[0][: found.start("value") - found.start()], is_prose=is_said):
+        is_prose = ":" not in found["glue"] and "=" not in found["glue"]
+        if _is_secret(value, name=found[0][: found.start("value") - found.start()], is_prose=is_prose):
             yield PiiMatch(kind=PiiKind.SECRET, start=found.start("value"), stop=found.start("value") + len(value))
 
 
@@ -125,7 +125,7 @@ def _find_values(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
 
 
 def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
-    """Tell whether *value* looks chosen or drawn rather than written: prose has no digits in its words, code has brackets and dots."""
+    """Return whether *value* looks like a secret rather than a word. Words in prose have no digits; code has brackets and dots."""
     lowered = name.lower()
     if _PLACEHOLDER.match(value) is not None:
         return False
