@@ -230,7 +230,7 @@ async def test_a_batch_judges_each_memory_by_itself(rig: Rig) -> None:
 
     outcomes = await rig.brain.remember.store_many(make_caller(), drafts)
 
-    assert [type(each).__name__ for each in outcomes] == ["Remembered", "ValidationFailed", "Remembered", "ValidationFailed"]
+    assert [type(each).__name__ for each in outcomes] == ["RememberResult", "ValidationFailed", "RememberResult", "ValidationFailed"]
     assert [each.is_duplicate for each in outcomes if isinstance(each, RememberResult)] == [False, True]
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 1
 

@@ -276,7 +276,7 @@ async def _teach(opens: _Opens) -> None:
 
 def test_an_operator_switches_it_on_and_exports(opens: _Opens, tmp_path: Path) -> None:
     """D-57, D-04: `brain training --on`, then `brain export-training`: JSON lines with the memory as it is now."""
-    assert "not kept" in _run(opens, "training").output
+    assert "not recorded" in _run(opens, "training").output
     assert json.loads(_run(opens, "training", "--on", "--json").output)["on"] is True
     asyncio.run(_teach(opens))
     file = tmp_path / "rows.jsonl"

@@ -271,7 +271,7 @@ async def test_a_bad_line_does_not_stop_the_others(rig: Rig) -> None:
     for number, (_, field) in enumerate(wrong, start=2):
         assert said[number - 2].startswith(f"line {number}: {field}: ")
     assert max(len(item.why) + len(item.id) for item in heard) < 300
-    assert said[-1] == "the end: the file was cut off: its last line is missing; what came before it was read"
+    assert said[-1] == "the end: the file is truncated: its last line is missing; the lines before it were read"
     assert [item for item in told if item.action == "refuse"] == heard
     assert _counts(dry) == _counts(report)
 

@@ -56,7 +56,7 @@ def _rookery(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Co
 
 @dataclass
 class _Opened:
-    moving: TransferServices
+    transfer: TransferServices
     training: Training
     known: Mapping[int, str]
 
