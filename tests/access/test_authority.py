@@ -166,8 +166,14 @@ def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict
             {"restrictions": KeyRestrictions(servers=frozenset({"web", "time"}))},
             {"restrictions": KeyRestrictions(servers=frozenset({"web"}), orgs=frozenset({"acme"}))},
         ),
-        ({"restrictions": KeyRestrictions(tools=("web/*", "time/now"))}, {"restrictions": KeyRestrictions(tools=("web/s*", "web/search", "time/now"))}),
-        ({"restrictions": KeyRestrictions(tool_limits={"web/*": 5})}, {"restrictions": KeyRestrictions(tool_limits={"web/*": 5, "*": 1_000})}),
+        (
+            {"restrictions": KeyRestrictions(tools=("web/*", "time/now"))},
+            {"restrictions": KeyRestrictions(tools=("web/s*", "web/search", "time/now"))},
+        ),
+        (
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 5})},
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 5, "*": 1_000})},
+        ),
         ({"tier": Tier.PRO}, {"tier": Tier.FREE}),
         ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
         ({"delete_after": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),

@@ -143,7 +143,7 @@ async def test_without_the_former_embedder_recall_goes_by_words_and_says_so(chan
     assert [sorted(hit.memory.content for hit in each.hits) for each in found] == [["heron boat", "heron nest", "heron roof"]] * 3
     assert [each.notice is not None for each in found] == [True, True, False]
     assert events == ["keyword"] * 3
-    assert ["by words" in str(answer.notice) for answer in answers] == [True] * 4 + [False] * 2
+    assert ["by keywords" in str(answer.notice) for answer in answers] == [True] * 4 + [False] * 2
     assert "notice" not in json.loads(answers[-1].model_dump_json())
 
 
