@@ -219,7 +219,7 @@ COMMANDS = (
     CommandEntry("doctor", "Check the installation and print advice for each problem. The exit code is 1 if there is a problem.", _doctor),
     CommandEntry(
         "connect",
-        "Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command.",
+        "Show or write the set-up of a client for this server; the key stays in a variable and is never written.",
         _connect,
     ),
     CommandEntry(
@@ -234,7 +234,7 @@ COMMANDS = (
     CommandEntry("agent-keys", "Agent keys.", _agent_keys),
     CommandEntry("audit", "The audit log: every change to keys and workspaces.", _audit),
     CommandEntry("servers", "Tool servers.", _servers),
-    CommandEntry("tools", "Stop tools at once, and let them go on.", _tools),
+    CommandEntry("tools", "Stop tools at once, and start them again.", _tools),
     CommandEntry("templates", "Templates of plans.", _templates),
     CommandEntry("webhooks", "Webhooks: who is told of events, and how that went.", _webhooks),
     CommandEntry("brain", "Maintain the shared memory.", _brain),
