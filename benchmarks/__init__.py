@@ -1,1 +1,1 @@
-"""What every published figure was taken with; README.md has the figures."""
+"""Scripts that measure the published figures; README.md lists the figures."""

@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.bare import bare_calls
-from benchmarks.load import Connection, Timed, measure
-from benchmarks.servers import Running, server
+from benchmarks.baseline import time_calls
+from benchmarks.load import Connection, Timings, measure
+from benchmarks.servers import Running, run_server
 from benchmarks.texts import TYPES, questions, texts
 
 Figures = dict[str, Mapping[str, object]]
@@ -49,7 +49,7 @@ def _recall(question: str, **more: object) -> Request:
 
 
 async def _fill(running: Running, total: int, console: Console) -> Mapping[str, object]:
-    """Store memories until there are *total*, 16 writers at once, then wait until all are indexed; return both rates."""
+    """Store memories up to *total* with 16 concurrent writers, wait until all are indexed, and return both rates."""
     before = await _stored(running)
     contents = list(islice(texts(seed=8400 + before), total - before))
     timed = await measure(
@@ -139,15 +139,15 @@ async def _indexing_while_reading(running: Running) -> Mapping[str, object]:
     took_s = time.perf_counter() - started
     after = await _pending(connection)
     await connection.close()
-    read = Timed(each_ms=each_ms, took_s=took_s)
+    read = Timings(each_ms=each_ms, took_s=took_s)
     return {"indexed_per_s": round((before - after) / took_s, 1), "backlog_left": after, "recalls": read.as_json()}
 
 
 async def _tools(running: Running, *, quick: bool) -> Mapping[str, object]:
     rounds = 1 if quick else 5
-    single, sixteen, bare = list[Timed](), list[Timed](), list[Timed]()
+    single, sixteen, bare = list[Timings](), list[Timings](), list[Timings]()
     for _ in range(rounds):
-        bare.append(await asyncio.to_thread(bare_calls, 300))
+        bare.append(await asyncio.to_thread(time_calls, 300))
         single.append(await measure(running.url, running.api_key, lambda _: _CALL, count=300))
         sixteen.append(await measure(running.url, running.api_key, lambda _: _CALL, count=1000, clients=16))
     return {
@@ -160,26 +160,26 @@ async def _tools(running: Running, *, quick: bool) -> Mapping[str, object]:
     }
 
 
-async def _take(folder: Path, *, quick: bool, only: set[str], sizes: list[int], console: Console) -> Figures:
+async def _measure_all(folder: Path, *, quick: bool, only: set[str], sizes: list[int], console: Console) -> Figures:
     figures: Figures = {}
 
     def wanted(name: str) -> bool:
         return not only or name in only
 
     if wanted("tools"):
-        with server(folder / "tools", servers=str(_servers_file(folder))) as running:
+        with run_server(folder / "tools", servers=str(_servers_file(folder))) as running:
             figures["tools"] = await _tools(running, quick=quick)
             figures["tools_rss"] = {"mb": round(running.rss_mb(), 1)}
     if wanted("remember"):
-        with server(folder / "remember") as running:
+        with run_server(folder / "remember") as running:
             figures["remember"] = await _remembers(running, quick=quick)
             if wanted("indexing"):
                 figures["indexing"] = await _indexing_while_reading(running)
     if wanted("recall"):
         for size in sizes:
-            with server(folder / "recall") as running:
+            with run_server(folder / "recall") as running:
                 filled = await _fill(running, size, console)
-            with server(folder / "recall") as running:
+            with run_server(folder / "recall") as running:
                 figures[f"recall_{size}"] = {
                     **await _recalls(running, size),
                     "filled": filled,
@@ -196,7 +196,7 @@ async def _take(folder: Path, *, quick: bool, only: set[str], sizes: list[int], 
 def _starts(folder: Path) -> Mapping[str, object]:
     each = list[float]()
     for _ in range(5):
-        with server(folder / "start") as running:
+        with run_server(folder / "start") as running:
             each.append(running.started_s)
     return {"second_start_s": round(statistics.median(each[1:]), 2), "each_s": [round(value, 2) for value in each]}
 
@@ -221,7 +221,7 @@ def main() -> None:
     sizes = options.sizes or ([1000] if options.quick else [10_000, 100_000])
     folder = Path(tempfile.mkdtemp(prefix="rookery-bench-"))
     try:
-        figures = asyncio.run(_take(folder, quick=options.quick, only=set(options.only), sizes=sizes, console=console))
+        figures = asyncio.run(_measure_all(folder, quick=options.quick, only=set(options.only), sizes=sizes, console=console))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if not options.only or "guard" in options.only:

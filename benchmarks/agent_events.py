@@ -1,5 +1,5 @@
 """
-Session events: how many a second can eight agents write down at once, each answered when its commit is on the disk?
+Session events per second of eight concurrent agents; each response follows the commit on disk.
 
     python -m benchmarks.agent_events [--count N] [--database postgresql://…] [--secret-key …]
 
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.load import Connection, measure
-from benchmarks.servers import Running, server
+from benchmarks.servers import Running, run_server
 
 _WRITERS = 8
 _SESSIONS = "/api/agent/sessions"
@@ -32,7 +32,7 @@ async def _started(running: Running) -> str:
     return str(json.loads(body)["session"]["id"])
 
 
-async def _shown(running: Running, session: str) -> int:
+async def _list_events(running: Running, session: str) -> int:
     connection = Connection(running.url, running.api_key)
     _, body = await connection.send("GET", f"{_SESSIONS}/{session}")
     await connection.close()
@@ -58,7 +58,7 @@ async def _measure(running: Running, count: int) -> None:
             expect=201,
         )
         cpu_ms = (_cpu_s(running.pid) - before_s) * 1000 / count
-        written = [await _shown(running, each) for each in ids]
+        written = [await _list_events(running, each) for each in ids]
         assert sum(written) >= count, written
         print(f"{name:<16} {json.dumps({**timed.as_json(), 'server_cpu_ms': round(cpu_ms, 3)})}")
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--secret-key", default="a secret key of the benchmark: 0123")
     chosen = parser.parse_args()
     settings = {} if chosen.database == "embedded:" else {"database_url": chosen.database, "secret_key": chosen.secret_key}
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "data", **settings) as running:
+    with tempfile.TemporaryDirectory() as folder, run_server(Path(folder) / "data", **settings) as running:
         asyncio.run(_measure(running, chosen.count))
 
 

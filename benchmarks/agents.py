@@ -1,5 +1,5 @@
 """
-Plans: how quick is claim-next among 10,000 tasks, and making a plan of 50 phases with 20 tasks each?
+Times of claim-next among 10,000 tasks, and of creating a plan of 50 phases with 20 tasks each.
 
     python -m benchmarks.agents [--claims N] [--database postgresql://…] [--secret-key …]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from benchmarks.load import Connection
-from benchmarks.servers import Running, server
+from benchmarks.servers import Running, run_server
 
 _PLANS = 10
 _PHASES, _TASKS = 50, 20
@@ -46,13 +46,13 @@ async def _run(running: Running, claims: int) -> None:
             await ask(completed, 200, "POST", f"/v1/tasks/{task['id']}/complete", {"claim_token": task["claim_token"]})
     finally:
         await connection.close()
-    _say(f"make a plan of {_PHASES} phases × {_TASKS} tasks", made)
-    _say("bare request", bare)
-    _say(f"claim-next among {_PLANS * _PHASES * _TASKS:,} tasks", claimed)
-    _say("complete", completed)
+    _print_times(f"make a plan of {_PHASES} phases × {_TASKS} tasks", made)
+    _print_times("bare request", bare)
+    _print_times(f"claim-next among {_PLANS * _PHASES * _TASKS:,} tasks", claimed)
+    _print_times("complete", completed)
 
 
-def _say(what: str, times: list[float]) -> None:
+def _print_times(what: str, times: list[float]) -> None:
     ordered = sorted(times)
     print(f"{what:45} p50 {statistics.median(ordered):8.2f} ms   p95 {ordered[int(len(ordered) * 0.95) - 1]:8.2f} ms   n {len(ordered)}")
 
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--secret-key", default="a secret key of the benchmark: 0123")
     asked = parser.parse_args()
     settings = {} if asked.database == "embedded:" else {"database_url": asked.database, "secret_key": asked.secret_key}
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "data", **settings) as running:
+    with tempfile.TemporaryDirectory() as folder, run_server(Path(folder) / "data", **settings) as running:
         asyncio.run(_run(running, asked.claims))
 
 

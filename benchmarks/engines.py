@@ -1,5 +1,5 @@
 """
-How fast the embedded indexes are: `python -m benchmarks.engines --n 10000 100000`.
+Speed of the embedded indexes: `python -m benchmarks.engines --n 10000 100000`.
 
 Vectors are synthetic: unit vectors of 384 floats around 64 random topics, one per memory, in one workspace. Texts are
 12 to 40 words drawn from 50,000 by Zipf's law; a query is a common, a middling and a rare word, joined by OR. Of the
@@ -69,7 +69,7 @@ async def measure(count: int, queries: int, folder: Path, *, only: str) -> None:
 
 
 async def measure_vectors(count: int, queries: int, folder: Path) -> None:
-    """Fill, reopen, load and ask."""
+    """Fill, reopen, load and query the vector index."""
     dice = np.random.default_rng(1)
     topics = dice.standard_normal((64, DIMENSION), dtype=np.float32)
 
@@ -121,7 +121,7 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
 
 
 async def measure_texts(count: int, queries: int, folder: Path) -> None:
-    """Fill and ask."""
+    """Fill and query the full-text index."""
     index = texts.open("embedded:", data_dir=folder)
     spent = 0.0
     for documents in batches(count):
@@ -144,7 +144,7 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
 
 
 async def report(name: str, times: int, work: Callable[[], Awaitable[object]]) -> None:
-    """Do *work* that often and print how long it took."""
+    """Repeat *work* and print its times."""
     await work()
     taken: list[float] = []
     for _ in range(times):

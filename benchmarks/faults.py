@@ -1,5 +1,5 @@
 """
-What faults of tool servers cost: `python -m benchmarks.faults`.
+Cost of faults of tool servers: `python -m benchmarks.faults`.
 
 A server with mcp-server-time behind it, asked from outside:
 
@@ -30,13 +30,13 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.bare import bare_start
+from benchmarks.baseline import time_start
 from benchmarks.load import Connection, measure
-from benchmarks.servers import Running, server
+from benchmarks.servers import Running, run_server
 
 _CALL = "/api/v1/mcp/tools/call"
 _CLIENTS = 16
-_BACK_S = 30.0
+_RECOVERY_TIMEOUT_S = 30.0
 _BETWEEN_KILLS_S = 8.0
 """More than seven kills a minute would open the breaker, as they should."""
 
@@ -58,21 +58,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rookery-faults-") as name:
         folder = Path(name)
         _write(folder, 0)
-        with server(folder) as running:
+        with run_server(folder) as running:
             figures = {
                 "load_before": os.getloadavg()[0],
-                "dead": asyncio.run(_dead(running, options.rounds)),
-                "own_start_ms": _own_start(),
-                "killed": asyncio.run(_killed(running, options.kills)),
-                "killed_of_two": asyncio.run(_killed_of_two(running, folder, options.kills)),
-                "leaks": asyncio.run(_leaks(running, folder, options.restarts, options.calls)),
-                "left": _left(running),
+                "dead": asyncio.run(_measure_dead_servers(running, options.rounds)),
+                "own_start_ms": _measure_server_start(),
+                "killed": asyncio.run(_measure_kills(running, options.kills)),
+                "killed_of_two": asyncio.run(_measure_replica_kill(running, folder, options.kills)),
+                "leaks": asyncio.run(_measure_leaks(running, folder, options.restarts, options.calls)),
+                "left": _count_orphans(running),
             }
     print(json.dumps(figures, indent=1))
 
 
 def _write(folder: Path, number: int, replicas: int = 1) -> None:
-    """Write servers.json anew; another *number* makes the entry another one, so that its server is restarted."""
+    """Rewrite servers.json; a new *number* changes the entry and restarts its server."""
     time_server = {"command": _TIME[0], "args": _TIME[1:], "isolation": "shared", "replicas": replicas}
     servers = {"time": {**time_server, "env": {"ROUND": str(number)}}, **_DEAD}
     fresh = folder / "servers.new"
@@ -84,13 +84,13 @@ def _call(server_id: str, tool: str = "get_current_time", **arguments: object) -
     return "POST", _CALL, {"server": server_id, "tool": tool, "arguments": arguments or {"timezone": "UTC"}}
 
 
-async def _dead(running: Running, rounds: int) -> dict[str, object]:
+async def _measure_dead_servers(running: Running, rounds: int) -> dict[str, object]:
     """Measure one caller beside callers of dead servers, and alone."""
     alone, beside = list[float](), list[float]()
     for _ in range(rounds):
         alone.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
         ended = asyncio.Event()
-        others = [asyncio.create_task(_ask_dead(running, name, ended)) for name in _DEAD for _ in range(8)]
+        others = [asyncio.create_task(_call_dead_server(running, name, ended)) for name in _DEAD for _ in range(8)]
         beside.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
         ended.set()
         for task in others:
@@ -103,8 +103,8 @@ async def _dead(running: Running, rounds: int) -> dict[str, object]:
     }
 
 
-async def _ask_dead(running: Running, server_id: str, ended: asyncio.Event) -> None:
-    """Ask again half a second after each refusal, as a patient client does."""
+async def _call_dead_server(running: Running, server_id: str, ended: asyncio.Event) -> None:
+    """Retry half a second after each refusal, as a patient client does."""
     connection = Connection(running.url, running.api_key)
     try:
         while not ended.is_set():
@@ -117,24 +117,24 @@ async def _ask_dead(running: Running, server_id: str, ended: asyncio.Event) -> N
         await connection.close()
 
 
-def _own_start() -> dict[str, int]:
-    each_ms = [bare_start() for _ in range(7)]
+def _measure_server_start() -> dict[str, int]:
+    each_ms = [time_start() for _ in range(7)]
     return {"median": round(statistics.median(each_ms)), "max": round(max(each_ms))}
 
 
-async def _killed_of_two(running: Running, folder: Path, kills: int) -> dict[str, object]:
+async def _measure_replica_kill(running: Running, folder: Path, kills: int) -> dict[str, object]:
     """Do the same where the entry asks for two replicas; one of both is killed."""
     _write(folder, 0, replicas=2)
-    deadline = time.monotonic() + _BACK_S
+    deadline = time.monotonic() + _RECOVERY_TIMEOUT_S
     while len(_time_servers(running)) < 2:
         if time.monotonic() > deadline:
             raise RuntimeError("there are no two of them")
         await measure(running.url, running.api_key, lambda _: _call("time"), count=100, clients=_CLIENTS, warm=0)
-    return await _killed(running, kills)
+    return await _measure_kills(running, kills)
 
 
-async def _killed(running: Running, kills: int) -> dict[str, object]:
-    """Kill one tool server under callers of a tool that may be repeated, and look at each answer."""
+async def _measure_kills(running: Running, kills: int) -> dict[str, object]:
+    """Kill one tool server during calls of a retryable tool, and check each response."""
     statuses: dict[int, int] = {}
     ended = asyncio.Event()
 
@@ -155,7 +155,7 @@ async def _killed(running: Running, kills: int) -> dict[str, object]:
         os.kill(_time_servers(running)[0], signal.SIGKILL)
         killed = time.perf_counter()
         while (await watching.send(*_call("time")))[0] != 200:
-            if time.perf_counter() - killed > _BACK_S:
+            if time.perf_counter() - killed > _RECOVERY_TIMEOUT_S:
                 raise RuntimeError("it did not come back")
         back_ms.append((time.perf_counter() - killed) * 1000)
     ended.set()
@@ -164,27 +164,27 @@ async def _killed(running: Running, kills: int) -> dict[str, object]:
     return {"kills": kills, "answers": statuses, "back_ms_median": round(statistics.median(back_ms)), "back_ms_max": round(max(back_ms))}
 
 
-async def _leaks(running: Running, folder: Path, restarts: int, calls: int) -> dict[str, object]:
-    """Count what Rookery holds before and after."""
+async def _measure_leaks(running: Running, folder: Path, restarts: int, calls: int) -> dict[str, object]:
+    """Count the open resources before and after."""
     for number in range(1, 6):
         await _restart(running, folder, number)
-    before = await _settled(lambda: _held(running))
+    before = await _wait_until_stable(lambda: _count_resources(running))
     share = max(calls // restarts, 1)
     for number in range(6, 6 + restarts):
         await _restart(running, folder, number)
         await measure(running.url, running.api_key, lambda _: _call("time"), count=share, clients=_CLIENTS, warm=0)
-    after = await _settled(lambda: _held(running))
+    after = await _wait_until_stable(lambda: _count_resources(running))
     return {"restarts": restarts, "calls": restarts * share, "before": before, "after": after}
 
 
 async def _restart(running: Running, folder: Path, number: int) -> None:
-    """Edit the entry and wait for another process; each tenth time the server is killed as well."""
+    """Edit the entry and wait for a new process; every tenth time the server is killed as well."""
     old = _time_servers(running)
     if number % 10 == 0:
         for pid in old:
             os.kill(pid, signal.SIGKILL)
     _write(folder, number)
-    deadline = time.monotonic() + _BACK_S
+    deadline = time.monotonic() + _RECOVERY_TIMEOUT_S
     connection = Connection(running.url, running.api_key)
     try:
         while not (fresh := _time_servers(running)) or set(fresh) & set(old):
@@ -196,10 +196,10 @@ async def _restart(running: Running, folder: Path, number: int) -> None:
         await connection.close()
 
 
-async def _settled(held: Callable[[], dict[str, int]]) -> dict[str, int]:
-    """Return what *held* says once it says the same for two seconds: connections and processes take a moment to end."""
+async def _wait_until_stable(held: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Return the counts once they are stable for two seconds."""
     last, since = held(), time.monotonic()
-    deadline = since + _BACK_S
+    deadline = since + _RECOVERY_TIMEOUT_S
     while time.monotonic() - since < 2 and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
         now = held()
@@ -208,7 +208,7 @@ async def _settled(held: Callable[[], dict[str, int]]) -> dict[str, int]:
     return last
 
 
-def _held(running: Running) -> dict[str, int]:
+def _count_resources(running: Running) -> dict[str, int]:
     process = psutil.Process(running.pid)
     return {
         "processes": len(process.children(recursive=True)),
@@ -229,8 +229,8 @@ def _time_servers(running: Running) -> list[int]:
     return found
 
 
-def _left(running: Running) -> dict[str, int]:
-    """Kill Rookery, and count what runs on of what it had started."""
+def _count_orphans(running: Running) -> dict[str, int]:
+    """Kill Rookery, and count the surviving child processes."""
     rookery = psutil.Process(running.pid)
     below = rookery.children(recursive=True)
     rookery.kill()

@@ -1,8 +1,8 @@
 """
-What a flood of wrong keys costs a caller with a right one: `python -m benchmarks.flood`.
+Cost of a flood of wrong keys for a caller with a valid one: `python -m benchmarks.flood`.
 
 A server, a flood and a caller, a process each. The flood sends 5,000 requests a second over 100 connections, evenly: one every
-200 µs, never waiting for answers. A third of the keys has not the form of one, a third has it and is not known (API and agent
+200 µs, never waiting for answers. A third of the keys is malformed, a third is well-formed and unknown (API and agent
 keys in turn), a third begins like the caller's and ends otherwise. The caller asks 200 times a second for the state of its
 rate limit, which is a key check and little else. Idle and flooded rounds alternate; the figures are over all answers of a kind.
 """
@@ -26,11 +26,11 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from benchmarks.servers import Running, server
+from benchmarks.servers import Running, run_server
 
 RATE = 5000
 _CONNECTIONS = 100
-_MOST_WAITING = 8
+_MAX_WAITING = 8
 _CALLS = 200
 _RAMP_S = 1.0
 _ALPHANUMERIC = string.ascii_letters + string.digits
@@ -50,7 +50,7 @@ def main() -> None:
     if options.flood:
         print(json.dumps(_flood(options.flood, os.environ["FLOOD_KEY"], options.kinds, rate=options.rate, seconds=options.seconds)))
         return
-    with tempfile.TemporaryDirectory(prefix="rookery-flood-") as folder, server(Path(folder)) as running:
+    with tempfile.TemporaryDirectory(prefix="rookery-flood-") as folder, run_server(Path(folder)) as running:
         how = {"rounds": options.rounds, "seconds": options.seconds, "rate": options.rate, "calls": options.calls}
         figures = measure(running, kinds=options.kinds, **how)
     print(json.dumps(figures, indent=1))
@@ -119,7 +119,7 @@ def _flood(url: str, key: str, kinds: list[str], *, rate: int, seconds: float) -
     while (now := time.perf_counter()) < begun + seconds:
         while begun + turn / rate <= now:
             connection, turn = connections[turn % _CONNECTIONS], turn + 1
-            if waiting[connection.fileno()] < _MOST_WAITING:
+            if waiting[connection.fileno()] < _MAX_WAITING:
                 connection.sendall(head + next(keys) + b"\r\n\r\n")
                 waiting[connection.fileno()] += 1
         for number, _ in poller.poll(0):
@@ -133,7 +133,7 @@ def _flood(url: str, key: str, kinds: list[str], *, rate: int, seconds: float) -
 
 
 def _wrong_keys(key: str, kinds: list[str]) -> Iterator[bytes]:
-    """Yield keys that are none, each another one."""
+    """Yield invalid keys, each different."""
     chance = Random()
     for number in count():
         text = "".join(chance.choices(_ALPHANUMERIC, k=32))

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from benchmarks.servers import server
+from benchmarks.servers import run_server
 from rookery.kernel.http.connection import MAX_DISCARDED_BYTES
 
 TOOL_FAILURES: Final = frozenset({"tool_execution_error", "tool_timeout", "server_unavailable", "resource_error", "result_too_large"})
@@ -37,7 +37,7 @@ _MAX_IDS = 200
 _CLIENTS = 4
 _READ_TIMEOUT_S = 3.0
 """A stream without news ends here; what is still open then counts as answered."""
-_SHOWN = 20
+_MAX_PRINTED = 20
 
 _STRINGS: Final = (
     "",
@@ -373,7 +373,7 @@ def is_own_failure(status: int, content: bytes) -> bool:
 
 @dataclass(slots=True)
 class FuzzReport:
-    """What came of a run."""
+    """The result of a run."""
 
     statuses: Counter[int] = field(default_factory=Counter[int])
     successes: Counter[str] = field(default_factory=Counter[str])
@@ -470,7 +470,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(prefix="rookery-fuzz-") as folder,
-        server(Path(folder), log_level="error", min_free_disk_mb="0") as running,
+        run_server(Path(folder), log_level="error", min_free_disk_mb="0") as running,
     ):
         report = asyncio.run(_run(running.url, running.api_key, requests=options.requests, seconds=options.seconds, seed=options.seed))
         log = (Path(folder) / "server.log").read_text(encoding="utf-8", errors="replace")
@@ -485,7 +485,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
         )
     )
-    for told in list(report.failures.values())[:_SHOWN]:
+    for told in list(report.failures.values())[:_MAX_PRINTED]:
         print(told)
     if report.failures:
         print(log[-20_000:], file=sys.stderr)

@@ -1,8 +1,8 @@
 """
-What the guard costs a request: `python -m benchmarks.guard`.
+Cost of the guard per request: `python -m benchmarks.guard`.
 
 Medians of interleaved rounds, in microseconds of this process's CPU time; a round makes 500 calls. Run on an
-otherwise quiet machine: the event loop does nothing else meanwhile.
+otherwise idle machine: the event loop does nothing else meanwhile.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.large_store_vectors import DIMENSION, Floats, Mixture
-from benchmarks.load import Connection, Timed, measure
-from benchmarks.servers import Running, server
+from benchmarks.load import Connection, Timings, measure
+from benchmarks.servers import Running, run_server
 from benchmarks.texts import TYPES, questions, texts
 from rookery.engines import embedders
 from rookery.engines import texts as text_engines
@@ -81,8 +81,8 @@ def main() -> None:
             filled_s = fill(folder / str(size), size, console)
             if given.fill:
                 continue
-            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(take(folder / str(size), given.questions))}
-            taken["found_of_ten_nearest"] = asyncio.run(found(folder / str(size), size))
+            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(measure_size(folder / str(size), given.questions))}
+            taken["found_of_ten_nearest"] = asyncio.run(measure_recall(folder / str(size), size))
             figures[str(size)] = taken
             console.print_json(json.dumps({str(size): taken}))
     finally:
@@ -97,15 +97,15 @@ def fill(folder: Path, size: int, console: Console) -> float | None:
     whole = folder / "whole"
     if whole.exists():
         return None
-    with server(folder) as running:
+    with run_server(folder) as running:
         workspace_id = running.workspace_id
     started = time.perf_counter()
-    asyncio.run(put_into(folder, workspace_id, size, console))
+    asyncio.run(insert_memories(folder, workspace_id, size, console))
     whole.touch()
     return round(time.perf_counter() - started, 1)
 
 
-async def put_into(folder: Path, workspace_id: int, size: int, console: Console) -> None:
+async def insert_memories(folder: Path, workspace_id: int, size: int, console: Console) -> None:
     """Put *size* memories into the three stores; called again, the same ones under new ids."""
     embedder = embedders.open("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
@@ -167,12 +167,12 @@ def _memories(workspace_id: int, model: str) -> Iterator[Memory]:
         )
 
 
-async def take(folder: Path, number: int) -> Mapping[str, object]:
+async def measure_size(folder: Path, number: int) -> Mapping[str, object]:
     """Start a server on the store and ask; before that, wait until what it makes of the store is made."""
-    with server(folder) as running:
-        ready_s = await _ready(running, folder)
-    with server(folder) as running:
-        opened = await _asked(running, 1, {}, seed=2)
+    with run_server(folder) as running:
+        ready_s = await _wait_until_ready(running, folder)
+    with run_server(folder) as running:
+        opened = await _measure_requests(running, 1, {}, seed=2)
         figures: dict[str, object] = {
             "start_s": round(running.started_s, 2),
             "first_question_ms": round(opened.p50, 1),
@@ -181,17 +181,17 @@ async def take(folder: Path, number: int) -> Mapping[str, object]:
         recalls: dict[str, object] = {}
         for seed, (name, inside) in enumerate(FILTERS.items()):
             for mode in ("semantic", "hybrid"):
-                timed = await _asked(running, number, {**inside, "mode": mode}, seed=10 + seed)
+                timed = await _measure_requests(running, number, {**inside, "mode": mode}, seed=10 + seed)
                 recalls[f"{name}, {mode}"] = timed.as_json()
         figures["recall"] = recalls
-        figures["recall_4_clients"] = (await _asked(running, number * 2, {}, seed=40, clients=4)).as_json()
+        figures["recall_4_clients"] = (await _measure_requests(running, number * 2, {}, seed=40, clients=4)).as_json()
         figures["memory_mb"] = memory_of(running.pid)
-        figures["others"] = {path: (await _got(running, path)).as_json() for path in OTHERS}
+        figures["others"] = {path: (await _get(running, path)).as_json() for path in OTHERS}
     figures["disk_mb"] = disk_of(folder)
     return figures
 
 
-async def _asked(running: Running, number: int, more: Mapping[str, object], *, seed: int, clients: int = 1) -> Timed:
+async def _measure_requests(running: Running, number: int, more: Mapping[str, object], *, seed: int, clients: int = 1) -> Timings:
     asked = list(islice(questions(seed=seed), number + 20))
     return await measure(
         running.url,
@@ -203,11 +203,11 @@ async def _asked(running: Running, number: int, more: Mapping[str, object], *, s
     )
 
 
-async def _got(running: Running, path: str) -> Timed:
+async def _get(running: Running, path: str) -> Timings:
     return await measure(running.url, running.api_key, lambda _: ("GET", f"/v1/brain/{path}", None), count=10, clients=1, warm=1)
 
 
-async def _ready(running: Running, folder: Path) -> float:
+async def _wait_until_ready(running: Running, folder: Path) -> float:
     """Wait until the index's lists are there, as they are for large stores only."""
     started = time.perf_counter()
     connection = Connection(running.url, running.api_key)
@@ -221,7 +221,7 @@ async def _ready(running: Running, folder: Path) -> float:
     return time.perf_counter() - started
 
 
-async def found(folder: Path, size: int) -> Mapping[str, float]:
+async def measure_recall(folder: Path, size: int) -> Mapping[str, float]:
     """Return which share of the ten nearest the index finds, by filter."""
     embedder = embedders.open("embedded:", data_dir=folder)
     index = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
@@ -233,7 +233,7 @@ async def found(folder: Path, size: int) -> Mapping[str, float]:
     shares: dict[str, float] = {}
     for name in FILTERS:
         within = _within(name, workspace_id)
-        seen = np.array([_sees(within, each) for each in made])
+        seen = np.array([_is_visible(within, each) for each in made])
         scores = asked @ rows[seen].T
         hits = 0
         for question, row in zip(asked, scores, strict=True):
@@ -257,7 +257,7 @@ def _within(name: str, workspace_id: int) -> AccessFilter:
     }[name]
 
 
-def _sees(within: AccessFilter, memory: Memory) -> bool:
+def _is_visible(within: AccessFilter, memory: Memory) -> bool:
     """Tell, of these memories and filters alone, what `visibility.sees` says; it takes documents, and there are a million."""
     if memory.agent_id is not None and memory.agent_id != within.agent_id:
         return False

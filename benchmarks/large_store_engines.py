@@ -1,5 +1,5 @@
 """
-Which approximate index: `python -m benchmarks.large_store_engines --n 100000 1000000`, a bake-off.
+Comparison of approximate indexes: `python -m benchmarks.large_store_engines --n 100000 1000000`.
 
 Needs `uv pip install faiss-cpu hnswlib usearch` beside what Rookery needs; none of them is a dependency of Rookery. Each engine
 runs in a process of its own over the same vectors (see `large_store_vectors`) and answers the same questions: the 100 nearest,
@@ -32,14 +32,14 @@ from rookery.engines.vectors.clustering import assign_lists, choose_list_count, 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Ask = Callable[[Floats, "Mask | None", int], Rows]
+SearchFunction = Callable[[Floats, "Mask | None", int], Rows]
 
 LIMIT = 100
 GOAL = 0.97
 FILTERS = {"all": 1, "a tenth": 10, "a fiftieth": 50}
 
 
-def lists_in_numpy(rows: Floats, folder: Path) -> tuple[Ask, Sequence[int]]:
+def lists_in_numpy(rows: Floats, folder: Path) -> tuple[SearchFunction, Sequence[int]]:
     """Rows in the order of their nearest centroid, in a mapped file: what Rookery does."""
     centroids = compute_centroids(rows, count=choose_list_count(len(rows)))
     nearest = assign_lists(rows, centroids)
@@ -76,10 +76,10 @@ def lists_in_numpy(rows: Floats, folder: Path) -> tuple[Ask, Sequence[int]]:
     return ask, [2000, 4000, 8000, 12_000, 16_000, 24_000, 32_000]
 
 
-def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callable[[Floats, Path], tuple[Ask, Sequence[int]]]:
+def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callable[[Floats, Path], tuple[SearchFunction, Sequence[int]]]:
     """Return a maker of an index of faiss, whose candidates are scored again with the whole vectors where it does not keep them."""
 
-    def make(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
+    def make(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
         faiss = library("faiss")
         faiss.omp_set_num_threads(2)
         index = faiss.index_factory(DIMENSION, recipe.format(lists=choose_list_count(len(rows))), faiss.METRIC_INNER_PRODUCT)
@@ -105,7 +105,7 @@ def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callab
     return make
 
 
-def hnswlib_index(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
+def hnswlib_index(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
     """A graph of whole vectors; it has no filter but a function of Python."""
     index = library("hnswlib").Index(space="ip", dim=DIMENSION)
     index.init_index(max_elements=len(rows), ef_construction=100, M=16)
@@ -123,7 +123,7 @@ def hnswlib_index(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
     return ask, [100, 150, 250, 400, 700]
 
 
-def usearch_index(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
+def usearch_index(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
     """A graph of half floats; a filter is met by asking for more and leaving out."""
     index = library("usearch.index").Index(ndim=DIMENSION, metric="ip", dtype="f16", connectivity=16, expansion_add=100)
     index.add(np.arange(len(rows)), rows, threads=2)
@@ -137,7 +137,7 @@ def usearch_index(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
     return ask, [100, 150, 250, 400, 700]
 
 
-ENGINES: dict[str, Callable[[Floats, Path], tuple[Ask, Sequence[int]]]] = {
+ENGINES: dict[str, Callable[[Floats, Path], tuple[SearchFunction, Sequence[int]]]] = {
     "lists in numpy": lists_in_numpy,
     "faiss IVF, SQ8": faiss_index("IVF{lists},SQ8", [8, 16, 32, 64, 128], rerank=True),
     "faiss IVF, PQ fast scan": faiss_index("IVF{lists},PQ96x4fs", [8, 16, 32, 64, 128], rerank=True),
@@ -184,7 +184,7 @@ def measure(name: str, count: int, number: int) -> None:
             figures["setting"] = setting
             for which, mask in masks.items():
                 try:
-                    figures[which] = asked(ask, questions, mask, setting, exact[which])
+                    figures[which] = run_queries(ask, questions, mask, setting, exact[which])
                 except RuntimeError as error:
                     figures[which] = str(error).splitlines()[0][-80:]
             best = figures
@@ -194,7 +194,7 @@ def measure(name: str, count: int, number: int) -> None:
         print(json.dumps(best), flush=True)
 
 
-def asked(ask: Ask, questions: Floats, mask: Mask | None, setting: int, exact: Rows) -> dict[str, float]:
+def run_queries(ask: SearchFunction, questions: Floats, mask: Mask | None, setting: int, exact: Rows) -> dict[str, float]:
     """Return the milliseconds and the recall of one setting."""
     ask(questions[0], mask, setting)
     taken: list[float] = []
@@ -219,7 +219,7 @@ def nearest(rows: Floats, questions: Floats, mask: Mask | None) -> Rows:
 
 
 def recall_of(figures: object) -> float:
-    """Return the recall in what `asked` returned."""
+    """Return the recall in what `run_queries` returned."""
     return float(cast("dict[str, float]", figures)["recall"]) if isinstance(figures, dict) else 0.0
 
 

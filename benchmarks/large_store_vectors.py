@@ -39,8 +39,8 @@ class Mixture:
         self._width: Floats = width / np.float32(np.linalg.norm(width))
         # Directions of their own for each topic would be dearer to draw; one rotation for all makes no axis special.
         self._turn: Floats = np.linalg.qr(self._dice.standard_normal((DIMENSION, DIMENSION)))[0].astype(np.float32)
-        topics = self._drawn(TOPICS)
-        centres = _TOPIC * topics[self._dice.integers(0, TOPICS, CLUSTERS)] + _CLUSTER * self._drawn(CLUSTERS)
+        topics = self._sample(TOPICS)
+        centres = _TOPIC * topics[self._dice.integers(0, TOPICS, CLUSTERS)] + _CLUSTER * self._sample(CLUSTERS)
         self._centres: Floats = centres.astype(np.float32)
         weights = 1 / np.arange(3, CLUSTERS + 3)
         self._weights = weights / weights.sum()
@@ -55,11 +55,11 @@ class Mixture:
         return self._some(count, spread=_SPREAD * 1.15)
 
     def _some(self, count: int, *, spread: float) -> Floats:
-        rows = self._centres[self._dice.choice(CLUSTERS, count, p=self._weights)] + np.float32(spread) * self._drawn(count)
+        rows = self._centres[self._dice.choice(CLUSTERS, count, p=self._weights)] + np.float32(spread) * self._sample(count)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         return rows @ self._turn
 
-    def _drawn(self, count: int) -> Floats:
+    def _sample(self, count: int) -> Floats:
         return self._dice.standard_normal((count, DIMENSION), dtype=np.float32) * self._width
 
 

@@ -14,7 +14,7 @@ _DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Timings:
     """Milliseconds of each request, and the seconds that all took together."""
 
     each_ms: list[float]
@@ -88,7 +88,7 @@ async def measure(
     expect: int = 200,
     warm: int = 10,
     headers: Mapping[str, str] | None = None,
-) -> Timed:
+) -> Timings:
     """
     Send *count* requests over *clients* connections and time each.
 
@@ -120,6 +120,6 @@ async def measure(
         each_ms.clear()
         started = time.perf_counter()
         await asyncio.gather(*(client(connection) for connection in connections))
-        return Timed(each_ms=each_ms, took_s=time.perf_counter() - started)
+        return Timings(each_ms=each_ms, took_s=time.perf_counter() - started)
     finally:
         await asyncio.gather(*(connection.close() for connection in connections))

@@ -1,5 +1,5 @@
 """
-Whether anybody waits while a large store is indexed: `python -m benchmarks.pauses --n 200000`.
+Response times while a large store is indexed: `python -m benchmarks.pauses --n 200000`.
 
 A store is filled as by `benchmarks.large_store`, its caches (lists of vectors, words) are thrown away, and a server is started on it.
 One client then recalls without a pause, by meaning and by both in turns, one sends a cheap GET every 5 ms, one remembers now and then,
@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large_store import fill
-from benchmarks.pauses_clients import Asked, ask, forget, grow, probe
-from benchmarks.pauses_events import Watch
-from benchmarks.servers import Running, server
+from benchmarks.pauses_clients import RequestSample, forget, grow, probe, run_client
+from benchmarks.pauses_events import ServerObserver
+from benchmarks.servers import Running, run_server
 
-_LOOK_S = 0.02
-_SETTLED_S = 4.0
-_MOST_S = 1800.0
+_POLL_INTERVAL_S = 0.02
+_QUIET_S = 4.0
+_PHASE_TIMEOUT_S = 1800.0
 _PAUSE_S = 0.1
 _WORST, _TOLD = 5, 2
 _KINDS = ("GET", "semantic", "hybrid", "remember")
@@ -66,11 +66,11 @@ class Worst:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """
-    Of one kind of request in one phase.
+    Figures of one kind of request in one phase.
 
     Attributes:
-        own_longest_ms: The longest without what the event loop waited for a core, which is the machine's load.
-        client_late_ms: How late the machine ran the client at the worst.
+        own_longest_ms: The longest time without waiting for a CPU core, which depends on the machine's load.
+        client_late_ms: The longest delay of the client itself.
     """
 
     n: int
@@ -100,10 +100,10 @@ def main() -> None:
         fill(folder, given.n, console)
         for name in ("vectors.lists", "texts.cache"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        with server(folder) as running:
-            watch = Watch(folder, running.pid)
+        with run_server(folder) as running:
+            watch = ServerObserver(folder, running.pid)
             changes = () if given.only_first else (("grown", grow, given.n // 8), ("deleted", forget, given.n * 3 // 10))
-            phases, asked = take(running, watch, changes, quiet_s=given.quiet, spy=given.spy)
+            phases, asked = measure_phases(running, watch, changes, quiet_s=given.quiet, spy=given.spy)
         figures = {
             f"{phase.name}, {phase.to_s - phase.from_s:.0f} s": {
                 kind: found for kind in _KINDS if (found := _figures(kind, phase, asked, watch)) is not None
@@ -120,20 +120,20 @@ def main() -> None:
         given.out.write_text(json.dumps({"n": given.n, "phases": plain, "events": events}, indent=1) + "\n", encoding="utf-8")
 
 
-def take(
+def measure_phases(
     running: Running,
-    watch: Watch,
+    watch: ServerObserver,
     changes: Sequence[tuple[str, Callable[[Path, int, int], None], int]],
     *,
     quiet_s: float,
     spy: str | None,
-) -> tuple[list[Phase], list[Asked]]:
+) -> tuple[list[Phase], list[RequestSample]]:
     """Ask from the first moment on, and return the phases and all that was asked."""
     stop: Stop = _processes.Event()
     pipes = [_processes.Pipe(duplex=False) for _ in range(2)]
     clients = [
         _processes.Process(target=probe, args=(running.url, running.pid, spy, stop, pipes[0][1])),
-        _processes.Process(target=ask, args=(running.url, running.api_key, stop, pipes[1][1])),
+        _processes.Process(target=run_client, args=(running.url, running.api_key, stop, pipes[1][1])),
     ]
     for client in clients:
         client.start()
@@ -154,31 +154,31 @@ def take(
     return _numbered(phases), asked
 
 
-def _until(name: str, watch: Watch, changing: SpawnProcess | None = None) -> Phase:
+def _until(name: str, watch: ServerObserver, changing: SpawnProcess | None = None) -> Phase:
     """Look on until *changing* has ended and nothing has been going on for a while."""
     from_s = settled_s = time.monotonic()
     if changing is not None:
-        watch.note(f"the process of phase {name} began")
-    while time.monotonic() - from_s < _MOST_S:
-        watch.look()
+        watch.record(f"the process of phase {name} began")
+    while time.monotonic() - from_s < _PHASE_TIMEOUT_S:
+        watch.poll()
         if changing is not None and changing.exitcode is not None:
             if changing.exitcode != 0:
                 raise RuntimeError(f"{name}: exit code {changing.exitcode}")
-            watch.note(f"the process of phase {name} ended")
+            watch.record(f"the process of phase {name} ended")
             changing = None
         if changing is not None or not watch.is_settled:
             settled_s = time.monotonic()
-        if time.monotonic() - settled_s > _SETTLED_S:
+        if time.monotonic() - settled_s > _QUIET_S:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     return Phase(name=name, from_s=from_s, to_s=time.monotonic())
 
 
-def _quiet(watch: Watch, quiet_s: float) -> Phase:
+def _quiet(watch: ServerObserver, quiet_s: float) -> Phase:
     from_s = time.monotonic()
     while time.monotonic() - from_s < quiet_s:
-        watch.look()
-        time.sleep(_LOOK_S)
+        watch.poll()
+        time.sleep(_POLL_INTERVAL_S)
     return Phase(name="quiet", from_s=from_s, to_s=time.monotonic())
 
 
@@ -186,12 +186,12 @@ def _numbered(phases: list[Phase]) -> list[Phase]:
     return [Phase(name=f"{number} {each.name}", from_s=each.from_s, to_s=each.to_s) for number, each in enumerate(phases, start=1)]
 
 
-def _figures(kind: str, phase: Phase, asked: Sequence[Asked], watch: Watch) -> Figures | None:
+def _figures(kind: str, phase: Phase, asked: Sequence[RequestSample], watch: ServerObserver) -> Figures | None:
     those = [each for each in asked if each.kind == kind and phase.from_s <= each.at_s < phase.to_s]
     if not those:
         return None
     took_ms = sorted(each.took_s * 1000 for each in those)
-    said = Counter(each.said for each in those if kind != "GET" and each.said)
+    said = Counter(each.description for each in those if kind != "GET" and each.description)
     return Figures(
         n=len(those),
         p50_ms=round(took_ms[len(took_ms) // 2], 2),
@@ -208,7 +208,7 @@ def _figures(kind: str, phase: Phase, asked: Sequence[Asked], watch: Watch) -> F
                 queued_ms=round(each.queued_s * 1000, 1),
                 at_s=round(each.at_s - phase.from_s, 2),
                 beside=watch.around(each.at_s, each.at_s + each.took_s),
-                threads=each.said.splitlines() if kind == "GET" else [],
+                threads=each.description.splitlines() if kind == "GET" else [],
             )
             for each in sorted(those, key=lambda each: -each.took_s)[:_WORST]
         ],

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from benchmarks.large_store import put_into
+from benchmarks.large_store import insert_memories
 from benchmarks.load import Connection
 from benchmarks.texts import questions, texts
 from rookery.engines import embedders
@@ -32,13 +32,13 @@ from rookery.memory.store import records
 _EVERY_S = 0.005
 _REMEMBER_EVERY_S = 0.5
 _SPY_S = 0.06
-_MOST_S = 120.0
+_REQUEST_TIMEOUT_S = 120.0
 _NICE = 10
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestSample:
     """
     One request.
 
@@ -58,57 +58,59 @@ class Asked:
     late_s: float = 0.0
     on_core_s: float = 0.0
     queued_s: float = 0.0
-    said: str = ""
+    description: str = ""
 
 
 def probe(url: str, pid: int, spy: str | None, stop: Event, pipe: Pipe) -> None:
     """Send a cheap GET every 5 ms; *spy*: where py-spy is, which is asked what the server does when an answer is late."""
     parts = urlsplit(url)
     request = f"GET /healthz HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-    asked = list[Asked]()
+    asked = list[RequestSample]()
     with socket.create_connection((parts.hostname or "", parts.port or 80)) as server:
         while not stop.is_set():
             wanted_s = time.monotonic() + _EVERY_S
             time.sleep(_EVERY_S)
-            before, at_s = _scheduled(pid), time.monotonic()
+            before, at_s = _read_schedstat(pid), time.monotonic()
             server.sendall(request)
             server.settimeout(_SPY_S)
             try:
                 server.recv(65536)
             except TimeoutError:
-                said = _spied(spy, pid) if spy else ""
-                server.settimeout(_MOST_S)
+                said = _sample_threads(spy, pid) if spy else ""
+                server.settimeout(_REQUEST_TIMEOUT_S)
                 server.recv(65536)
             else:
                 said = ""
-            took_s, now = time.monotonic() - at_s, _scheduled(pid)
+            took_s, now = time.monotonic() - at_s, _read_schedstat(pid)
             on_core_s, queued_s = now[0] - before[0], now[1] - before[1]
             asked.append(
-                Asked(kind="GET", at_s=at_s, took_s=took_s, late_s=at_s - wanted_s, on_core_s=on_core_s, queued_s=queued_s, said=said)
+                RequestSample(
+                    kind="GET", at_s=at_s, took_s=took_s, late_s=at_s - wanted_s, on_core_s=on_core_s, queued_s=queued_s, description=said
+                )
             )
     pipe.send(asked)
 
 
-def _scheduled(pid: int) -> tuple[float, float]:
+def _read_schedstat(pid: int) -> tuple[float, float]:
     """Return how many seconds a process's first thread ran, and waited for a core."""
     ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
     return int(ran) / 1e9, int(waited) / 1e9
 
 
-def _spied(spy: str, pid: int) -> str:
+def _sample_threads(spy: str, pid: int) -> str:
     """Return where the threads are that do something."""
     dumped = subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True, check=False, timeout=20)
     threads = dumped.stdout.split("\nThread ")[1:]
     return "\n".join(f"{time.monotonic():.3f} {each}" for each in threads if "(active" in each.splitlines()[0])
 
 
-def ask(url: str, key: str, stop: Event, pipe: Pipe) -> None:
+def run_client(url: str, key: str, stop: Event, pipe: Pipe) -> None:
     """Recall without a pause, by meaning and by both in turns, and remember now and then."""
-    pipe.send(asyncio.run(_ask(url, key, stop)))
+    pipe.send(asyncio.run(_run_client(url, key, stop)))
 
 
-async def _ask(url: str, key: str, stop: Event) -> list[Asked]:
-    asked = list[Asked]()
+async def _run_client(url: str, key: str, stop: Event) -> list[RequestSample]:
+    asked = list[RequestSample]()
 
     async def recall() -> None:
         connection = Connection(url, key)
@@ -124,7 +126,7 @@ async def _ask(url: str, key: str, stop: Event) -> list[Asked]:
                 connection = Connection(url, key)
             else:
                 said = str(status) if status != 200 else "by words" if json.loads(answer).get("notice") else ""
-            asked.append(Asked(kind=mode, at_s=at_s, took_s=time.monotonic() - at_s, said=said))
+            asked.append(RequestSample(kind=mode, at_s=at_s, took_s=time.monotonic() - at_s, description=said))
 
     async def remember() -> None:
         connection = Connection(url, key)
@@ -134,7 +136,9 @@ async def _ask(url: str, key: str, stop: Event) -> list[Asked]:
             at_s = time.monotonic()
             body = {"content": content, "type": "observation", "org": "org1", "project": "p1"}
             status, _ = await connection.send("POST", "/v1/brain/remember", body)
-            asked.append(Asked(kind="remember", at_s=at_s, took_s=time.monotonic() - at_s, said="" if status == 201 else str(status)))
+            asked.append(
+                RequestSample(kind="remember", at_s=at_s, took_s=time.monotonic() - at_s, description="" if status == 201 else str(status))
+            )
             await asyncio.sleep(_REMEMBER_EVERY_S)
 
     await asyncio.gather(recall(), remember())
@@ -144,7 +148,7 @@ async def _ask(url: str, key: str, stop: Event) -> list[Asked]:
 def grow(folder: Path, workspace_id: int, number: int) -> None:
     """Add as many memories as an import by another process would."""
     os.nice(_NICE)
-    asyncio.run(put_into(folder, workspace_id, number, Console(quiet=True)))
+    asyncio.run(insert_memories(folder, workspace_id, number, Console(quiet=True)))
 
 
 def forget(folder: Path, workspace_id: int, number: int) -> None:

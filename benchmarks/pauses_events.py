@@ -1,4 +1,4 @@
-"""What a server does beside answering, seen from outside for `benchmarks.pauses`: its children, the files it has mapped, its caches."""
+"""Background work of a server, observed from outside for `benchmarks.pauses`: child processes, mapped files, caches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rookery.kernel.sqlite import connect
 
-_NEAR_S = 0.3
-_FEW = 1000
+_MAX_DISTANCE_S = 0.3
+_MAX_EVENTS = 1000
 """Documents that the cache of words may lack for it to count as caught up: it is brought up to date in lots of 250."""
 
 
@@ -25,12 +25,12 @@ class Event:
 
 
 @dataclass(slots=True)
-class Watch:
+class ServerObserver:
     """
-    What happened so far, and what goes on now.
+    The events of a server so far, and its current state.
 
     Attributes:
-        events: In order; those of one kind that goes on have "began" and "ended".
+        events: In order; a lasting one has "began" and "ended".
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Watch:
     _documents: int = 0
     _counted_s: float = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note what changed since the last look."""
         for kind, now, came, went in (
             ("children", _children(self.pid), "began", "ended"),
@@ -66,17 +66,21 @@ class Watch:
             self._documents, self._counted_s = _documents(self.folder), time.monotonic()
         lists = sorted(self._seen["files"], key=lambda name: int(name.rpartition("-")[2].partition(".")[0]))
         is_listed = bool(lists) and lists[-1] in self._seen["mapped"] and not self._seen["children"]
-        return is_listed and self._words[0] >= self._documents - _FEW
+        return is_listed and self._words[0] >= self._documents - _MAX_EVENTS
 
     def around(self, from_s: float, to_s: float) -> list[str]:
         """Return what happened between two moments, and what went on."""
-        happened = [f"{each.what} ({each.at_s - from_s:+.2f} s)" for each in self.events if from_s - _NEAR_S <= each.at_s <= to_s + _NEAR_S]
+        happened = [
+            f"{each.what} ({each.at_s - from_s:+.2f} s)"
+            for each in self.events
+            if from_s - _MAX_DISTANCE_S <= each.at_s <= to_s + _MAX_DISTANCE_S
+        ]
         began = {each.what.removesuffix(" began"): each.at_s for each in self.events if each.what.endswith(" began")}
         ended = {each.what.removesuffix(" ended"): each.at_s for each in self.events if each.what.endswith(" ended")}
         going = [what for what, at_s in began.items() if at_s < from_s and ended.get(what, to_s) >= to_s]
         return [*happened, *(f"while {what}" for what in going)]
 
-    def note(self, what: str) -> None:
+    def record(self, what: str) -> None:
         """Note something that the benchmark itself did."""
         self._note(what)
 

@@ -36,11 +36,11 @@ def main() -> None:
     arguments.add_argument("picture", type=Path)
     given = arguments.parse_args()
     figures = cast("dict[str, dict[str, object]]", json.loads(given.figures.read_text(encoding="utf-8")))
-    given.picture.write_text(drawn(panels(figures)), encoding="utf-8")
+    given.picture.write_text(render_panels(panels(figures)), encoding="utf-8")
 
 
 def panels(figures: Mapping[str, Mapping[str, object]]) -> list[Panel]:
-    """Return what is drawn of the figures of each size."""
+    """Return the panels for the figures of each size."""
     sizes = sorted(int(name) for name in figures if name.isdigit())
 
     def line(*path: str) -> list[tuple[float, float]]:
@@ -66,15 +66,15 @@ def _at(figures: object, path: Sequence[str]) -> float | None:
     return float(figures) if isinstance(figures, int | float) else None
 
 
-def drawn(made: Sequence[Panel]) -> str:
+def render_panels(panels_to_draw: Sequence[Panel]) -> str:
     """Return the panels side by side, two in a row."""
     columns = 2
-    rows = -(-len(made) // columns)
+    rows = -(-len(panels_to_draw) // columns)
     width, height = columns * (_WIDTH + _LEFT) + _BETWEEN, rows * (_HEIGHT + _TOP + _BETWEEN)
     label = "How recall, memory and the start grow with the number of memories"
     font = 'font-family="system-ui, sans-serif" font-size="12" fill="#6b7280"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {font} role="img" aria-label="{label}">']
-    for number, panel in enumerate(made):
+    for number, panel in enumerate(panels_to_draw):
         left = _LEFT + (number % columns) * (_WIDTH + _LEFT)
         top = _TOP + (number // columns) * (_HEIGHT + _TOP + _BETWEEN)
         parts.append(f'<g transform="translate({left} {top})">{_panel(panel)}</g>')
@@ -96,9 +96,9 @@ def _panel(panel: Panel) -> str:
     for power in range(least, most + 1):
         y = y_of(10.0**power)
         parts.append(f'<path d="M0 {y:.1f}H{_WIDTH - _BETWEEN}" stroke="#9ca3af" stroke-opacity=".4"/>')
-        parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{_said(10.0**power)}</text>')
+        parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{_format_value(10.0**power)}</text>')
     below = f'y="{_HEIGHT - _BETWEEN + 18}" text-anchor="middle"'
-    parts += [f'<text x="{x_of(10.0**power):.1f}" {below}>{_said(10.0**power)}</text>' for power in range(first, last + 1)]
+    parts += [f'<text x="{x_of(10.0**power):.1f}" {below}>{_format_value(10.0**power)}</text>' for power in range(first, last + 1)]
     for number, (name, line) in enumerate(panel.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         path = "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in line)
@@ -113,7 +113,7 @@ def _decades(values: Sequence[float]) -> tuple[int, int]:
     return least, max(most, least + 1)
 
 
-def _said(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k" if value >= 1e4 else f"{value:g}"
 
 

@@ -1,7 +1,7 @@
 """
-How long the API's description takes: `python -m benchmarks.reference`.
+Time to serve the API's description: `python -m benchmarks.reference`.
 
-On a fresh server: the first ask, which makes it, then 2,000 more, unpacked and as gzip, by one client.
+On a fresh server: the first request, which builds it, then 2,000 more, unpacked and as gzip, by one client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.load import measure
-from benchmarks.servers import server
+from benchmarks.servers import run_server
 
 _PATH = "/docs/openapi.json"
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--asks", type=int, default=2000)
     options = parser.parse_args()
     figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory(prefix="rookery-reference-") as name, server(Path(name)) as running:
+    with tempfile.TemporaryDirectory(prefix="rookery-reference-") as name, run_server(Path(name)) as running:
         for case, count, coding in (("first", 1, "gzip"), ("gzip", options.asks, "gzip"), ("plain", options.asks, "identity")):
             timed = asyncio.run(
                 measure(

@@ -19,7 +19,7 @@ _STOP_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A server that answers."""
+    """A running server."""
 
     url: str
     api_key: str
@@ -37,7 +37,7 @@ class Running:
 
 
 @contextmanager
-def server(folder: Path, **settings: str) -> Generator[Running]:
+def run_server(folder: Path, **settings: str) -> Generator[Running]:
     """Run a server on *folder* until the block ends; *settings* are names without ROOKERY_, in lower case."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     environment |= {f"ROOKERY_{name.upper()}": value for name, value in settings.items()}
@@ -65,12 +65,12 @@ def server(folder: Path, **settings: str) -> Generator[Running]:
             started_s=time.perf_counter() - begun,
         )
     finally:
-        end(process)
+        stop_process(process)
         log.close()
 
 
-def end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Have *process* end, and if it does not within a while, end it."""
+def stop_process(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Terminate *process*, and kill it after a time-out."""
     process.terminate()
     try:
         process.wait(_STOP_S)

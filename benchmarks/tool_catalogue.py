@@ -1,5 +1,5 @@
 """
-What the built-in tools cost a model: bytes and tokens of their names, descriptions and input schemas, as `tools/list` gives them.
+Size of the built-in tools for a model: bytes and tokens of their names, descriptions and input schemas, as `tools/list` gives them.
 
 Run it: `python -m benchmarks.tool_catalogue`. Two counts of tokens are shown: a quarter of the characters, the usual estimate for
 vocabularies of large models, and the count of the packaged embedder's tokenizer, whose vocabulary is small, so that it counts more.
@@ -23,7 +23,7 @@ CHARS_PER_TOKEN = 4
 
 
 def catalogue() -> Sequence[Mapping[str, object]]:
-    """Return what a model reads of every built-in tool."""
+    """Return every built-in tool as a model reads it."""
     return [
         {"name": f"{server}__{tool.name}", "description": tool.description, "inputSchema": to_published_schema(tool.input_schema)}
         for server, tools in (("agents", AGENTS), ("brain", BRAIN))

@@ -32,9 +32,9 @@ from urllib.request import Request, urlopen
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.bare import bare_calls
-from benchmarks.load import Timed, measure
-from benchmarks.servers import end, server
+from benchmarks.baseline import time_calls
+from benchmarks.load import Timings, measure
+from benchmarks.servers import run_server, stop_process
 from tests import real_servers
 
 _PEERS = {
@@ -101,7 +101,7 @@ def _program(command: list[str], log: Path, **variables: str) -> Generator[None]
         try:
             yield
         finally:
-            end(process)
+            stop_process(process)
 
 
 def _port() -> int:
@@ -110,8 +110,8 @@ def _port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(url: str) -> None:
-    """Return once something answers at *url*, with whatever status."""
+def _wait_until_up(url: str) -> None:
+    """Wait until *url* answers with any status."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         try:
@@ -124,7 +124,7 @@ def _answers(url: str) -> None:
     raise TimeoutError(url)
 
 
-def _installed(folder: Path, peer: str) -> Path:
+def _install_peer(folder: Path, peer: str) -> Path:
     """Return the folder of a peer's programs, after installing it there once."""
     home = folder / peer
     if not (home / "bin" / "python").exists():
@@ -141,7 +141,7 @@ def _rookery(folder: Path, upstreams: list[Upstream]) -> Generator[Gateway]:
     requests = {
         each.name: ("/api/v1/mcp/tools/call", {"server": each.name, "tool": each.tool, "arguments": each.arguments}) for each in upstreams
     }
-    with server(folder) as running:
+    with run_server(folder) as running:
         yield Gateway(name="Rookery", url=running.url, key=running.api_key, requests=requests)
 
 
@@ -154,7 +154,7 @@ def _mcpo(folder: Path, upstreams: list[Upstream], programs: Path) -> Generator[
     command = [str(programs / "mcpo"), "--host", "127.0.0.1", "--port", str(port), "--api-key", key, "--config", str(config)]
     with _program(command, folder / "mcpo.log", LOG_LEVEL="WARNING"):
         url = f"http://127.0.0.1:{port}"
-        _answers(f"{url}/openapi.json")
+        _wait_until_up(f"{url}/openapi.json")
         requests = {each.name: (f"/{each.name}/{each.tool}", each.arguments) for each in upstreams}
         yield Gateway(name="mcpo", url=url, key=key, requests=requests)
 
@@ -188,7 +188,7 @@ def _contextforge(folder: Path, upstreams: list[Upstream], programs: Path) -> Ge
     with ExitStack() as stack:
         stack.enter_context(_program([str(programs / "mcpgateway-server")], folder / "contextforge.log", **variables))
         url = f"http://127.0.0.1:{port}"
-        _answers(f"{url}/health")
+        _wait_until_up(f"{url}/health")
         token_command = [python, "-m", "mcpgateway.utils.create_jwt_token", "--username", "admin@example.com", "--exp", "10080"]
         made = subprocess.run(
             [*token_command, "--secret", secret], env=os.environ | variables, capture_output=True, check=True, text=True, timeout=_START_S
@@ -199,7 +199,7 @@ def _contextforge(folder: Path, upstreams: list[Upstream], programs: Path) -> Ge
             bridge = _port()
             arguments = ["-m", "mcpgateway.translate", "--stdio", each.line, "--expose-streamable-http", "--port", str(bridge)]
             stack.enter_context(_program([python, *arguments, "--logLevel", "error"], folder / f"bridge-{each.name}.log", **variables))
-            _answers(f"http://127.0.0.1:{bridge}/healthz")
+            _wait_until_up(f"http://127.0.0.1:{bridge}/healthz")
             _register(url, token, {"name": each.name, "url": f"http://127.0.0.1:{bridge}/mcp", "transport": "STREAMABLEHTTP"})
             params = {"name": f"{each.name}-{each.tool.replace('_', '-')}", "arguments": each.arguments}
             requests[each.name] = ("/rpc", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -214,17 +214,17 @@ def _register(url: str, token: str, gateway: Mapping[str, object]) -> None:
         return
 
 
-async def _round(gateway: Gateway, upstream: str, *, count: int, clients: int) -> Timed:
+async def _round(gateway: Gateway, upstream: str, *, count: int, clients: int) -> Timings:
     path, body = gateway.requests[upstream]
     return await measure(gateway.url, gateway.key, lambda _: ("POST", path, body), count=count, clients=clients, headers=gateway.headers)
 
 
 def run(gateways: list[Gateway], upstreams: list[Upstream], rounds: int) -> dict[str, dict[str, float]]:
-    """Let all take turns, and return the medians of their rounds."""
-    taken: dict[str, list[tuple[Timed, Timed]]] = {}
-    floor = list[Timed]()
+    """Run all gateways in turns and return the medians of their rounds."""
+    taken: dict[str, list[tuple[Timings, Timings]]] = {}
+    floor = list[Timings]()
     for _ in range(rounds):
-        floor.append(bare_calls(_SEQUENTIAL))
+        floor.append(time_calls(_SEQUENTIAL))
         for upstream in upstreams:
             for gateway in gateways:
                 one = asyncio.run(_round(gateway, upstream.name, count=_SEQUENTIAL, clients=1))
@@ -254,8 +254,8 @@ def main() -> None:
         gateways = [stack.enter_context(_rookery(folder / "rookery", upstreams))]
         if options.peers is not None:
             peers = options.peers.absolute()
-            gateways.append(stack.enter_context(_mcpo(folder, upstreams, _installed(peers, "mcpo"))))
-            gateways.append(stack.enter_context(_contextforge(folder, upstreams, _installed(peers, "contextforge"))))
+            gateways.append(stack.enter_context(_mcpo(folder, upstreams, _install_peer(peers, "mcpo"))))
+            gateways.append(stack.enter_context(_contextforge(folder, upstreams, _install_peer(peers, "contextforge"))))
         before = os.getloadavg()[0]
         figures = run(gateways, upstreams, options.rounds)
     if options.json:

@@ -1,7 +1,7 @@
 """
-How many deliveries a second go out, and whether all arrive: `python -m benchmarks.webhooks`.
+Deliveries per second, and a check that all arrive: `python -m benchmarks.webhooks`.
 
-A server in its own process, a receiver on 127.0.0.1 in another, which answers at once and writes down what came:
+A server in its own process, a receiver on 127.0.0.1 in another, which responds at once and records each request:
 
 - alone: the events of 10,000 memories to one endpoint, written down while it is disabled and then sent by `resend-failed`, from
   the first that arrives to the last;
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-from benchmarks.load import Connection, Timed, measure
-from benchmarks.servers import Running, server
+from benchmarks.load import Connection, Timings, measure
+from benchmarks.servers import Running, run_server
 
 _SECRET = "a-secret-for-a-benchmark"  # noqa: S105 - made up
 _WRITERS = 8
@@ -46,15 +46,17 @@ def main() -> None:
     figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="rookery-webhooks-") as name, _receiver() as there:
         for case, endpoints in (("alone", 1), ("spread", 4)):
-            with server(Path(name) / case, egress_allow="127.0.0.0/8") as running:
-                figures[case] = asyncio.run(_sent(running, there, options.events // endpoints, endpoints, options.concurrency))
-        with server(Path(name) / "beside", egress_allow="127.0.0.0/8") as running:
-            figures["beside"] = asyncio.run(_beside(running, there, options.events // 4, options.concurrency))
+            with run_server(Path(name) / case, egress_allow="127.0.0.0/8") as running:
+                figures[case] = asyncio.run(
+                    _measure_throughput(running, there, options.events // endpoints, endpoints, options.concurrency)
+                )
+        with run_server(Path(name) / "beside", egress_allow="127.0.0.0/8") as running:
+            figures["beside"] = asyncio.run(_measure_remember(running, there, options.events // 4, options.concurrency))
     print(json.dumps(figures, indent=1))
 
 
-async def _sent(running: Running, there: There, events: int, endpoints: int, concurrency: int) -> dict[str, object]:
-    """Hold deliveries of *events* memories to each of *endpoints*, let them go, and watch them arrive."""
+async def _measure_throughput(running: Running, there: ReceiverProcess, events: int, endpoints: int, concurrency: int) -> dict[str, object]:
+    """Queue the deliveries of *events* memories to each of *endpoints*, release them, and time their arrival."""
     admin = Connection(running.url, running.api_key)
     hooks = [await _endpoint(admin, f"{there.url}/{number}", concurrency, enabled=False) for number in range(endpoints)]
     await _remember(running, events)
@@ -64,21 +66,21 @@ async def _sent(running: Running, there: There, events: int, endpoints: int, con
     cpu = _cpu_s(running.pid)
     for hook in hooks:
         await _ok(admin, "POST", f"/api/v1/webhooks/{hook}/resend-failed", {})
-    came = await asyncio.to_thread(there.until, events * endpoints)
+    came = await asyncio.to_thread(there.wait_for, events * endpoints)
     for hook in hooks:
         await _all_delivered(admin, hook, events)
     await admin.close()
     return {**came, "server_cpu_ms_each": round((_cpu_s(running.pid) - cpu) / events / endpoints * 1000, 3)}
 
 
-async def _beside(running: Running, there: There, events: int, concurrency: int) -> dict[str, object]:
-    """Remember without a subscriber and with one; what is told of meanwhile must arrive too."""
+async def _measure_remember(running: Running, there: ReceiverProcess, events: int, concurrency: int) -> dict[str, object]:
+    """Time `remember` without and with a subscriber; all events sent meanwhile must arrive."""
     admin = Connection(running.url, running.api_key)
     before = await _remember(running, events)
     hook = await _endpoint(admin, there.url, concurrency, enabled=True)
     there.begin()
     told = await _remember(running, events, "second")
-    came = await asyncio.to_thread(there.until, events)
+    came = await asyncio.to_thread(there.wait_for, events)
     await _all_delivered(admin, hook, events)
     await admin.close()
     return {"remember_alone": before.as_json(), "remember_told": told.as_json(), "deliveries": came}
@@ -89,7 +91,7 @@ async def _endpoint(admin: Connection, url: str, concurrency: int, *, enabled: b
     return str(json.loads(await _ok(admin, "POST", "/api/v1/webhooks", body))["id"])
 
 
-async def _remember(running: Running, count: int, round_: str = "first") -> Timed:
+async def _remember(running: Running, count: int, round_: str = "first") -> Timings:
     def request(number: int) -> tuple[str, str, dict[str, object]]:
         return "POST", "/v1/brain/remember", {"type": "fact", "content": f"In the {round_} round fact {number} is told to whoever listens."}
 
@@ -97,7 +99,7 @@ async def _remember(running: Running, count: int, round_: str = "first") -> Time
 
 
 async def _all_delivered(admin: Connection, hook: str, count: int) -> None:
-    """Wait until the log says of all that they are delivered, each at its first attempt."""
+    """Wait until the log shows all as delivered at the first attempt."""
     deadline = time.monotonic() + _WITHIN_S
     while True:
         page = json.loads(await _ok(admin, "GET", f"/api/v1/webhooks/{hook}/deliveries?state=delivered&per_page=1"))
@@ -121,19 +123,19 @@ def _cpu_s(pid: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
-    """The receiver in its process."""
+class ReceiverProcess:
+    """The receiver in a process of its own."""
 
     url: str
     pipe: Pipe
 
     def begin(self) -> None:
-        """Forget what came."""
+        """Clear the received events."""
         self.pipe.send(("begin", 0))
         self.pipe.recv()
 
-    def until(self, count: int) -> dict[str, object]:
-        """Return what came once *count* different deliveries have; every signature was right."""
+    def wait_for(self, count: int) -> dict[str, object]:
+        """Wait for *count* different deliveries and return them; every signature must be valid."""
         self.pipe.send(("until", count))
         if not self.pipe.poll(_WITHIN_S):
             raise RuntimeError("not all arrived")
@@ -142,20 +144,20 @@ class There:
 
 
 @contextmanager
-def _receiver() -> Generator[There]:
+def _receiver() -> Generator[ReceiverProcess]:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
     try:
-        yield There(f"http://127.0.0.1:{ours.recv()}/hook", ours)
+        yield ReceiverProcess(f"http://127.0.0.1:{ours.recv()}/hook", ours)
     finally:
         process.terminate()
         process.join(10)
 
 
 @dataclass(slots=True)
-class _Came:
-    """What came since the beginning."""
+class _ReceivedEvents:
+    """The events received since the start."""
 
     ids: set[bytes]
     deliveries: int = 0
@@ -164,7 +166,7 @@ class _Came:
     last_s: float = 0.0
 
     def note(self, head: bytes, body: bytes) -> None:
-        """Write a delivery down."""
+        """Record a delivery."""
         now = time.perf_counter()
         self.first_s = self.first_s or now
         self.last_s = now
@@ -197,7 +199,7 @@ def _serve(pipe: Pipe) -> None:
 
 
 async def _serving(pipe: Pipe) -> None:
-    came = [_Came(ids=set())]
+    came = [_ReceivedEvents(ids=set())]
 
     class Serving(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,7 +222,7 @@ async def _serving(pipe: Pipe) -> None:
     while True:
         asked, count = await asyncio.to_thread(pipe.recv)
         if asked == "begin":
-            came[0] = _Came(ids=set())
+            came[0] = _ReceivedEvents(ids=set())
             pipe.send(None)
         else:
             while len(came[0].ids) < count:  # noqa: ASYNC110 - an event for each would be in what is measured

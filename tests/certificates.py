@@ -1,4 +1,4 @@
-"""A certificate of our own for 127.0.0.1, which nobody else trusts."""
+"""A self-signed certificate for 127.0.0.1 that only the tests trust."""
 
 from __future__ import annotations
 

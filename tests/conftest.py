@@ -1,4 +1,4 @@
-"""What every test may ask for: a clock, a fresh record store of each dialect, a server in this process and its client."""
+"""Fixtures for every test: a clock, a new record store of each dialect, a server in this process and its client."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from rookery.wiring import Rookery, build_platform
-from tests.documented import Documented
+from tests.openapi_check import OpenApiCheck
 
-pytest_plugins = ["tests.postgres", "tests.no_keys"]
+pytest_plugins = ["tests.postgres", "tests.key_leaks"]
 
 T = TypeVar("T")
 
@@ -55,12 +55,12 @@ hypothesis_settings.load_profile("rookery")
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Tests run on asyncio, as the server does."""
+    """The async backend of all tests: asyncio, as in the server."""
     return "asyncio"
 
 
 class FakeClock:
-    """A clock that stands until it is moved; callable as a `Clock`."""
+    """A clock that advances only when told to; callable as a `Clock`."""
 
     def __init__(self, at: datetime = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)) -> None:
         self.at = at
@@ -75,7 +75,7 @@ class FakeClock:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock of the test's own."""
+    """A new clock for each test."""
     return FakeClock()
 
 
@@ -127,26 +127,26 @@ async def database(database_url: str, data_dir: Path) -> AsyncIterator[Database]
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in which the embedder's graph is written already; making it takes a second."""
+    """A data folder that already contains the embedder's graph, which takes a second to build."""
     folder = tmp_path_factory.mktemp("model")
     engine = embedders.open("embedded:", data_dir=folder)
-    asyncio.run(_once_ready(engine))
+    asyncio.run(_warm_up(engine))
     return folder
 
 
-async def _once_ready(engine: embedders.EmbedderEngine) -> None:
+async def _warm_up(engine: embedders.EmbedderEngine) -> None:
     await engine.warm()
     await engine.close()
 
 
 def lend_model(model_folder: Path, data_dir: Path) -> None:
-    """Give *data_dir* the embedder's files as links; they are only ever replaced whole."""
+    """Link the embedder's files into *data_dir*; they are only ever replaced as a whole."""
     shutil.copytree(model_folder, data_dir, copy_function=os.link, dirs_exist_ok=True)
 
 
 @pytest.fixture
 def settings(data_dir: Path, database_url: str, model_folder: Path) -> Settings:
-    """Settings of a server of the test's own, on each record store in turn."""
+    """Settings of a server for one test, on each record store in turn."""
     lend_model(model_folder, data_dir)
     secret_key = None if database_url == "embedded:" else Secret(SECRET_KEY)
     return Settings(data_dir=data_dir, database_url=Secret(database_url), secret_key=secret_key, bcrypt_cost=4, min_free_disk_mb=0)
@@ -170,7 +170,7 @@ class Caller:
         return await self.http.post(path, json=body, headers=more)
 
     async def send(self, method: str, path: str, body: object = None, **more: str) -> httpx2.Response:
-        """Send any request; *body* None is none."""
+        """Send any request; without *body* the request has no content."""
         if body is None:
             return await self.http.request(method, path, headers=more)
         return await self.http.request(method, path, json=body, headers=more)
@@ -183,8 +183,8 @@ class Caller:
 
 
 @dataclass
-class House:
-    """A running server in this process, its first workspace and keys, and a way to more of both."""
+class Instance:
+    """A running server in this process with its first workspace and keys, and methods to make more."""
 
     rookery: Rookery
     transport: httpx2.ASGITransport
@@ -215,30 +215,30 @@ class House:
 
 
 @pytest.fixture
-async def house(settings: Settings) -> AsyncIterator[House]:
+async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server on an empty store, with the first run's workspace and keys."""
-    async with open_house(settings) as opened:
+    async with run_instance(settings) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def open_house(settings: Settings, clock: Clock = utc_now) -> AsyncGenerator[House]:
+async def run_instance(settings: Settings, clock: Clock = utc_now) -> AsyncGenerator[Instance]:
     """Run a server of *settings* in this process until the block ends."""
     rookery = build_platform(settings, clock=clock)
     await rookery.start()
     try:
         made = await rookery.create_first_keys()
-        app = Documented(create_app(rookery), lambda: build_route_table(rookery))
+        app = OpenApiCheck(create_app(rookery), lambda: build_route_table(rookery))
         transport = httpx2.ASGITransport(app)
         api_key = made.api_key.reveal() if made.api_key else None
         agent_key = made.agent_key.reveal() if made.agent_key else None
-        yield House(
+        yield Instance(
             rookery=rookery,
             transport=transport,
             workspace_id=made.workspace_id or 0,
             admin=Caller(transport, api_key),
             agent=Caller(transport, agent_key),
         )
-        app.must_be_told()
+        app.assert_no_violations()
     finally:
         await rookery.close()

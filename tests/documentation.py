@@ -99,13 +99,13 @@ class Block:
 
     @property
     def where(self) -> str:
-        """The block as an editor opens it."""
+        """The location of the block, as `path:line`."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A command and the answer shown below it; None: none is shown."""
+class Example:
+    """A documented command and its expected answer, or None."""
 
     where: str
     command: str
@@ -113,7 +113,7 @@ class Shown:
 
 
 def text_of(page: Path) -> str:
-    """Return a page."""
+    """Return the text of a page."""
     return page.read_text(encoding="utf-8")
 
 
@@ -128,19 +128,19 @@ def prose(page: Path) -> str:
     return _FENCE.sub("", text_of(page))
 
 
-def commands(block: Block) -> list[Shown]:
+def commands(block: Block) -> list[Example]:
     """Return the commands of a block: each line of `sh`, each `$ ` of `console` with what is shown below it."""
     joined = block.text.replace("\\\n", " ")
     if block.language == "sh":
-        return [Shown(block.where, line, None) for line in joined.splitlines() if line.strip()]
-    found: list[Shown] = []
+        return [Example(block.where, line, None) for line in joined.splitlines() if line.strip()]
+    found: list[Example] = []
     for part in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
         # A quoted argument may go over several lines: the command ends where its quotes are closed.
         lines, command = part.splitlines(), ""
         for count, line in enumerate(lines, 1):
             command = f"{command}\n{line}" if command else line
             if _is_closed(command):
-                found.append(Shown(block.where, command, "\n".join(lines[count:])))
+                found.append(Example(block.where, command, "\n".join(lines[count:])))
                 break
     return found
 
@@ -188,12 +188,12 @@ def table(page: Path, first: str) -> list[list[str]]:
 
 
 def code(cell: str) -> list[str]:
-    """Return what stands in backticks."""
+    """Return the text in backticks."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 def differences(shown: object, real: object, path: str = "") -> Iterator[str]:
-    """Yield where a *real* answer is not as *shown*: other fields, other lengths, other values where they do not vary."""
+    """Yield the differences of a *real* answer from the *shown* one: fields, lengths, and values that do not vary."""
     if isinstance(shown, dict) and isinstance(real, dict):
         expected, found = cast("dict[str, object]", shown), cast("dict[str, object]", real)
         if not (expected.keys() - {ANY} <= found.keys() if ANY in expected else expected.keys() == found.keys()):
@@ -212,13 +212,13 @@ def differences(shown: object, real: object, path: str = "") -> Iterator[str]:
 
 @dataclass
 class Terminal:
-    """Where the commands of the documentation are run: a real server, a shell, and an operator's command line beside it."""
+    """The environment of documented commands: a real server, a shell, and an operator's command line beside it."""
 
     operator: subprocess.Popen[str]
     environment: dict[str, str]
     folder: Path
 
-    def run(self, shown: Shown) -> None:
+    def run(self, shown: Example) -> None:
         """
         Run a command, and compare its answer with the one that is shown.
 
@@ -227,13 +227,13 @@ class Terminal:
         """
         words = shlex.split(shown.command)
         if words[0] == "rookery":
-            answer = self._operate([Template(word).safe_substitute(self.environment) for word in words[1:]], shown)
+            answer = self._run_as_operator([Template(word).safe_substitute(self.environment) for word in words[1:]], shown)
         elif words[0] == "printf":
             assert "| openssl " in shown.command, f"{shown.where}: {words[0]} is no command that is run here"
             answer = self._shell(shown) if shutil.which("openssl") else shown.answer or ""
         else:
             assert words[0] == "curl", f"{shown.where}: {words[0]} is no command that is run here"
-            answer = self._shell(shown) if shutil.which("curl") else self._ask(shown)
+            answer = self._shell(shown) if shutil.which("curl") else self._send_request(shown)
         if shown.answer is not None:
             self._compare(shown, answer)
         if answer.startswith('{"session":'):
@@ -242,15 +242,15 @@ class Terminal:
             recalled = json.loads(answer)
             self.environment |= {"RECALL": recalled["recall_id"], "MEMORY": next((each["id"] for each in recalled["memories"]), "")}
 
-    def _shell(self, shown: Shown) -> str:
+    def _shell(self, shown: Example) -> str:
         done = subprocess.run(
             ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
         assert done.returncode == 0, f"{shown.where}: it ended with {done.returncode}: {done.stderr}"
         return done.stdout
 
-    def _ask(self, shown: Shown) -> str:
-        """Do what the command's curl would do, where there is none: -s, -X, -H and -d are all that the documentation uses."""
+    def _send_request(self, shown: Example) -> str:
+        """Send the request of a curl command if curl is not installed. The documentation uses only -s, -X, -H and -d."""
         words = iter([Template(word).safe_substitute(self.environment) for word in shlex.split(shown.command)][1:])
         url, method, body, headers = "", "", None, dict[str, str]()
         for word in words:
@@ -269,7 +269,7 @@ class Terminal:
                     url = word
         return httpx2.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=_COMMAND_S).text
 
-    def _operate(self, arguments: list[str], shown: Shown) -> str:
+    def _run_as_operator(self, arguments: list[str], shown: Example) -> str:
         """Run the command line with *arguments*; the id and key of what it makes are $ID and $NEW_KEY from then on."""
         out = self.folder / "out"
         assert self.operator.stdin is not None
@@ -287,7 +287,7 @@ class Terminal:
                     self.environment[variable] = made[field_name]
         return answer
 
-    def _compare(self, shown: Shown, answer: str) -> None:
+    def _compare(self, shown: Example, answer: str) -> None:
         assert shown.answer is not None
         if not shown.answer.lstrip().startswith(("{", "[")):
             assert answer.strip() == shown.answer.strip(), shown.where
@@ -345,7 +345,7 @@ for line in sys.stdin:
 
 
 def _first_run(path: Path, server: subprocess.Popen[bytes]) -> Mapping[str, str]:
-    """Return what the first run wrote, once the server answers and has seen its tool server."""
+    """Wait until the server is ready and has listed its tool server; return the keys of the first run."""
     deadline = time.monotonic() + _START_S
     last = "nothing"
     while time.monotonic() < deadline and server.poll() is None:

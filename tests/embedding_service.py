@@ -32,16 +32,16 @@ KEY = "the key of the embedding service"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is wrong with the next answer; *status* 0: the answer begins well and is cut."""
+    """The fault of the next response; *status* 0 sends a valid beginning and cuts it off."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    after_s: float = 0.0
+    delay_s: float = 0.0
 
 
 @dataclass
-class Service:
+class EmbeddingService:
     """
     The service, and what it was asked.
 
@@ -57,27 +57,27 @@ class Service:
     key: str | None = None
     salt: str = ""
     faults: deque[Fault] = field(default_factory=deque[Fault])
-    always: Fault | None = None
+    permanent_fault: Fault | None = None
     requests: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
-    at_once: int = 0
-    most_at_once: int = 0
-    slow_s: float = 0.0
+    active_requests: int = 0
+    max_active_requests: int = 0
+    delay_s: float = 0.0
     port: int = 0
     certificate: Path | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def texts(self) -> list[str]:
-        """All texts it was asked for, in the order they came."""
+        """All requested texts, in order of arrival."""
         return [text for request in self.requests for text in cast("list[str]", request["input"])]
 
-    def openai(self, more: str = "") -> str:
-        """Return the address of it as OpenAI's."""
+    def openai_url(self, more: str = "") -> str:
+        """Return its URL for the OpenAI protocol."""
         key = f":{self.key.replace(' ', '%20')}@" if self.key else ""
         return f"openai://{key}127.0.0.1:{self.port}/v1?model={self.name}{more}"
 
-    def ollama(self, more: str = "") -> str:
-        """Return the address of it as Ollama's."""
+    def ollama_url(self, more: str = "") -> str:
+        """Return its URL for the Ollama protocol."""
         return f"ollama://127.0.0.1:{self.port}/{self.name}{more}"
 
     def answer(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
@@ -93,7 +93,7 @@ class Service:
         if any(len(text) > self.limit for text in texts):
             return 400, {"error": "the input length exceeds the context length"}
         width = cast("int", body.get("dimensions", self.width))
-        rows = [embedded(text, width, self.salt).tolist() for text in texts]
+        rows = [embed(text, width, self.salt).tolist() for text in texts]
         if path == "/api/embed":
             return 200, {"model": self.name, "embeddings": rows}
         # Backwards: it is the index that counts.
@@ -101,23 +101,23 @@ class Service:
         return 200, {"object": "list", "model": self.name, "data": data[::-1]}
 
 
-def embedded(text: str, width: int, salt: str = "") -> npt.NDArray[np.float64]:
+def embed(text: str, width: int, salt: str = "") -> npt.NDArray[np.float64]:
     """Return the sum of the directions of its words, at no particular length."""
     words = re.findall(r"[a-z0-9]+", text.lower()) or ["nothing"]
-    return np.sum([direction(word, width, salt) for word in words], axis=0)
+    return np.sum([word_vector(word, width, salt) for word in words], axis=0)
 
 
 @cache
-def direction(word: str, width: int, salt: str) -> npt.NDArray[np.float64]:
-    """Return a word's own direction."""
+def word_vector(word: str, width: int, salt: str) -> npt.NDArray[np.float64]:
+    """Return the fixed random vector of a word."""
     seed = int.from_bytes(hashlib.sha256(f"{salt}{word}".encode()).digest()[:8])
     return np.random.default_rng(seed).standard_normal(width)
 
 
 @contextmanager
-def serving(service: Service | None = None) -> Generator[Service]:
+def run_embedding_service(service: EmbeddingService | None = None) -> Generator[EmbeddingService]:
     """Run a service on a port of its own."""
-    service = service or Service()
+    service = service or EmbeddingService()
     server = ThreadingHTTPServer(("127.0.0.1", service.port), _handler(service))
     server.daemon_threads = True
     if service.certificate is not None:
@@ -135,7 +135,7 @@ def serving(service: Service | None = None) -> Generator[Service]:
         thread.join()
 
 
-def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+def _handler(service: EmbeddingService) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -144,17 +144,17 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             body = cast("dict[str, object]", json.loads(raw))
             with service.lock:
                 service.requests.append(body)
-                service.at_once += 1
-                service.most_at_once = max(service.most_at_once, service.at_once)
-                fault = service.always or (service.faults.popleft() if service.faults else Fault())
+                service.active_requests += 1
+                service.max_active_requests = max(service.max_active_requests, service.active_requests)
+                fault = service.permanent_fault or (service.faults.popleft() if service.faults else Fault())
             try:
-                time.sleep(service.slow_s + fault.after_s)
+                time.sleep(service.delay_s + fault.delay_s)
                 self._send(fault, body)
             except OSError:
                 self.close_connection = True  # whoever asked has gone
             finally:
                 with service.lock:
-                    service.at_once -= 1
+                    service.active_requests -= 1
 
         def _send(self, fault: Fault, body: dict[str, object]) -> None:
             status, answer = service.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
@@ -177,6 +177,8 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 
 if __name__ == "__main__":
     arguments = [int(each) for each in sys.argv[1:]]
-    with serving(Service(width=arguments[0] if arguments else 32, port=arguments[1] if len(arguments) > 1 else 0)) as running:
-        print(running.openai(), running.ollama(), flush=True)  # noqa: T201 - where it is
+    with run_embedding_service(
+        EmbeddingService(width=arguments[0] if arguments else 32, port=arguments[1] if len(arguments) > 1 else 0)
+    ) as running:
+        print(running.openai_url(), running.ollama_url(), flush=True)  # noqa: T201 - where it is
         sys.stdin.read()

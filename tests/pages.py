@@ -55,7 +55,7 @@ def pages(root: Path) -> list[Path]:
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Yield each link of *page* that leads nowhere, with its line. Addresses of other hosts are not asked."""
+    """Yield each broken link of *page* with its line. Links to other hosts are not checked."""
     text = page.read_text(encoding="utf-8")
     plain = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
     for found in _LINK.finditer(plain):

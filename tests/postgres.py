@@ -70,10 +70,10 @@ def start_postgres(directory: Path) -> Generator[str]:
     """
     Run a PostgreSQL with its data in *directory* and yield its address, which names no database.
 
-    PostgreSQL refuses to be root; root runs it as nobody, who must own *directory* and be able to get there.
+    PostgreSQL refuses to run as root; then it runs as the user `nobody`, which must own *directory* and have access to it.
 
     Raises:
-        RuntimeError: It does not start, with what it said.
+        RuntimeError: It does not start; the message has its output.
     """
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     if account is not None:
@@ -103,7 +103,7 @@ def start_postgres(directory: Path) -> Generator[str]:
 
 
 def create_database(server: str, name: str, *, template: str = "template0") -> str:
-    """Make the database *name* on *server*, a copy of *template*, to which nobody may be connected; return its address."""
+    """Create the database *name* on *server* as a copy of *template*, which must have no connections; return its address."""
     with _session(server) as connection:
         # FILE_COPY is the faster way when a checkpoint costs nothing, as it does without fsync.
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
@@ -112,7 +112,7 @@ def create_database(server: str, name: str, *, template: str = "template0") -> s
 
 
 def drop_database(server: str, name: str) -> None:
-    """Drop the database *name*, whoever is still connected to it; an unknown one is ignored."""
+    """Drop the database *name* despite open connections; an unknown one is ignored."""
     with _session(server) as connection:
         connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -231,7 +231,7 @@ def _options() -> list[str]:
 
 @contextmanager
 def _minded(command: list[str | Path], log: Path, as_whom: int | None) -> Generator[subprocess.Popen[bytes]]:
-    """Run *command* within, and have it stopped when this ends, however it does."""
+    """Run *command* and stop it when the block or this process ends."""
     with (
         log.open("ab") as output,
         subprocess.Popen(
@@ -259,7 +259,7 @@ def _free_port() -> int:
 
 
 def _answers(url: str, minder: subprocess.Popen[bytes]) -> bool:
-    """Wait until the server takes a connection; it may lose its port to somebody else before it has it."""
+    """Wait until the server accepts connections; another process may take its port first."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and minder.poll() is None:
         try:
@@ -272,5 +272,5 @@ def _answers(url: str, minder: subprocess.Popen[bytes]) -> bool:
 
 
 def _session(server: str) -> psycopg.Connection:
-    """Return a connection to the database that every server has, each statement a transaction of its own."""
+    """Return an autocommit connection to the default database."""
     return psycopg.connect(f"{server}/postgres", autocommit=True, connect_timeout=5)

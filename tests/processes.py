@@ -1,4 +1,4 @@
-"""A server in a process of its own, as users run it; ended by its own id, also by force."""
+"""A server in its own process, as users run it; ended by its process id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests import no_keys
+from tests import key_leaks
 
 _START_S = 40.0
 _STOP_S = 15.0
@@ -37,19 +37,19 @@ class Server:
         environment |= {f"ROOKERY_{name.upper()}": value for name, value in settings.items()}
         folder.mkdir(parents=True, exist_ok=True)
         self._log = (folder / "server.log").open("ab")
-        no_keys.watch_log(folder / "server.log")
+        key_leaks.watch_log(folder / "server.log")
         command = [*wrapper, sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self._log, text=True)
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         self.url = next((word.rstrip(",;") for word in said.split() if word.startswith("http")), "")
-        self._wait()
+        self._wait_until_ready()
         keys = json.loads((self.data / "first-run.json").read_text(encoding="utf-8"))
         self.keys: dict[str, str] = keys
         self.client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {keys['api_key']}"}, timeout=30)
-        self.client.event_hooks["response"].append(_learn)
+        self.client.event_hooks["response"].append(_record_keys)
 
-    def _wait(self) -> None:
+    def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -67,7 +67,7 @@ class Server:
         return Path(f"/proc/{self.process.pid}/root") / self.folder.relative_to("/")
 
     def log(self) -> str:
-        """Return all that it wrote to standard error."""
+        """Return its standard error so far."""
         return (self.folder / "server.log").read_text(encoding="utf-8")
 
     def children(self) -> list[int]:
@@ -75,17 +75,17 @@ class Server:
         return descendants(self.process.pid)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it with SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
-        self._end()
+        self._wait_for_exit()
 
     def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end; return its exit code."""
+        """Stop it and return its exit code."""
         self.process.send_signal(ending)
-        self._end()
+        self._wait_for_exit()
         return self.process.returncode
 
-    def _end(self) -> None:
+    def _wait_for_exit(self) -> None:
         try:
             self.process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -99,16 +99,16 @@ class Server:
             self._log.close()
 
 
-def _learn(response: httpx2.Response) -> None:
-    """A key that a server makes is shown in this answer alone; from here on it is looked for."""
+def _record_keys(response: httpx2.Response) -> None:
+    """Record new keys in a response, so that later output is checked for them."""
     if response.request.method == "POST" and response.is_success:
         response.read()
-        no_keys.WATCH.learn_from(response.text)
+        key_leaks.DETECTOR.add_keys_from(response.text)
 
 
 @contextmanager
-def running(folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> Generator[Server]:
-    """Run a server on *folder*; whatever happens, it ends with the block."""
+def run_server(folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> Generator[Server]:
+    """Run a server on *folder* until the block ends."""
     server = Server(folder, wrapper=wrapper, **settings)
     try:
         yield server
@@ -135,7 +135,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether the process is there and no zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

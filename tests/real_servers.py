@@ -20,7 +20,7 @@ def node() -> str:
 
 
 def package(name: str) -> Path:
-    """Where the npm package *name* lies; the test is skipped, aloud, where npm could not be reached when `make` installed."""
+    """The folder of the npm package *name*; the test is skipped with a message if `make` could not reach npm."""
     folder = INSTALLED / "node_modules" / name
     if not folder.is_dir():
         pytest.skip(f"{name} is not installed: make upstreams")
@@ -61,7 +61,7 @@ def sqlite(database: Path) -> Entry:
 
 
 def _node(name: str, *arguments: str) -> Entry:
-    """Without npx, which would put a process in between and ask the network."""
+    """Return an entry that runs the script by node directly; npx would add a process and use the network."""
     return {"command": node(), "args": [str(package(f"@modelcontextprotocol/{name}") / "dist" / "index.js"), *arguments]}
 
 

@@ -1,4 +1,4 @@
-"""What a key's lists of orgs, projects, servers and tools leave out, over every route that names one (D-23)."""
+"""Restrictions of a key by org, project, server and tool, over every route that names one (D-23)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rookery.access.models import KeyRestrictions
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.conftest import House
+from tests.conftest import Instance
 
 _REQUIRED: dict[str, dict[str, object]] = {
     "POST /v1/brain/recall": {"query": "x"},
@@ -38,15 +38,15 @@ def _path(endpoint: RouteEndpoint) -> str:
 @pytest.mark.parametrize(("field", "allow_list"), [("org", "orgs"), ("project", "projects")])
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_writes(
-    house: House, subtests: pytest.Subtests, field: str, allow_list: str, kind: str
+    instance: Instance, subtests: pytest.Subtests, field: str, allow_list: str, kind: str
 ) -> None:
     """Issue 14: recall in an org outside the list answered 200 with nothing while remember answered 403; D-10, D-23."""
-    make = house.api_key if kind == "api" else house.agent_key
+    make = instance.api_key if kind == "api" else instance.agent_key
     key = await make("*", restrictions=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
     here = {"org": "acme", "project": "web"}
     required = {name.format(prefix): fields for name, fields in _REQUIRED.items() for prefix in ("/v1", "/api/agent")}
     seen = 0
-    for endpoint in build_route_table(house.rookery).endpoints:
+    for endpoint in build_route_table(instance.rookery).endpoints:
         if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER:
             continue
         seen += 1
@@ -63,10 +63,10 @@ async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_wri
     assert seen >= 8, "routes that name an org or a project"
 
 
-async def test_servers_and_tools_outside_the_lists_are_named(house: House) -> None:
-    """Issue 14: `required_permission` named a server or a tool, which nobody can be granted; D-10."""
-    key = await house.api_key(restrictions=KeyRestrictions(servers=frozenset({"odd"})))
-    tools = await house.api_key(restrictions=KeyRestrictions(tools=("brain/search",)))
+async def test_servers_and_tools_outside_the_lists_are_named(instance: Instance) -> None:
+    """Issue 14: `required_permission` named a server or tool, which cannot be granted; D-10."""
+    key = await instance.api_key(restrictions=KeyRestrictions(servers=frozenset({"odd"})))
+    tools = await instance.api_key(restrictions=KeyRestrictions(tools=("brain/search",)))
     one = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
     hook = await key.get("/api/v1/webhooks")
@@ -81,8 +81,8 @@ async def test_servers_and_tools_outside_the_lists_are_named(house: House) -> No
     assert not any("required_permission" in each for each in bodies)
 
 
-async def test_another_workspace_in_the_header_is_named_by_its_field(house: House) -> None:
+async def test_another_workspace_in_the_header_is_named_by_its_field(instance: Instance) -> None:
     """Issue 14: the refusal of X-Workspace-ID said nothing that a program can read; D-15."""
-    refused = await house.admin.get("/v1/brain/tags", **{"X-Workspace-ID": "999"})
+    refused = await instance.admin.get("/v1/brain/tags", **{"X-Workspace-ID": "999"})
 
     assert (refused.status_code, refused.json()["field"]) == (403, "X-Workspace-ID")

@@ -1,4 +1,4 @@
-"""What house rules a machine can check beyond ruff and pyright."""
+"""House rules that a machine can check beyond ruff and pyright."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_every_test_says_what_it_proves() -> None:
 
 
 def test_every_package_that_is_imported_is_asked_for() -> None:
-    """House rule: nothing of ours works by the grace of somebody else's dependency."""
+    """House rule: no module imports a package that is only a dependency of a dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in lines}
@@ -212,7 +212,7 @@ def test_what_is_tested_is_what_is_served() -> None:
 
 
 def _acts(statement: ast.stmt) -> bool:
-    """Whether running *statement* of a module does more than to name, or to declare."""
+    """Return whether *statement* of a module does more than define or declare names."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Import() | ast.ImportFrom():
             return False

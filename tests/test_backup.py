@@ -31,7 +31,7 @@ from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.secret import Secret
 from rookery.wiring import build_platform
 from tests.conftest import eventually, lend_model
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 
 _LIFE_S = 60
 _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x < {rows}) SELECT randomblob({size}) FROM f"
@@ -52,7 +52,7 @@ def _quiet(_: int) -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """What the command line hands the commands."""
+    """The platform object that commands receive."""
 
     settings: Settings
 
@@ -122,7 +122,7 @@ def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_
     """D-04: a backup of a server that is written meanwhile shows one moment; restored, it passes `doctor` and recalls the same."""
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "saved.tar.zst"
     lend_model(model_folder, old)
-    with running(old) as server:
+    with run_server(old) as server:
         for number in range(8):
             _remember(server.client, number, org="nest", wait_ms=5000)
         _save_busy(server, archive)
@@ -136,7 +136,7 @@ def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_
 
     well = asyncio.run(_examined(settings))
     (new / "first-run.json").write_bytes(keys)
-    with running(new) as server:
+    with run_server(new) as server:
         after = _recalled(server.client)
 
     assert {each.grade for each in well} <= {"ok", "warning"}

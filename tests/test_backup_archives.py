@@ -127,7 +127,7 @@ def test_a_forged_archive_is_refused_and_nothing_is_written(archives: Path, tmp_
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
-    """D-04: what is no plain file is none of ours, also by one of our names."""
+    """D-04: an entry that is not a regular file is rejected, also under an expected name."""
     with tarfile.open(tmp_path / "forged.tar", "w") as tar:
         member = tarfile.TarInfo("records.db")
         member.type, member.linkname = kind, "/etc/passwd"

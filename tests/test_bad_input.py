@@ -23,14 +23,14 @@ from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.reference.naming import document_path
 from rookery.reference.openapi import build_document
 from rookery.wiring import build_platform
-from tests.conftest import House, Settings
-from tests.refusals import error_body
+from tests.conftest import Instance, Settings
+from tests.error_bodies import error_body
 
 _CODES = frozenset({400, 404, 405, 409, 413, 415, 422})
 
 
 def _raw_bodies(endpoint: RouteEndpoint) -> Iterator[tuple[str, bytes]]:
-    """Yield bodies that no route takes, whatever it asks for, each with what is wrong with it."""
+    """Yield bodies that every route rejects, each with a description of its fault."""
     yield "nothing", b""
     yield "not JSON", b"{"
     yield "not UTF-8", b'{"type": "\xff"}'
@@ -75,7 +75,7 @@ def _must_be_refused(answer: httpx2.Response, what: str) -> None:
     assert isinstance(body["message"], str), what
 
 
-async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounted: RouteTable) -> None:
+async def test_bad_bodies_are_refused_and_nothing_is_stored(instance: Instance, mounted: RouteTable) -> None:
     """Issue, bad input: wrong type, NUL, NaN, deep nesting, too long: the error body of D-10, nothing stored."""
     for endpoint in mounted.endpoints:
         if endpoint.route.method not in {"POST", "PUT", "PATCH"}:
@@ -84,20 +84,20 @@ async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounte
             if (not raw and endpoint.is_body_optional) or (raw in {b"", b"null"} and endpoint.refuses_body):
                 continue
             headers = {"Content-Type": "application/json"}
-            answer = await house.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
+            answer = await instance.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
             _must_be_refused(answer, f"{what} to {endpoint.path}")
-    stored = (await house.admin.get("/v1/brain/memories")).json()
+    stored = (await instance.admin.get("/v1/brain/memories")).json()
     assert stored["meta"]["total"] == 0
 
 
-async def test_unknown_query_fields_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
+async def test_unknown_query_fields_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
     """D-10: an unknown field in a query is 422 naming it, on every route."""
     for endpoint in mounted.endpoints:
         if endpoint.route.public or endpoint.route.ignores_query:
             continue
         path = _fill(endpoint.path)
         body: object = dict[str, object]() if endpoint.route.method in {"POST", "PATCH"} else None
-        answer = await house.admin.send(endpoint.route.method, f"{path}?bogus=1", body)
+        answer = await instance.admin.send(endpoint.route.method, f"{path}?bogus=1", body)
         assert answer.status_code in {400, 422}, (endpoint.path, answer.text)
         assert "bogus" in cast("dict[str, object]", error_body(answer)["errors"]), endpoint.path
 
@@ -107,17 +107,17 @@ _QUERIES = ("%00", "%ff", "%ed%a0%80", "page=9999999999999999999999", "per_page=
 _PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;--", "%F0%9F%92%A9", "*")
 
 
-async def test_bad_queries_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
+async def test_bad_queries_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
     """D-16: NUL and broken text in an address; numbers beyond any range."""
     for endpoint in mounted.endpoints:
         if endpoint.route.method != "GET" or endpoint.route.public or endpoint.route.ignores_query:
             continue
         for query in _QUERIES:
-            answer = await house.admin.get(f"{_fill(endpoint.path)}?{query}")
+            answer = await instance.admin.get(f"{_fill(endpoint.path)}?{query}")
             _must_be_refused(answer, f"?{query} to {endpoint.path}")
 
 
-async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
+async def test_bad_path_parameters_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
     """D-16: what stands in a path is data; an id that cannot be is a missing thing."""
     for endpoint, part in product(mounted.endpoints, _PARTS):
         if "{" not in endpoint.path:
@@ -125,7 +125,7 @@ async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted:
         path = part.join(_PARAMETER.split(endpoint.path))
         bodies: dict[str, object] = {"PATCH": {"tags": list[str]()}, "POST": dict[str, object]()}
         body = bodies.get(endpoint.route.method)
-        answer = await house.admin.send(endpoint.route.method, path, body)
+        answer = await instance.admin.send(endpoint.route.method, path, body)
         if answer.is_success and "{agent_id:path}" in endpoint.path:  # a word that no agent is called by has no memories
             assert "�" in answer.request.url.path or part in {"..%2f..", "'; DROP TABLE memories;--", "*", "%F0%9F%92%A9"}, (
                 part,
@@ -136,11 +136,11 @@ async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted:
         _must_be_refused(answer, f"{part[:20]} in {endpoint.path}")
 
 
-async def test_a_number_of_an_event_beyond_any_is_refused(house: House) -> None:
+async def test_a_number_of_an_event_beyond_any_is_refused(instance: Instance) -> None:
     """Issue 14 (attack 4): found by `benchmarks/fuzz.py`: such an `after` was a 500."""
-    session = (await house.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"]
+    session = (await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"]
     for part in ("events", "stream"):
-        answer = await house.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
+        answer = await instance.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
 
         assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
         assert "after" in answer.json()["errors"]
@@ -180,16 +180,16 @@ _REMEMBER: list[tuple[str, object]] = [
 ]
 
 
-async def test_each_wrong_field_of_remember_is_named(house: House, subtests: pytest.Subtests) -> None:
+async def test_each_wrong_field_of_remember_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
     """D-40: the bounds of each field; D-10: errors name it; nothing is stored."""
     for field, value in _REMEMBER:
         with subtests.test(field=field, value=str(value)[:20]):
-            answer = await house.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
+            answer = await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
 
             assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
             owner = {"session": "session_id", "shared": "org", "agent": "agent_id"}.get(str(value), field)
             assert any(name.startswith((field, owner)) for name in answer.json()["errors"]), answer.text
-    assert (await house.admin.get("/v1/brain/memories")).json()["meta"]["total"] == 0
+    assert (await instance.admin.get("/v1/brain/memories")).json()["meta"]["total"] == 0
 
 
 _RECALL: list[tuple[str, object]] = [
@@ -211,27 +211,27 @@ _RECALL: list[tuple[str, object]] = [
 ]
 
 
-async def test_each_wrong_field_of_recall_is_named(house: House, subtests: pytest.Subtests) -> None:
+async def test_each_wrong_field_of_recall_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
     """D-42: the bounds of each field."""
     for field, value in _RECALL:
         with subtests.test(field=field, value=str(value)[:20]):
-            answer = await house.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
+            answer = await instance.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
 
             assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
             assert any(name.startswith(field) for name in answer.json()["errors"]), answer.text
 
 
 @pytest.mark.timeout(240)
-async def test_schemathesis_finds_no_500_and_nothing_that_is_not_documented(house: House, mounted: RouteTable) -> None:
+async def test_schemathesis_finds_no_500_and_nothing_that_is_not_documented(instance: Instance, mounted: RouteTable) -> None:
     """
     Issues 3 and 7: a schemathesis run over the whole document finds no 500, but for a tool's own failure, which the spec documents.
 
-    Nor an answer whose status, code, headers or body the document does not know: the house looks at each (tests/documented.py).
+    Nor an answer whose status, code, headers or body the document does not know: the house looks at each (tests/openapi_check.py).
     """
-    house.rookery.agents.notifier.close()  # who asks to wait for a task is answered at once
+    instance.rookery.agents.notifier.close()  # who asks to wait for a task is answered at once
     failures, answered = list[str](), set[int]()
     for prepared in _made_up(mounted):
-        answer = await house.admin.http.request(
+        answer = await instance.admin.http.request(
             prepared["method"], prepared["url"], content=prepared["content"], headers=prepared["headers"]
         )
         answered.add(answer.status_code)
@@ -250,7 +250,7 @@ class _Prepared(TypedDict):
 
 
 class _Operation(Protocol):
-    """What we use of schemathesis, whose types are generic beyond use."""
+    """The parts of schemathesis that this suite uses; its own types are too generic."""
 
     path: str
     method: str

@@ -1,4 +1,4 @@
-"""What `rookery serve` says when it starts, on a terminal and off one."""
+"""The start message of `rookery serve`, on a terminal and without one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests import no_keys
-from tests.processes import running
+from tests import key_leaks
+from tests.processes import run_server
 
 _LONGEST_S = 60.0
 
@@ -33,7 +33,7 @@ def _banner(folder: Path) -> str:
             process.wait(30)
             os.close(ours)
     text = shown.decode().replace("\r\n", "\n")
-    no_keys.WATCH.learn_from(text)
+    key_leaks.DETECTOR.add_keys_from(text)
     return text
 
 
@@ -56,7 +56,7 @@ def test_a_terminal_is_shown_the_keys_once_and_where_to_go_next(tmp_path: Path) 
 
 def test_off_a_terminal_the_keys_are_in_a_file_alone(tmp_path: Path) -> None:
     """Issue 14: what a service manager logs has the address and the file, and no key; D-28."""
-    with running(tmp_path / "data") as server:
+    with run_server(tmp_path / "data") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert server.process.stdout is not None
         assert "Copy the keys, then delete that file." in server.process.stdout.readline()

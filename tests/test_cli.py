@@ -145,7 +145,7 @@ def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -
 
 
 def test_the_completion_of_a_shell_is_shown() -> None:
-    """Issue 14: no completion; D-04."""
+    """The CLI prints shell completion scripts (issue 14: it had none; D-04)."""
     shown = rookery("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")  # or else it asks which shell runs this
 
     assert "_ROOKERY_COMPLETE=complete_bash" in shown.stdout, shown.stderr

@@ -22,7 +22,7 @@ from rookery.kernel.errors import StorageFull
 from rookery.kernel.logs import LimitedWarning
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
-from tests.processes import running
+from tests.processes import run_server
 
 
 def _rookery(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +59,7 @@ def test_a_fifo_in_the_place_of_a_configuration_file_blocks_nothing(folder: Path
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_running_server_whose_file_of_servers_becomes_a_fifo_goes_on_and_ends(folder: Path, ending: signal.Signals) -> None:
     """Issue 14 (attack 5): the watcher does not block on a FIFO: requests are answered, the last good servers stay, a signal ends it."""
-    with running(folder) as server:
+    with run_server(folder) as server:
         before = [each["id"] for each in server.client.get("/api/v1/mcp/servers").json()["servers"]]
         (folder / "pipe").unlink(missing_ok=True)
         os.mkfifo(folder / "pipe")
@@ -159,7 +159,7 @@ def test_the_doctor_names_an_open_folder_and_the_first_keys(folder: Path) -> Non
 
 def test_a_store_that_cannot_grow_is_one_line_a_minute_and_a_clean_end(folder: Path) -> None:
     """Issue 14 (attack 7, 9): no file may grow, as on a full disk: reads go on, the log is quiet, the end is clean."""
-    with running(folder) as server:
+    with run_server(folder) as server:
         assert server.client.get("/v1/brain/tags").status_code == 200
         (folder / "server.log").stat()
         largest = max(each.stat().st_size for each in folder.iterdir() if each.suffix != ".log")

@@ -21,7 +21,7 @@ from rookery.kernel.config import Settings
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
-from tests.conftest import OPERATOR, FakeClock, House, open_house
+from tests.conftest import OPERATOR, FakeClock, Instance, run_instance
 
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
 
@@ -34,10 +34,10 @@ def _about(findings: list[DoctorFinding], name: str) -> list[str]:
     return [finding.grade for finding in findings if finding.about == name]
 
 
-async def test_a_healthy_installation_is_well(house: House) -> None:
+async def test_a_healthy_installation_is_well(instance: Instance) -> None:
     """D-28, D-51: the doctor looks at engines, memory, jobs, disk and the file of servers."""
-    await house.admin.remember()
-    findings = await examine(house.rookery)
+    await instance.admin.remember()
+    findings = await examine(instance.rookery)
 
     assert has_no_problem(findings)
     assert {finding.grade for finding in findings} == {"ok"}
@@ -61,13 +61,13 @@ async def test_a_healthy_installation_is_well(house: House) -> None:
 async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
     """D-28: warns when every caller has one address; D-31: a broken file is told; D-17: a full disk."""
     settings.servers_file.write_text("{", encoding="utf-8")
-    async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
-        other = await house.agent_key()
+    async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
+        other = await instance.agent_key()
         for _ in range(60):
-            await house.admin.get("/v1/brain/tags")
+            await instance.admin.get("/v1/brain/tags")
             await other.get("/v1/brain/tags")
-        await house.rookery.access.usage.close()
-        findings = await examine(house.rookery)
+        await instance.rookery.access.usage.close()
+        findings = await examine(instance.rookery)
 
     assert not has_no_problem(findings)
     assert (_about(findings, "disk"), _about(findings, "tool servers"), _about(findings, "addresses")) == (
@@ -78,11 +78,11 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
 
 
 async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> None:
-    """Issue 14: a server whose program is missing is no "ok", though nobody has started it yet; D-33, D-04."""
+    """Issue 14: a server whose program is missing is not reported "ok", even before its first start; D-33, D-04."""
     servers = {"gone": {"command": "no-such-program-anywhere"}, "off": {"command": "nor-this-one", "enabled": False}}
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    async with open_house(settings) as house:
-        told = [each for each in await examine(house.rookery) if each.about == "tool servers"]
+    async with run_instance(settings) as instance:
+        told = [each for each in await examine(instance.rookery) if each.about == "tool servers"]
 
     assert [each.grade for each in told] == ["warning"]
     assert "'gone' cannot start: The program 'no-such-program-anywhere' was not found" in told[0].says
@@ -119,11 +119,11 @@ async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(
 
 async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Settings) -> None:
     """D-29: by its last entry alone; the whole is read by `audit verify`."""
-    async with open_house(settings) as house:
-        [_, end] = await house.rookery.access.audit.list_chain_ends()
+    async with run_instance(settings) as instance:
+        [_, end] = await instance.rookery.access.audit.list_chain_ends()
         forge = update(entries).where(entries.c.workspace_id == end.workspace_id, entries.c.seq == end.seq).values(actor_name="nobody")
-        await house.rookery.db.write(lambda tx: tx.execute(forge))
-        findings = await examine(house.rookery)
+        await instance.rookery.db.write(lambda tx: tx.execute(forge))
+        findings = await examine(instance.rookery)
 
     [broken] = [each for each in findings if each.about == "audit"]
     assert broken.grade == "problem"
@@ -133,8 +133,8 @@ async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Set
 
 async def test_memories_of_another_model_are_told(settings: Settings) -> None:
     """D-54: a changed model makes memories stale; the doctor offers the re-index."""
-    async with open_house(settings) as house:
-        await house.admin.remember()
+    async with run_instance(settings) as instance:
+        await instance.admin.remember()
     other = build_platform(replace(settings, embedder=type(settings.embedder)("embedded:f32")))
     async with other.open_for_command():
         findings = await examine(other)
@@ -155,17 +155,17 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
     settings: Settings, index: str, delete: str, advice: str
 ) -> None:
     """Issue 14 (attack 6): `doctor --deep` compares both indexes with the records; memories that an index holds beyond are no finding."""
-    async with open_house(settings) as house:
+    async with run_instance(settings) as instance:
         for number in range(5):
-            await house.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
-        extra = await house.admin.remember("The heron that is archived, and not taken out yet.")
-        await house.rookery.db.write(lambda tx: tx.execute(_ARCHIVE, {"memory": str(extra["id"])}))
-        before = await _told(house.rookery, "indexes")
+            await instance.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
+        extra = await instance.admin.remember("The heron that is archived, and not taken out yet.")
+        await instance.rookery.db.write(lambda tx: tx.execute(_ARCHIVE, {"memory": str(extra["id"])}))
+        before = await _told(instance.rookery, "indexes")
 
     with closing(sqlite3.connect(Path(settings.data_dir, f"{index}.db"))) as raw, raw:
         raw.execute(delete)
-    async with open_house(settings) as again:
-        found = await again.caller(house.admin.key).get("/v1/brain/search?q=heron")
+    async with run_instance(settings) as again:
+        found = await again.caller(instance.admin.key).get("/v1/brain/search?q=heron")
         told = await _told(again.rookery, "indexes")
         shallow = await examine(again.rookery)
         await again.rookery.reindexer.reindex(ReindexRequest(words_only=index == "texts"))

@@ -66,7 +66,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """What each command ended with, and what it wrote to standard error."""
+    """The exit code and standard error of each command."""
     folder = tmp_path_factory.mktemp("data")
     settings = {"ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0", "COLUMNS": "80"}
     subprocess.run(

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 
 _SIZE_MIB = 96
 _MOST_LINES = 20
@@ -22,7 +22,7 @@ _MOUNT = 'mount -t tmpfs -o size=$1m tmpfs "$0" && echo mounted && exec cat'
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the small disk is mounted."""
+    """The mount point of the small disk."""
     made = tmp_path / "data"
     made.mkdir()
     return made
@@ -63,7 +63,7 @@ def _remember(server: Server, content: str, **more: object) -> httpx2.Response:
 
 def test_a_full_disk_refuses_writes_and_loses_nothing(folder: Path, on_small_disk: Sequence[str]) -> None:
     """Issue 14 (attack 7), D-17: 507 for writes, reads go on, a short log, a clean end, and every acknowledged write is there later."""
-    with running(folder, wrapper=on_small_disk) as server:
+    with run_server(folder, wrapper=on_small_disk) as server:
         stored = [str(_remember(server, f"The heron of roof {number}.", wait_ms=5000).json()["id"]) for number in range(5)]
         _fill(on_small_disk, folder)
         refused = list[httpx2.Response]()
@@ -86,7 +86,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(folder: Path, on_small_dis
     stopped_diagnosis = _run(on_small_disk, folder, "doctor", "--deep", "--json")
     subprocess.run([*on_small_disk, "rm", str(folder / "ballast")], check=True)
 
-    with running(folder, wrapper=on_small_disk) as server:
+    with run_server(folder, wrapper=on_small_disk) as server:
         lost = [each for each in stored if server.client.get(f"/v1/brain/memories/{each}").status_code != 200]
         after = _remember(server, "There is room again.", wait_ms=5000)
 

@@ -13,7 +13,7 @@ from benchmarks.fuzz import FuzzReport, GeneratedRequest, RequestGenerator, fuzz
 from rookery.app import build_route_table
 from rookery.kernel.http.connection import MAX_DISCARDED_BYTES
 from rookery.reference.openapi import build_document
-from tests.conftest import House
+from tests.conftest import Instance
 
 MIN_SUCCEEDED = 60
 """Of 500 requests; some 110 to 160 are. A single status such as 201 may be missing: ids, which are random, decide what is hit."""
@@ -24,16 +24,16 @@ _STREAMS = ("/stream", "/mcp", "/mcp/{serverId}")
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_no_damaged_request_is_answered_by_a_failure_of_the_server(house: House, seed: int) -> None:
+async def test_no_damaged_request_is_answered_by_a_failure_of_the_server(instance: Instance, seed: int) -> None:
     """Issue 14 (attack 4): mutated bodies, paths and queries over all operations; D-10: never a 500."""
-    house.rookery.agents.notifier.close()  # a request that waits for a task is answered at once
-    described = build_document(build_route_table(house.rookery).endpoints, public_url=lambda _: "http://localhost")
+    instance.rookery.agents.notifier.close()  # a request that waits for a task is answered at once
+    described = build_document(build_route_table(instance.rookery).endpoints, public_url=lambda _: "http://localhost")
     paths = cast("dict[str, object]", described["paths"])
     ending = {path: item for path, item in paths.items() if not path.endswith(_STREAMS)}
-    own = frozenset(ids_of((await house.admin.get("/api/v1/whoami")).json()))
+    own = frozenset(ids_of((await instance.admin.get("/api/v1/whoami")).json()))
     generator = RequestGenerator({**described, "paths": ending}, Random(seed), protected=own, ids=["brain", "agents"])
 
-    report = await fuzz(house.admin.http, generator, requests=500, seconds=12, clients=1)
+    report = await fuzz(instance.admin.http, generator, requests=500, seconds=12, clients=1)
 
     assert report.failures == {}
     assert report.statuses.keys() >= {200, 400, 404, 422}

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, text
 from rookery.app import build_route_table
 from rookery.kernel.db import metadata
 from rookery.wiring import build_platform
-from tests.conftest import Caller, House, Settings, eventually
+from tests.conftest import Caller, Instance, Settings, eventually
 
 _HOOK = "http://[2a00:ffff::1]/hook"
 _PHASE = {"name": "build", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]}
@@ -73,14 +73,14 @@ def test_every_route_that_takes_the_header_is_tried_here(settings: Settings) -> 
 
 
 @asynccontextmanager
-async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[None]:
+async def _unable_to_store(instance: Instance, which: str = "NEW") -> AsyncGenerator[None]:
     """
     Let the record store refuse responses to marked requests until the block ends.
 
     Args:
         which: NEW: every response. OLD: one that replaces what the transaction stored, as if the process had died before.
     """
-    db = house.rookery.db
+    db = instance.rookery.db
     if db.dialect == "sqlite":
         made = [
             f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers WHEN {which}.owner IS NULL BEGIN SELECT abs(-9223372036854775808); END"
@@ -102,20 +102,20 @@ async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[N
             await db.write(lambda tx, statement=statement: tx.execute(text(statement)))
 
 
-async def _counts(house: House) -> dict[str, int]:
+async def _counts(instance: Instance) -> dict[str, int]:
     """Return how many rows each table has."""
     tables = [table for table in metadata.tables.values() if table.name not in _MOVING]
     counted = {table.name: select(func.count().label("n")).select_from(table) for table in tables}
-    return await house.rookery.db.read(lambda tx: {name: tx.fetch_all(statement)[0].integer("n") for name, statement in counted.items()})
+    return await instance.rookery.db.read(lambda tx: {name: tx.fetch_all(statement)[0].integer("n") for name, statement in counted.items()})
 
 
 async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:
     return (await caller.get(f"/api/v1/webhooks/{webhook}/deliveries/{delivery}")).json()["state"] == "held"
 
 
-async def _things(house: House) -> dict[str, str]:
+async def _things(instance: Instance) -> dict[str, str]:
     """Make what the paths name."""
-    admin = house.admin
+    admin = instance.admin
     plan = (await admin.post("/v1/plans", {"title": "whole", "status": "active", "phases": [_PHASE]})).json()
     tasks = [task["id"] for task in plan["phases"][0]["tasks"]]
     webhook = (await admin.post("/api/v1/webhooks", {"url": _HOOK, "events": ["key.created"]})).json()["id"]
@@ -132,26 +132,26 @@ async def _things(house: House) -> dict[str, str]:
         "webhook": webhook,
         "delivery": delivery,
         "template": "given",
-        "workspace": str(house.workspace_id),
+        "workspace": str(instance.workspace_id),
         "session": (await admin.post("/v1/sessions", {"agent_type": "x", "agent_id": "x"})).json()["session"]["id"],
         "api_key": (await admin.post("/api/v1/api-keys", {"name": "old", "scopes": ["brain:read"]})).json()["id"],
         "agent_key": (await admin.post("/api/v1/agent-keys", {"name": "old", "permissions": ["brain:read"]})).json()["id"],
     }
 
 
-async def test_no_work_is_committed_without_its_response(house: House) -> None:
+async def test_no_work_is_committed_without_its_response(instance: Instance) -> None:
     """D-14; issue 14 (attack 1): the response is stored by the transaction that does the work, on every route that takes the header."""
-    made = await _things(house)
-    house.admin = await house.api_key("*", "platform:workspaces")
+    made = await _things(instance)
+    instance.admin = await instance.api_key("*", "platform:workspaces")
     for number, (name, body) in enumerate(BODIES.items()):
         path, marked = name.split()[1].format(**made), {"Idempotency-Key": f"m{number}"}
-        before = await _counts(house)
-        async with _unable_to_store(house):
-            refused = await house.admin.post(path, body, **marked)
+        before = await _counts(instance)
+        async with _unable_to_store(instance):
+            refused = await instance.admin.post(path, body, **marked)
         assert refused.status_code >= 400, name
-        assert await _counts(house) == before, name
+        assert await _counts(instance) == before, name
 
-        done, again = [await house.admin.post(path, body, **marked) for _ in range(2)]
+        done, again = [await instance.admin.post(path, body, **marked) for _ in range(2)]
 
         assert done.is_success, (name, done.text)
         assert "idempotent-replay" not in done.headers, name
@@ -163,12 +163,12 @@ async def test_no_work_is_committed_without_its_response(house: House) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/api/v1/servers"])
-async def test_what_a_dead_process_made_is_answered_from_what_there_is(house: House, path: str) -> None:
+async def test_what_a_dead_process_made_is_answered_from_what_there_is(instance: Instance, path: str) -> None:
     """D-14: where the transaction stores only the id of what it made, a repetition after a crash builds the response again from it."""
     body, marked = BODIES[f"POST {path}"], {"Idempotency-Key": "m"}
-    async with _unable_to_store(house, "OLD"):
-        done = await house.admin.post(path, body, **marked)
-    again = await house.admin.post(path, body, **marked)
+    async with _unable_to_store(instance, "OLD"):
+        done = await instance.admin.post(path, body, **marked)
+    again = await instance.admin.post(path, body, **marked)
 
     assert done.status_code == 201, done.text
     assert (again.status_code, again.headers["idempotent-replay"]) == (201, "true")

@@ -17,7 +17,7 @@ import pytest
 from rookery.kernel.http.connection_limit import raise_file_limit
 from rookery.serving import make_owner_lookup
 from tests.conftest import lend_model
-from tests.processes import running
+from tests.processes import run_server
 
 _SILENT = 1100
 _QUICK_S = 1.0
@@ -31,7 +31,7 @@ def test_a_caller_is_answered_beside_more_silent_connections_than_there_may_be(t
     if raise_file_limit(_SILENT) < _SILENT:
         pytest.skip("the limit of open files is too low to try this")
     lend_model(model_folder, tmp_path / "home")
-    with running(tmp_path / "home") as server, ExitStack() as silent:
+    with run_server(tmp_path / "home") as server, ExitStack() as silent:
         address = urlsplit(server.url)
         assert server.client.get("/api/v1/rate-limit").status_code == 200
         for _ in range(_SILENT):

@@ -18,8 +18,8 @@ from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.kernel.ids import random_text, uuid7
 from rookery.wiring import build_platform
-from tests.conftest import OPERATOR, Caller, House, Settings, open_house
-from tests.refusals import error_body, unwrapped
+from tests.conftest import OPERATOR, Caller, Instance, Settings, run_instance
+from tests.error_bodies import error_body, unwrap_error
 
 _MARK = "zanzibar"
 _BODIES: dict[str, object] = {
@@ -105,7 +105,7 @@ def _named(endpoint: RouteEndpoint) -> str:
 
 @dataclass(frozen=True)
 class Things:
-    """What paths name: things of the first workspace, or of nobody."""
+    """The ids in paths: resources of the first workspace, or ids that do not exist."""
 
     memory: str
     recall: str
@@ -183,18 +183,18 @@ async def _try(caller: Caller, endpoint: RouteEndpoint, things: Things, **header
     answer = await caller.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)), **headers)
     found: object = answer.json() if answer.content and not _is_text(answer) else {}
     assert isinstance(found, dict)
-    body = unwrapped(cast("dict[str, object]", found))
+    body = unwrap_error(cast("dict[str, object]", found))
     return answer.status_code, body, answer.text
 
 
 def _is_for_browsers(endpoint: RouteEndpoint) -> bool:
-    """Whether it is a page of the documentation, or the description that they load: they ask a browser's user for a key (D-83)."""
+    """Return whether it is a documentation page or its description; these ask a browser's user for a key (D-83)."""
     prefixes = ("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/")
     return endpoint.path in {"/api/docs", "/openapi.json"} or endpoint.path.startswith(prefixes)
 
 
 def _is_text(answer: httpx2.Response) -> bool:
-    """Whether it is no JSON on purpose: what Prometheus reads, a plan as a page, the documentation's pages."""
+    """Return whether it is not JSON on purpose: metrics, a plan as a page, documentation pages."""
     return answer.is_success and answer.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
 
 
@@ -210,7 +210,7 @@ def mounted(settings: Settings) -> RouteTable:
 
 
 def _greets(mounted: RouteTable, name: str) -> bool:
-    """Whether a public route looks at a key that is sent all the same."""
+    """Return whether a public route authenticates a key that is sent nevertheless."""
     return any(endpoint.route.optional_auth for endpoint in mounted.endpoints if _named(endpoint) == name)
 
 
@@ -219,36 +219,36 @@ def _guarded(mounted: RouteTable) -> Iterator[RouteEndpoint]:
 
 
 @pytest.fixture
-async def things(house: House) -> AsyncIterator[Things]:
-    """A memory and keys of the first workspace, with the mark in every field that could leak; nobody changes them."""
-    stored = await house.admin.remember(f"The {_MARK} secret.", org=_MARK, project=_MARK, tags=[_MARK], type=_MARK, source=_MARK)
+async def things(instance: Instance) -> AsyncIterator[Things]:
+    """A memory and keys of the first workspace, with the mark in every field that could leak; no test changes them."""
+    stored = await instance.admin.remember(f"The {_MARK} secret.", org=_MARK, project=_MARK, tags=[_MARK], type=_MARK, source=_MARK)
     reach: dict[str, object] = {"servers": [_MARK], "tools": [f"{_MARK}/*"], "orgs": [_MARK], "projects": [_MARK]}
     api, agent = [
-        (await house.admin.post(path, {"name": _MARK, "agent_id": _MARK, field: ["brain:read"], **reach})).json()
+        (await instance.admin.post(path, {"name": _MARK, "agent_id": _MARK, field: ["brain:read"], **reach})).json()
         for path, field in (("/api/v1/api-keys", "scopes"), ("/api/v1/agent-keys", "permissions"))
     ]
     for key in (api["plaintext_key"], agent["key"]):  # so that sums name them too
-        assert (await house.caller(key).get("/v1/brain/tags")).status_code == 200
+        assert (await instance.caller(key).get("/v1/brain/tags")).status_code == 200
     entry = {"id": _MARK, "url": f"http://[2a00:ffff::1]/{_MARK}", "tagline": _MARK, "secrets": {"TOKEN": _MARK}, "enabled": False}
-    assert (await house.admin.post("/api/v1/servers", entry)).status_code == 201
+    assert (await instance.admin.post("/api/v1/servers", entry)).status_code == 201
     template = {"slug": _MARK, "name": _MARK, "description": _MARK, "phases": [{"name": _MARK}]}
-    assert (await house.admin.post("/v1/templates", template)).status_code == 201
+    assert (await instance.admin.post("/v1/templates", template)).status_code == 201
     session = {"agent_type": _MARK, "agent_id": _MARK, "org": _MARK, "project": _MARK, "goal": _MARK, "context": {_MARK: _MARK}}
-    started = (await house.admin.post("/v1/sessions", session)).json()["session"]["id"]
-    assert (await house.admin.post(f"/v1/sessions/{started}/events", {"message": _MARK})).status_code == 201
+    started = (await instance.admin.post("/v1/sessions", session)).json()["session"]["id"]
+    assert (await instance.admin.post(f"/v1/sessions/{started}/events", {"message": _MARK})).status_code == 201
     phase = {"name": _MARK, "tasks": [{"name": _MARK, "description": _MARK, "metadata": {_MARK: _MARK}}]}
-    planned = await house.admin.post("/v1/plans", {"title": _MARK, "org": _MARK, "status": "active", "phases": [phase]})
+    planned = await instance.admin.post("/v1/plans", {"title": _MARK, "org": _MARK, "status": "active", "phases": [phase]})
     assert planned.status_code == 201
     hook = {"url": f"http://[2a00:ffff::1]/{_MARK}", "events": ["plan.completed"], "description": _MARK}
-    hooked = (await house.admin.post("/api/v1/webhooks", hook)).json()["id"]
-    delivery = (await house.admin.post(f"/api/v1/webhooks/{hooked}/test")).json()["id"]
-    recalled = (await house.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
+    hooked = (await instance.admin.post("/api/v1/webhooks", hook)).json()["id"]
+    delivery = (await instance.admin.post(f"/api/v1/webhooks/{hooked}/test")).json()["id"]
+    recalled = (await instance.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
     kept = Things(
         memory=str(stored["id"]),
         recall=recalled["recall_id"],
         api_key=api["id"],
         agent_key=agent["id"],
-        workspace=str(house.workspace_id),
+        workspace=str(instance.workspace_id),
         server=_MARK,
         template=_MARK,
         session=started,
@@ -260,13 +260,13 @@ async def things(house: House) -> AsyncIterator[Things]:
     paths = [f"/v1/brain/memories/{kept.memory}", f"/api/v1/api-keys/{kept.api_key}", f"/api/v1/agent-keys/{kept.agent_key}"]
     paths += [f"/api/v1/servers/{kept.server}", f"/v1/templates/{kept.template}", f"/v1/sessions/{kept.session}", f"/v1/plans/{kept.plan}"]
     paths += [f"/api/v1/webhooks/{kept.webhook}"]
-    before = [await _shown(house, path) for path in paths]
+    before = [await _shown(instance, path) for path in paths]
     yield kept
-    assert [await _shown(house, path) for path in paths] == before
+    assert [await _shown(instance, path) for path in paths] == before
 
 
-async def _shown(house: House, path: str) -> dict[str, object]:
-    answer = await house.admin.get(path)
+async def _shown(instance: Instance, path: str) -> dict[str, object]:
+    answer = await instance.admin.get(path)
     assert answer.status_code == 200, path
     moving = {"effective_confidence", "last_activity_at"}  # the one ages, the other is what a heartbeat is for
     return {name: value for name, value in answer.json().items() if name not in moving}
@@ -296,29 +296,29 @@ def test_only_health_is_public(mounted: RouteTable) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "sk_live_short", "sk_live_" + "é" * 32, "ak_" + "a" * 33, "sk_live_" + "a" * 65])
-async def test_without_a_key_nothing_is_told(house: House, mounted: RouteTable, things: Things, key: str | None) -> None:
+async def test_without_a_key_nothing_is_told(instance: Instance, mounted: RouteTable, things: Things, key: str | None) -> None:
     """Spec 7, D-20: missing or malformed is 401 unauthorised with WWW-Authenticate, on every route."""
     for endpoint in _guarded(mounted):
         headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
         content = b"not even JSON" if endpoint.route.method in {"POST", "PATCH", "PUT"} else None
-        answer = await house.caller(None).http.request(endpoint.route.method, _path(endpoint, things), headers=headers, content=content)
+        answer = await instance.caller(None).http.request(endpoint.route.method, _path(endpoint, things), headers=headers, content=content)
 
         assert (answer.status_code, error_body(answer)["error"]) == (401, "unauthorised"), _named(endpoint)
         assert answer.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
-async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_keys_that_are_not_good_any_more_are_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """Spec 3.2, 3.3, 7; D-21, D-26: unknown, revoked, suspended, expired and past their grace, each with its code, on every route."""
-    access, now = house.rookery.access, house.rookery.clock()
-    callers = [(house.caller(f"{prefix}{random_text(32)}"), "unauthorised") for prefix in ("sk_live_", "sk_test_", "ak_")]
-    for make, keys in ((house.api_key, access.api_keys), (house.agent_key, access.agent_keys)):
+    access, now = instance.rookery.access, instance.rookery.clock()
+    callers = [(instance.caller(f"{prefix}{random_text(32)}"), "unauthorised") for prefix in ("sk_live_", "sk_test_", "ak_")]
+    for make, keys in ((instance.api_key, access.api_keys), (instance.agent_key, access.agent_keys)):
         suspended, rotated, expired = await make(), await make(), await make()
-        await keys.suspend(house.workspace_id, suspended.key_id, by=OPERATOR)
-        await keys.rotate(house.workspace_id, rotated.key_id, grace_hours=0, by=OPERATOR)
-        await keys.modify(house.workspace_id, expired.key_id, lambda key: replace(key, expires_at=now), by=OPERATOR, action="changed")
+        await keys.suspend(instance.workspace_id, suspended.key_id, by=OPERATOR)
+        await keys.rotate(instance.workspace_id, rotated.key_id, grace_hours=0, by=OPERATOR)
+        await keys.modify(instance.workspace_id, expired.key_id, lambda key: replace(key, expires_at=now), by=OPERATOR, action="changed")
         callers += [(expired, "key_expired"), (suspended, "key_revoked"), (rotated, "unauthorised")]
-    revoked = await house.agent_key()
-    await access.agent_keys.revoke(house.workspace_id, revoked.key_id, by=OPERATOR)
+    revoked = await instance.agent_key()
+    await access.agent_keys.revoke(instance.workspace_id, revoked.key_id, by=OPERATOR)
 
     for endpoint in _guarded(mounted):
         for caller, code in [(revoked, "key_revoked"), *callers]:
@@ -326,9 +326,9 @@ async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted
             assert (status, body["error"]) == (401, code), _named(endpoint)
 
 
-async def test_a_key_without_the_scope_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_without_the_scope_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """Spec 5.2 rule 5, 5.3 step 5: 403 with required_scope for API keys, permission_denied for agent keys."""
-    pairs = {scope: (await house.api_key(scope), await house.agent_key(scope)) for scope in ("docs:read", "brain:read")}
+    pairs = {scope: (await instance.api_key(scope), await instance.agent_key(scope)) for scope in ("docs:read", "brain:read")}
 
     for endpoint in _guarded(mounted):
         if endpoint.route.required_scope is None:
@@ -342,10 +342,10 @@ async def test_a_key_without_the_scope_is_refused(house: House, mounted: RouteTa
         )
 
 
-async def test_a_key_with_just_the_scope_is_let_in(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_with_just_the_scope_is_let_in(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """D-23: each route's own scope is enough to pass the guard; what follows is the route's business."""
     for endpoint in _guarded(mounted):
-        caller = await house.api_key(endpoint.route.required_scope or "docs:read")
+        caller = await instance.api_key(endpoint.route.required_scope or "docs:read")
         status, body, _ = await _try(caller, endpoint, _NOBODYS)
         assert status not in {401, 429}, (_named(endpoint), body)
         assert endpoint.route.required_scope is None or body.get("required_scope") != endpoint.route.required_scope, (
@@ -356,10 +356,10 @@ async def test_a_key_with_just_the_scope_is_let_in(house: House, mounted: RouteT
         assert status < 500 or body.get("code"), (_named(endpoint), body)
 
 
-async def test_a_key_from_a_wrong_address_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_from_a_wrong_address_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """Spec 5.3 step 4, D-28: restriction on with a list that does not match, and with an empty one."""
-    elsewhere = await house.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
-    nowhere = await house.agent_key(ip_restriction=True)
+    elsewhere = await instance.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
+    nowhere = await instance.agent_key(ip_restriction=True)
 
     for endpoint in _guarded(mounted):
         for caller in (elsewhere, nowhere):
@@ -367,9 +367,9 @@ async def test_a_key_from_a_wrong_address_is_refused(house: House, mounted: Rout
             assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), _named(endpoint)
 
 
-async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_over_its_limit_is_refused_with_headers(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """Spec 8, D-27: 429 with Retry-After and the three headers; status calls spend nothing and are not refused."""
-    limited = await house.agent_key("*", *_platform(mounted), rate_limit=1)
+    limited = await instance.agent_key("*", *_platform(mounted), rate_limit=1)
     assert (await limited.get("/v1/brain/tags")).status_code == 200
 
     for endpoint in _guarded(mounted):
@@ -385,9 +385,9 @@ async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounte
         assert answer.headers["x-ratelimit-remaining"] == "0"
 
 
-async def test_another_workspace_sees_and_changes_nothing(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_another_workspace_sees_and_changes_nothing(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """Spec 2.8: workspace_id is a hard tenant boundary; another tenant's id is a missing one, in the same words."""
-    stranger = await house.api_key(workspace_id=await house.workspace("other"))
+    stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
 
     for endpoint in _guarded(mounted):
         await _finds_nothing(stranger, endpoint, things)
@@ -396,7 +396,7 @@ async def test_another_workspace_sees_and_changes_nothing(house: House, mounted:
 
 
 async def _finds_nothing(caller: Caller, endpoint: RouteEndpoint, things: Things) -> None:
-    """Hold what *caller* is told of somebody else's thing against what it is told of nobody's."""
+    """Compare the responses of *caller* for another workspace's resource with those for a resource that does not exist."""
     status, body, text = await _try(caller, endpoint, things)
     assert _MARK not in text.replace(f"'{_MARK}'", ""), _named(endpoint)
     mine, nobodys = _owned(endpoint, things), _owned(endpoint, _NOBODYS)
@@ -406,23 +406,23 @@ async def _finds_nothing(caller: Caller, endpoint: RouteEndpoint, things: Things
         assert {**body, "message": str(body["message"]).replace(repr(mine), repr(nobodys))} == missing, _named(endpoint)
 
 
-async def test_the_sandbox_is_another_tenant(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_the_sandbox_is_another_tenant(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """D-25: test keys act in the workspace's sandbox twin; nothing is seen across, and answers show the parent."""
-    tester = await house.api_key(environment="test")
+    tester = await instance.api_key(environment="test")
 
     for endpoint in _guarded(mounted):
         if "{workspace_id}" not in endpoint.path:  # a test key is shown its parent
             await _finds_nothing(tester, endpoint, things)
     stored = await tester.remember("Only in the sandbox.")
-    assert stored["workspace_id"] == house.workspace_id
-    listed = (await house.admin.get("/v1/brain/memories?per_page=100")).json()
+    assert stored["workspace_id"] == instance.workspace_id
+    listed = (await instance.admin.get("/v1/brain/memories?per_page=100")).json()
     assert "Only in the sandbox." not in [memory["content"] for memory in listed["data"]]
 
 
-async def test_a_key_that_names_another_workspace_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_that_names_another_workspace_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
     """D-15: X-Workspace-ID is optional, but must be the key's."""
     for endpoint in _guarded(mounted):
-        status, body, _ = await _try(house.admin, endpoint, things, **{"X-Workspace-ID": str(house.workspace_id + 1)})
+        status, body, _ = await _try(instance.admin, endpoint, things, **{"X-Workspace-ID": str(instance.workspace_id + 1)})
         assert (status, body["error"]) == (403, "permission_denied"), _named(endpoint)
 
 
@@ -451,9 +451,9 @@ _ALLOWED_ON_FULL_DISK = {
 @pytest.mark.parametrize("database_url", ["embedded:"])
 async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> None:
     """D-17; issue 14 (specification 1): every POST, PUT and PATCH is 507, but those above; reads and deletions go on."""
-    async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
-        mounted = build_route_table(house.rookery)
-        caller = await house.api_key("*", *_platform(mounted))
+    async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
+        mounted = build_route_table(instance.rookery)
+        caller = await instance.api_key("*", *_platform(mounted))
         for endpoint in _guarded(mounted):
             status, body, _ = await _try(caller, endpoint, _NOBODYS)
             name = _named(endpoint)
@@ -466,21 +466,21 @@ async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> Non
 @pytest.mark.parametrize("database_url", ["embedded:"])
 async def test_a_nearly_full_disk_refuses_the_built_in_tools_that_write(settings: Settings) -> None:
     """D-17; issue 14 (specification 1): what a tool of ours would store is refused too; its reads and its deletions are not."""
-    async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
+    async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         tools = [
             (server, tool)
             for server in ("brain", "agents")
-            for tool in (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["tools"]
+            for tool in (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["tools"]
         ]
         arguments = {"remember": {"content": "a"}, "plan_create": {"title": "a"}}
         hints = {tool["name"]: tool["annotations"] for _, tool in tools}
         called = {
-            tool["name"]: await house.admin.post(f"/api/v1/mcp/servers/{server}/tools/{tool['name']}", arguments[tool["name"]])
+            tool["name"]: await instance.admin.post(f"/api/v1/mcp/servers/{server}/tools/{tool['name']}", arguments[tool["name"]])
             for server, tool in tools
             if tool["name"] in arguments
         }
-        forgotten = await house.admin.post("/api/v1/mcp/servers/brain/tools/forget", {"ids": [uuid7()]})
-        recalled = await house.admin.post("/api/v1/mcp/servers/brain/tools/recall", {"query": "a"})
+        forgotten = await instance.admin.post("/api/v1/mcp/servers/brain/tools/forget", {"ids": [uuid7()]})
+        recalled = await instance.admin.post("/api/v1/mcp/servers/brain/tools/recall", {"query": "a"})
 
         assert {name: answer.status_code for name, answer in called.items()} == dict.fromkeys(arguments, 507)
         assert not any(hints[name]["readOnlyHint"] for name in called)

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.conftest import eventually, lend_model
-from tests.processes import Server, is_running, running
+from tests.processes import Server, is_running, run_server
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc"),
@@ -41,13 +41,13 @@ _TIME = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-t
 
 async def test_the_second_start_mints_nothing(folder: Path) -> None:
     """D-03: keys are made once; off a terminal they are in first-run.json, which only its owner may read."""
-    with running(folder) as first:
+    with run_server(folder) as first:
         keys = first.keys
         made = stat.S_IMODE((folder / "first-run.json").stat().st_mode)
         assert (set(keys), made) == ({"url", "workspace_id", "api_key", "agent_key"}, 0o600)
         assert first.client.get("/v1/brain/tags").status_code == 200
     (folder / "first-run.json").write_text(json.dumps(keys), encoding="utf-8")
-    with running(folder) as second:
+    with run_server(folder) as second:
         assert second.client.get("/v1/brain/tags").status_code == 200
         assert json.loads((folder / "first-run.json").read_text(encoding="utf-8")) == keys
         again = subprocess.run(
@@ -63,7 +63,7 @@ async def test_the_second_start_mints_nothing(folder: Path) -> None:
 
 async def test_the_first_run_ships_a_tool_server_to_call(folder: Path) -> None:
     """Issue: one command serves memory and tools, on real input."""
-    with running(folder) as server:
+    with run_server(folder) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         answer = server.client.post("/api/v1/mcp/tools/call", json=call)
 
@@ -73,7 +73,7 @@ async def test_the_first_run_ships_a_tool_server_to_call(folder: Path) -> None:
 async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: Path) -> None:
     """Issue, done when: kill -9 at any moment of remember or indexing loses nothing acknowledged."""
     acknowledged = list[str]()
-    with running(folder) as server:
+    with run_server(folder) as server:
 
         def write() -> None:
             with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=10) as client:
@@ -93,7 +93,7 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: 
         server.kill()
         for writer in writers:
             writer.join()
-    with running(folder) as server:
+    with run_server(folder) as server:
 
         def all_indexed() -> bool:
             answer = server.client.get("/v1/brain/memories?state=indexed&per_page=1")
@@ -106,7 +106,7 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: 
 
 async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) -> None:
     """Issue, done when: kill -9 leaves no orphan; D-32: the whole process group goes."""
-    with running(folder, servers=_servers(folder, time=_TIME)) as server:
+    with run_server(folder, servers=_servers(folder, time=_TIME)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
         children = server.children()
@@ -118,14 +118,14 @@ async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) 
 
 async def test_a_clean_stop_leaves_no_process_behind_and_answers_what_it_took(folder: Path) -> None:
     """D-32: closing Rookery closes its upstreams; spec 5.3 step 7: usage is flushed at the end."""
-    with running(folder, servers=_servers(folder, time=_TIME)) as server:
+    with run_server(folder, servers=_servers(folder, time=_TIME)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
         children = server.children()
         assert server.stop() == 0
 
         await eventually(lambda: not any(is_running(pid) for pid in children), within_s=2)
-    with running(folder) as server:
+    with run_server(folder) as server:
         listed = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "keys", "list", "--json"],
             capture_output=True,
@@ -138,13 +138,13 @@ async def test_a_clean_stop_leaves_no_process_behind_and_answers_what_it_took(fo
 
 async def test_derived_indexes_may_be_deleted_and_made_again(folder: Path) -> None:
     """Issue, vectors: deleting the file and re-indexing restores everything; the command works while the server runs."""
-    with running(folder) as server:
+    with run_server(folder) as server:
         body = {"type": "fact", "content": "The cat is called Miso.", "wait_ms": 5000}
         assert server.client.post("/v1/brain/remember", json=body).status_code == 201
     for name in ("vectors.db", "texts.db"):
         for path in folder.glob(f"{name}*"):
             path.unlink()
-    with running(folder) as server:
+    with run_server(folder) as server:
         assert _found(server) == []
         done = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "brain:reindex", "--json"],
@@ -166,7 +166,7 @@ def _found(server: Server) -> list[str]:
 
 async def test_no_key_is_ever_logged(folder: Path) -> None:
     """D-20, spec 5.2: the plaintext is shown once and nowhere else."""
-    with running(folder, log_level="debug") as server:
+    with run_server(folder, log_level="debug") as server:
         for path in ("/v1/brain/tags", "/nowhere", f"/v1/brain/memories/{server.keys['api_key']}"):
             server.client.get(path)
         server.client.get("/v1/brain/tags", headers={"Authorization": f"Bearer {server.keys['api_key']}x"})

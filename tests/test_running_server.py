@@ -13,7 +13,7 @@ import pytest
 from rookery.kernel.data_folder import SERVER_FILE
 from rookery.kernel.running_server import find_server
 from tests.conftest import lend_model
-from tests.processes import running
+from tests.processes import run_server
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -29,7 +29,7 @@ def test_commands_find_the_server_and_its_settings_by_the_data_folder(tmp_path: 
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     (folder / "rookery.toml").write_text('egress_allow = ["127.0.0.1/32"]\nbcrypt_cost = 4\n', encoding="utf-8")
-    with running(folder) as server:
+    with run_server(folder) as server:
         shown = rookery(folder, "connect", "claude-code")
         written = rookery(folder, "connect", "claude-code", "--write", "--file", str(tmp_path / "mcp.json"))
         added = rookery(folder, "webhooks", "add", "http://127.0.0.1:9/", "--event", "*", "--json")
@@ -80,7 +80,7 @@ def test_a_server_behind_a_proxy_says_where_it_listens_too(tmp_path: Path, model
     """Issue 14: with API_URL set the start said only how it is reached; D-01."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
-    with running(folder, api_url="https://api.example.org", mcp_url="https://mcp.example.org") as server:
+    with run_server(folder, api_url="https://api.example.org", mcp_url="https://mcp.example.org") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert server.process.stdout is not None
         said = [server.process.stdout.readline() for _ in range(2)]

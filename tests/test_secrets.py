@@ -1,4 +1,4 @@
-"""What an operator sees of the secret key: `rookery secrets` and `rookery doctor` (D-07)."""
+"""Output of `rookery secrets` and `rookery doctor` about the secret key (D-07)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.doctor import examine
 from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
 from rookery.wiring import build_platform
-from tests.conftest import open_house
+from tests.conftest import run_instance
 
 _OTHER = "another secret key, 0123456789 0123456789"
 
@@ -22,9 +22,9 @@ async def test_the_doctor_says_what_is_wrong_with_the_key(settings: Settings) ->
     """D-07: doctor: the key is there, for its owner alone, and opens what is sealed."""
     if settings.secret_key is not None:
         pytest.skip("a shared record store has no secret.key")
-    async with open_house(settings) as house:
+    async with run_instance(settings) as instance:
         marked = {"Idempotency-Key": "1"}
-        assert (await house.admin.post("/v1/brain/remember", {"type": "fact", "content": "x"}, **marked)).status_code == 201
+        assert (await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": "x"}, **marked)).status_code == 201
     path = settings.data_dir / "secret.key"
 
     async def finding() -> tuple[str, str]:

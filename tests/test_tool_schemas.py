@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tests.conftest import Caller, House
+from tests.conftest import Caller, Instance
 
 Json = dict[str, object]
 Schema = Mapping[str, object]
@@ -69,9 +69,9 @@ def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 @pytest.mark.parametrize(("path", "least"), [("/mcp", 45), ("/mcp?mode=search", 2)])
-async def test_every_built_in_tool_is_one_that_providers_of_models_accept(house: House, path: str, least: int) -> None:
+async def test_every_built_in_tool_is_one_that_providers_of_models_accept(instance: Instance, path: str, least: int) -> None:
     """Issue 14 (user 15): the common rules of OpenAI, Anthropic and Gemini, of all tools and not of samples; D-30, D-92."""
-    tools = await _listed(house.admin, path)
+    tools = await _listed(instance.admin, path)
 
     assert len(tools) >= least
     for tool in tools:

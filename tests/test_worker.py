@@ -42,7 +42,7 @@ def answer(folder: Path, *arguments: str) -> dict[str, object]:
 
 
 def is_found(folder: Path, query: str) -> bool:
-    """Whether a memory is found by its meaning alone."""
+    """Return whether a memory is found by its meaning alone."""
     return bool(answer(folder, "recall", query, "--mode", "semantic")["memories"])
 
 

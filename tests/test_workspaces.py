@@ -12,7 +12,7 @@ from rookery.kernel.db import Tx, Value, metadata
 from rookery.memory.models import AccessFilter
 from rookery.memory.text_queries import parse_query
 from rookery.wiring import Rookery, build_platform
-from tests.conftest import OPERATOR, House, eventually
+from tests.conftest import OPERATOR, Instance, eventually
 
 OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
 """Tables without a workspace: what was done once, the secret key, what servers offer, and the workspaces themselves."""
@@ -20,34 +20,34 @@ OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool
 TEXT = "planted text"
 
 
-async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> None:
+async def test_a_deleted_workspace_leaves_nothing_of_itself(instance: Instance) -> None:
     """D-04: workspace delete; spec 3.4: deleted means removed from all stores, the sandbox twin's too."""
-    doomed = await house.workspace("doomed")
-    live, test = await house.api_key(workspace_id=doomed), await house.api_key(workspace_id=doomed, environment="test")
+    doomed = await instance.workspace("doomed")
+    live, test = await instance.api_key(workspace_id=doomed), await instance.api_key(workspace_id=doomed, environment="test")
     for caller in (live, test):
         await caller.remember("Nothing of this may stay.", tags=["doomed"])
         assert (await caller.post("/v1/brain/recall", {"query": "What stays?"})).json()["memories"] != []
-    survivor = await house.admin.remember("This stays.")
-    twin = (await house.rookery.access.workspaces.get(doomed)).id
+    survivor = await instance.admin.remember("This stays.")
+    twin = (await instance.rookery.access.workspaces.get(doomed)).id
 
-    await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
+    await instance.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
     assert (await live.get("/v1/brain/tags")).status_code == 401
     assert (await test.get("/v1/brain/tags")).status_code == 401
-    await eventually(lambda: _empty(house, twin))
-    assert (await house.admin.get(f"/v1/brain/memories/{survivor['id']}")).json()["state"] == "indexed"
+    await eventually(lambda: _empty(instance, twin))
+    assert (await instance.admin.get(f"/v1/brain/memories/{survivor['id']}")).json()["state"] == "indexed"
 
 
-async def _empty(house: House, workspace_id: int) -> bool:
-    within = AccessFilter(workspace_id=workspace_id, at=house.rookery.clock())
-    left = await house.rookery.vectors.count(workspace_id) + await house.rookery.texts.count_matches(
+async def _empty(instance: Instance, workspace_id: int) -> bool:
+    within = AccessFilter(workspace_id=workspace_id, at=instance.rookery.clock())
+    left = await instance.rookery.vectors.count(workspace_id) + await instance.rookery.texts.count_matches(
         parse_query("stay"), access_filter=within
     )
-    return left == 0 and await house.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
+    return left == 0 and await instance.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
 
 
 async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:
-    """D-04: workspace delete takes the rows of every table, its twin's too, and nobody else's; a new table joins this by itself."""
+    """D-04: `workspace delete` deletes the rows of every table, its twin's too, and no other workspace's; new tables are covered."""
     tables = [table for table in metadata.sorted_tables if table.name not in OF_ALL]
     assert [table.name for table in tables if "workspace_id" not in table.c] == []
     async with build_platform(settings).open_for_command() as rookery:

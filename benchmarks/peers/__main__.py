@@ -18,20 +18,20 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers import rivals
+from benchmarks.peers import competitors
+from benchmarks.peers.competitors import PEERS, Competitor
 from benchmarks.peers.embedding import MODEL
-from benchmarks.peers.rivals import PEERS, Rival
 from benchmarks.recall_quality import data, measures
 
 SETS = ("LoCoMo sessions", "LoCoMo turns")
 QUALITY = ("frac@1", "frac@5", "frac@10", "any@5", "MRR")
 _MODES = {"mcp-memory-service": ("hybrid", "semantic")}
-_AT_ONCE = 64
+_CONCURRENCY = 64
 
 
 @dataclass(slots=True, kw_only=True)
-class Taken:
-    """What was measured of one rival on one data set, in milliseconds; questions by mode."""
+class Measurements:
+    """Measurements of one competitor on one data set, in milliseconds; queries by mode."""
 
     stored_ms: list[float] = field(default_factory=list[float])
     settled_s: float = 0.0
@@ -39,9 +39,9 @@ class Taken:
     measured: dict[str, list[Mapping[str, float]]] = field(default_factory=dict[str, list[Mapping[str, float]]])
 
 
-def run(competing: Sequence[Rival], collections: Sequence[data.Collection], *, name: str) -> dict[str, Taken]:
-    """Have all of *competing* store and recall each of *collections*, taking turns at each text and each question."""
-    taken = {rival.name: Taken() for rival in competing}
+def run(competing: Sequence[Competitor], collections: Sequence[data.Collection], *, name: str) -> dict[str, Measurements]:
+    """Let every system in *competing* store and recall each of *collections*, in turns for each text and query."""
+    taken = {rival.name: Measurements() for rival in competing}
     for collection in collections:
         for rival in competing:
             rival.begin(f"{name}-{collection.name}".replace(" ", "-").lower())
@@ -61,8 +61,8 @@ def run(competing: Sequence[Rival], collections: Sequence[data.Collection], *, n
     return taken
 
 
-def figures(taken: Taken, mode: str, rss_mb: float) -> dict[str, float]:
-    """Return what is shown of one rival in one mode."""
+def figures(taken: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
+    """Return the figures of one system in one mode."""
     stored, asked = taken.stored_ms, taken.asked_ms[mode]
     means = measures.means(taken.measured[mode])
     whole_s = sum(stored) / 1000 + taken.settled_s
@@ -77,17 +77,17 @@ def figures(taken: Taken, mode: str, rss_mb: float) -> dict[str, float]:
     }
 
 
-def known(url: str, collections: Sequence[data.Collection], *, console: Console) -> None:
-    """Have the service embed all texts and questions once, before anything is timed."""
+def warm_embeddings(url: str, collections: Sequence[data.Collection], *, console: Console) -> None:
+    """Embed all texts and queries once in the service, before the timing starts."""
     texts = [text for collection in collections for text in (*collection.documents.values(), *(each.text for each in collection.questions))]
     started_s = time.perf_counter()
     with httpx2.Client(timeout=600) as http:
-        for start in range(0, len(texts), _AT_ONCE):
-            http.post(f"{url}/embeddings", json={"model": MODEL, "input": texts[start : start + _AT_ONCE]}).raise_for_status()
+        for start in range(0, len(texts), _CONCURRENCY):
+            http.post(f"{url}/embeddings", json={"model": MODEL, "input": texts[start : start + _CONCURRENCY]}).raise_for_status()
     console.log(f"{len(texts):,} texts embedded in {time.perf_counter() - started_s:.0f} s")
 
 
-def shown(name: str, rows: Mapping[str, Mapping[str, float]], *, documents: int, questions: int) -> Table:
+def format_table(name: str, rows: Mapping[str, Mapping[str, float]], *, documents: int, questions: int) -> Table:
     """Return the table of one data set."""
     table = Table(title=f"{name}: {documents:,} texts, {questions:,} questions", title_justify="left")
     table.add_column("")
@@ -121,16 +121,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made, ExitStack() as stack:
         folder = Path(made)
         folder.chmod(0o755)
-        url = stack.enter_context(rivals.embeddings(folder))
-        competing = [stack.enter_context(rivals.rookery(folder, url))]
+        url = stack.enter_context(competitors.embeddings(folder))
+        competing = [stack.enter_context(competitors.rookery(folder, url))]
         for peer in given.only or PEERS:
-            python = rivals.installed(peers, peer)
+            python = competitors.install_peer(peers, peer)
             if peer == "hindsight":
-                competing.append(stack.enter_context(rivals.hindsight(folder, python, url)))
+                competing.append(stack.enter_context(competitors.hindsight(folder, python, url)))
             else:
-                competing.append(stack.enter_context(rivals.library(peer, _MODES.get(peer, ("semantic",)), folder, python, url)))
+                competing.append(stack.enter_context(competitors.library(peer, _MODES.get(peer, ("semantic",)), folder, python, url)))
         for name, collections in chosen.items():
-            known(url, collections, console=console)
+            warm_embeddings(url, collections, console=console)
             # Rookery's chunks are other texts than these: it stores all once before, so that they are embedded, too.
             run(competing[:1], [replace(each, questions=()) for each in collections], name="before")
             taken = run(competing, collections, name=name)
@@ -140,7 +140,9 @@ def main() -> int:
             documents = sum(len(each.documents) for each in collections)
             report[name] = {"documents": documents, "rivals": rows}
             if not given.json:
-                Console(width=200).print(shown(name, rows, documents=documents, questions=sum(len(each.questions) for each in collections)))
+                Console(width=200).print(
+                    format_table(name, rows, documents=documents, questions=sum(len(each.questions) for each in collections))
+                )
     if given.json:
         print(json.dumps(report, indent=2))
     return 0

@@ -21,7 +21,7 @@ MODEL = "all-MiniLM-L6-v2"
 WIDTH = 384
 
 
-class _Asked(TypedDict, total=False):
+class _EmbeddingRequest(TypedDict, total=False):
     input: str | list[str]
     encoding_format: str
 
@@ -39,11 +39,11 @@ class Service:
         """Return the vector of what the model reads of each text: its first window."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
-            chunks = asyncio.run_coroutine_threadsafe(self._embedded(new), self._loop).result()
+            chunks = asyncio.run_coroutine_threadsafe(self._embed(new), self._loop).result()
             self._known |= {text: of_text[0] for text, of_text in zip(new, chunks, strict=True)}
         return [self._known[text] for text in texts]
 
-    async def _embedded(self, texts: Sequence[str]) -> list[tuple[bytes, ...]]:
+    async def _embed(self, texts: Sequence[str]) -> list[tuple[bytes, ...]]:
         return await self._engine.embed_passages([Passage(context="", content=text) for text in texts])
 
 
@@ -58,7 +58,7 @@ def serve(port: int, folder: Path) -> None:
         wbufsize = -1
 
         def do_POST(self) -> None:
-            asked = cast("_Asked", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            asked = cast("_EmbeddingRequest", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             texts = asked.get("input", [])
             texts = [texts] if isinstance(texts, str) else texts
             is_packed = asked.get("encoding_format") == "base64"

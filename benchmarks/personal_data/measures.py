@@ -1,4 +1,4 @@
-"""What was found, held against what is to be found."""
+"""Compare found personal data with the labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERYTHING = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of one kind: how many labels, how many of them found with the right kind and place, and how many finds are none."""
+    """Figures of one kind: labels, correct finds (kind and position), and wrong finds."""
 
     labels: int
     found: int
@@ -33,14 +33,14 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Report:
     """Figures by kind, and what went wrong, in words."""
 
     figures: dict[str, Figures]
     mistakes: Sequence[str]
 
 
-def measure(lines: Iterable[Labelled]) -> Measured:
+def measure(lines: Iterable[Labelled]) -> Report:
     """Find in *lines*; a find counts if it is exactly what is labelled."""
     known = load_finders()
     labels, found, wrong, mistakes = Counter[str](), Counter[str](), Counter[str](), list[str]()
@@ -55,4 +55,4 @@ def measure(lines: Iterable[Labelled]) -> Measured:
                 mistakes.append(f"{line.number} {'missed' if is_label else 'wrong'} {kind}: {line.text[start:stop]!r} in {line.text!r}")
     figures = {kind: Figures(labels=labels[kind], found=found[kind], wrong=wrong[kind]) for kind in sorted(labels)}
     figures[EVERYTHING] = Figures(labels=labels.total(), found=found.total(), wrong=wrong.total())
-    return Measured(figures=figures, mistakes=mistakes)
+    return Report(figures=figures, mistakes=mistakes)

@@ -9,12 +9,12 @@ from pathlib import Path
 SAMPLE, UNSEEN = (Path(__file__).with_name(f"{name}.txt") for name in ("sample", "unseen"))
 
 _LABEL = re.compile(r"⟦([a-z-]+):([^⟧]*)⟧")
-_LEFT_OUT = "¦"
+_COMMENT = "¦"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """A line without its labels, and what is to be found in it: kind, start, stop."""
+    """A line without its labels, and the expected finds: kind, start, stop."""
 
     number: int
     text: str
@@ -22,12 +22,12 @@ class Labelled:
 
 
 def read(file: Path) -> list[Labelled]:
-    """Return the lines, but for comments; numbered from 1 among themselves."""
+    """Return the lines without comments, numbered from 1."""
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    return [_labelled(number, line.replace(_LEFT_OUT, "")) for number, line in enumerate(lines, 1)]
+    return [_parse_line(number, line.replace(_COMMENT, "")) for number, line in enumerate(lines, 1)]
 
 
-def _labelled(number: int, line: str) -> Labelled:
+def _parse_line(number: int, line: str) -> Labelled:
     pieces, labels, length, place = list[str](), set[tuple[str, int, int]](), 0, 0
     for found in _LABEL.finditer(line):
         before = line[place : found.start()]

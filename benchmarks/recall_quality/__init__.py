@@ -1,5 +1,5 @@
 """
-How often recall finds what was asked for, on data whose answers are known.
+Quality of recall on data with known answers.
 
 `python -m benchmarks.recall_quality` measures recall by meaning, by words and by both (hybrid), with the model in
 8-bit integers and in full precision, beside a floor: plain SQLite full text. The data is no part of the repository

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.recall_quality import data, measures
-from benchmarks.recall_quality.recallers import Floor, Hybrid, Recaller
+from benchmarks.recall_quality.recallers import FullTextBaseline, Hybrid, Recaller
 from rookery.engines import embedders
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-SHOWN = ("frac@1", "frac@5", "frac@10", "any@5", "all@10", "MRR", "nDCG@10")
+TABLE_MEASURES = ("frac@1", "frac@5", "frac@10", "any@5", "all@10", "MRR", "nDCG@10")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class QuestionRankings:
     """One question's rankings by their names."""
 
     collection: str
@@ -32,20 +32,20 @@ class Answered:
     rankings: Mapping[str, list[str]]
 
 
-async def answered(recaller: Recaller, collections: Sequence[data.Collection]) -> list[Answered]:
-    """Ask *recaller* all questions of all *collections*, of each with its own documents alone."""
-    answers: list[Answered] = []
+async def rank_questions(recaller: Recaller, collections: Sequence[data.Collection]) -> list[QuestionRankings]:
+    """Rank the documents of each collection for all its questions."""
+    answers: list[QuestionRankings] = []
     for collection in collections:
         await recaller.learn(collection)
         answers += [
-            Answered(collection=collection.name, question=question, rankings=await recaller.rankings(question.text))
+            QuestionRankings(collection=collection.name, question=question, rankings=await recaller.rankings(question.text))
             for question in collection.questions
         ]
     return answers
 
 
-def kept(model: str, answers: Sequence[Answered]) -> list[dict[str, object]]:
-    """Return a row for each question and ranking, to be kept and argued about."""
+def make_rows(model: str, answers: Sequence[QuestionRankings]) -> list[dict[str, object]]:
+    """Return a row for each question and ranking, for later analysis."""
     return [
         {
             "model": model,
@@ -62,14 +62,14 @@ def kept(model: str, answers: Sequence[Answered]) -> list[dict[str, object]]:
     ]
 
 
-def summed(name: str, rows: Sequence[Mapping[str, object]]) -> Table:
+def format_table(name: str, rows: Sequence[Mapping[str, object]]) -> Table:
     """Return the table of one data set: each model and mode, over all and by category."""
     table = Table(title=f"{name} (%; MRR over the top {measures.DEPTH})", title_justify="left")
     table.add_column("model")
     table.add_column("mode")
     table.add_column("category")
     table.add_column("n", justify="right")
-    for measure in SHOWN:
+    for measure in TABLE_MEASURES:
         table.add_column(measure, justify="right")
     for model, mode in dict.fromkeys((str(row["model"]), str(row["mode"])) for row in rows):
         ranked = [row for row in rows if (row["model"], row["mode"]) == (model, mode)]
@@ -77,7 +77,7 @@ def summed(name: str, rows: Sequence[Mapping[str, object]]) -> Table:
         for category in ["all", *(categories if len(categories) > 1 else [])]:
             counted = [row for row in ranked if category in {"all", row["category"]}]
             means = measures.means([{measure: float(str(row[measure])) for measure in measures.MEASURES} for row in counted])
-            figures = [f"{means[measure] * 100:.1f}" for measure in SHOWN]
+            figures = [f"{means[measure] * 100:.1f}" for measure in TABLE_MEASURES]
             table.add_row(model, mode, category, str(len(counted)), *figures, style="bold" if category == "all" else "dim")
         table.add_section()
     return table
@@ -87,14 +87,14 @@ async def run(sets: Mapping[str, list[data.Collection]], *, addresses: Sequence[
     """Measure the floor and each embedder on *sets*."""
     with tempfile.TemporaryDirectory() as folder:
         engines = [embedders.open(address, data_dir=Path(folder)) for address in addresses]
-        recallers: list[tuple[str, Recaller]] = [("bm25", Floor()), *((engine.model, Hybrid(engine)) for engine in engines)]
+        recallers: list[tuple[str, Recaller]] = [("bm25", FullTextBaseline()), *((engine.model, Hybrid(engine)) for engine in engines)]
         for name, collections in sets.items():
             rows: list[dict[str, object]] = []
             for model, recaller in recallers:
                 start = time.perf_counter()
-                rows += kept(model, await answered(recaller, collections))
+                rows += make_rows(model, await rank_questions(recaller, collections))
                 console.log(f"{name}, {model}: {time.perf_counter() - start:.0f} s")
-            console.print(summed(name, rows))
+            console.print(format_table(name, rows))
             if out is not None:
                 (out / f"{name.lower().replace(' ', '-')}.json").write_text(json.dumps(rows, indent=1))
         for _, recaller in recallers:

@@ -37,7 +37,7 @@ class _Turn(TypedDict):
     text: str
 
 
-class _Asked(TypedDict):
+class _LocomoQuestion(TypedDict):
     question: str
     evidence: list[str]
     category: int
@@ -46,7 +46,7 @@ class _Asked(TypedDict):
 class _Conversation(TypedDict):
     sample_id: str
     conversation: dict[str, str | list[_Turn]]
-    qa: list[_Asked]
+    qa: list[_LocomoQuestion]
 
 
 class _Abstract(TypedDict):
@@ -66,13 +66,13 @@ class _SciFact(TypedDict):
     queries: list[_Claim]
 
 
-class _Remembered(TypedDict):
+class _DevBenchMemory(TypedDict):
     id: str
     content: str
     tags: list[str]
 
 
-class _Expected(TypedDict):
+class _DevBenchQuery(TypedDict):
     id: str
     category: str
     question: str
@@ -80,8 +80,8 @@ class _Expected(TypedDict):
 
 
 class _DevBench(TypedDict):
-    memories: list[_Remembered]
-    queries: list[_Expected]
+    memories: list[_DevBenchMemory]
+    queries: list[_DevBenchQuery]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def sets(folder: Path) -> dict[str, list[Collection]]:
     by_session = [_by_session(conversation) for conversation in conversations]
     return {
         "LoCoMo sessions": by_session,
-        "LoCoMo one store": [_together("all", by_session)],
+        "LoCoMo one store": [_merge_collections("all", by_session)],
         "LoCoMo turns": [_by_turn(conversation) for conversation in conversations],
         "SciFact": [_scifact(folder)],
         "devbench": [_devbench(folder)],
@@ -153,8 +153,8 @@ def _questions(conversation: _Conversation, document_of: dict[str, str]) -> Iter
             )
 
 
-def _together(name: str, parts: list[Collection]) -> Collection:
-    """Return one collection of all *parts*, whose ids are kept apart."""
+def _merge_collections(name: str, parts: list[Collection]) -> Collection:
+    """Merge *parts* into one collection with distinct ids."""
     return Collection(
         name=name,
         documents={f"{part.name}/{key}": text for part in parts for key, text in part.documents.items()},

@@ -25,7 +25,7 @@ def measure(ranking: Sequence[str], gold: Collection[str]) -> dict[str, float]:
 
 
 def means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each of the measures over all questions; without a question there is none."""
+    """Return the mean of each measure over all questions; empty without questions."""
     return {name: sum(each[name] for each in measured) / len(measured) for name in MEASURES} if measured else {}
 
 

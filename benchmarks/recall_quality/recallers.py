@@ -1,8 +1,8 @@
 """
-What is measured: given a collection, each answers a question by a ranking of its documents.
+The measured rankers: each ranks the documents of a collection for a question.
 
-`Hybrid` stands on the product's embedder, its full-text engine and its pure functions (words, fusion): what is measured is
-what ships, but for the server around it. Another class of `Recaller`, which remembers and recalls over HTTP, can be
+`Hybrid` uses the product's embedder, its full-text engine and its pure functions (words, fusion): it measures
+what ships, except the server around it. Another class of `Recaller`, which remembers and recalls over HTTP, can be
 measured by the same command.
 """
 
@@ -30,7 +30,7 @@ from rookery.memory.text_queries import parse_question
 CANDIDATES = 100
 """Each arm gives so many."""
 
-_FLOOR_STOP_WORDS = frozenset(
+_BASELINE_STOP_WORDS = frozenset(
     # Fixed, as the floor is: not the product's list, which may become better.
     "a an the of to in on at is are was were be been did do does doing has have had what when where who whom which why how "
     "and or for with from by as it its this that these those i you he she they we my your his her their our me him them us "
@@ -39,10 +39,10 @@ _FLOOR_STOP_WORDS = frozenset(
 
 
 class Recaller(Protocol):
-    """Something that ranks."""
+    """A ranking method."""
 
     async def learn(self, collection: Collection) -> None:
-        """Take *collection*'s documents, and forget others."""
+        """Load *collection*'s documents and discard the previous ones."""
         ...
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
@@ -50,11 +50,11 @@ class Recaller(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Close open resources."""
         ...
 
 
-class Texts:
+class SqliteTexts:
     """Documents in SQLite's full text, in memory: English stems, bm25."""
 
     def __init__(self, documents: Mapping[str, str]) -> None:
@@ -74,18 +74,18 @@ class Texts:
         return {self._ids[row]: -score for row, score in rows}
 
 
-class Floor:
-    """Full text alone, in the fewest lines: what a hybrid must be better than to be worth its while."""
+class FullTextBaseline:
+    """A minimal full-text ranking; a hybrid must be better than this."""
 
     def __init__(self) -> None:
-        self._texts = Texts({})
+        self._texts = SqliteTexts({})
 
     async def learn(self, collection: Collection) -> None:
-        self._texts = Texts(collection.documents)
+        self._texts = SqliteTexts(collection.documents)
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
         words: list[str] = re.findall(r"[a-z0-9]+", question.lower())
-        telling = [word for word in words if word not in _FLOOR_STOP_WORDS] or words
+        telling = [word for word in words if word not in _BASELINE_STOP_WORDS] or words
         return {"floor": list(self._texts.match(list(dict.fromkeys(telling)), limit=DEPTH))}
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class Floor:
 
 
 class Hybrid:
-    """The product's two arms, alone and fused."""
+    """The product's semantic and keyword rankings, alone and fused."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder

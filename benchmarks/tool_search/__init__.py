@@ -1,1 +1,1 @@
-"""Tool search measured: how often the right tool comes first or among five, and what a question costs at 1,000 tools."""
+"""Quality and cost of tool search: the share of right tools at rank one and in the first five, and the time at 1,000 tools."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.tool_search.labelled import LABELLED, TAGLINES, Labelled
+from benchmarks.tool_search.labelled import LABELLED, TAGLINES, LabelledTool
 from rookery.access.models import Caller
 from rookery.engines import embedders, similarity, upstreams
 from rookery.engines.similarity.cache import SimilarityCache
@@ -62,8 +62,8 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
-    """One of the servers that together have 1,024 tools; each says what it does in words of its own."""
+class SyntheticServer:
+    """One of the servers with 1,024 tools in total, each with its own description."""
 
     number: int
 
@@ -75,7 +75,7 @@ class Many:
     name, tagline, description = "Many tools", "Tools of every kind", ""
 
     def tools(self) -> list[Tool]:
-        """All 64 of the labelled set."""
+        """Return the 64 tools of the labelled set."""
         return [
             Tool(
                 name=f"{each.name}_{self.number}",
@@ -87,28 +87,28 @@ class Many:
         ]
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        """Nobody calls."""
+        """Return nothing; the benchmark makes no calls."""
         del tool, arguments, caller
         return {}
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return nothing: nobody calls."""
+        """Return an empty text; the benchmark makes no calls."""
         del tool, answer
         return ""
 
 
-def schema(tool: Labelled) -> JsonObject:
+def schema(tool: LabelledTool) -> JsonObject:
     """Return the schema of its arguments."""
     return {"type": "object", "properties": {name: {"type": "string", "description": text} for name, text in tool.arguments.items()}}
 
 
-def definition(tool: Labelled) -> JsonObject:
+def definition(tool: LabelledTool) -> JsonObject:
     """Return the tool as its server would list it."""
     return {"name": tool.name, "description": tool.description, "inputSchema": schema(tool)}
 
 
-def cards(tools: Sequence[Labelled]) -> list[ToolDocument]:
-    """Return what is compared of each tool."""
+def make_documents(tools: Sequence[LabelledTool]) -> list[ToolDocument]:
+    """Return the search document of each tool."""
     servers = {name: Server(id=name, name=name, tagline=tagline, target=BuiltinTarget()) for name, tagline in TAGLINES.items()}
     return [build_tool_document(servers[tool.server], definition(tool)) for tool in tools]
 
@@ -119,8 +119,8 @@ def questions_of(half: str) -> list[tuple[str, int]]:
     return of_people + [(tool.agents, at) for at, tool in enumerate(LABELLED) if (at % 2 == 0) == (half == "tuned")]
 
 
-def places(questions: Sequence[tuple[str, int]], scores: Sequence[Sequence[float]]) -> list[int]:
-    """Return at which place, from 1, each question's own tool came."""
+def rank_positions(questions: Sequence[tuple[str, int]], scores: Sequence[Sequence[float]]) -> list[int]:
+    """Return the rank, from 1, of the right tool for each question."""
     found: list[int] = []
     for (_, right), row in zip(questions, scores, strict=True):
         order = sorted(range(len(row)), key=lambda tool: (-row[tool], tool))
@@ -128,7 +128,7 @@ def places(questions: Sequence[tuple[str, int]], scores: Sequence[Sequence[float
     return found
 
 
-def line(name: str, found: Sequence[int]) -> str:
+def format_row(name: str, found: Sequence[int]) -> str:
     """Return one line of the table."""
     count = len(found)
     first, five = sum(place == 1 for place in found), sum(place <= 5 for place in found)
@@ -137,11 +137,11 @@ def line(name: str, found: Sequence[int]) -> str:
     )
 
 
-async def timed(folder: Path, nearness: SimilarityCache) -> None:
-    """Print how long a search among 1,024 tools takes, each question a new one."""
+async def print_search_time(folder: Path, nearness: SimilarityCache) -> None:
+    """Print the time of a search among 1,024 tools; each query is new."""
     migrate("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
-    servers = [Many(number) for number in range(SERVERS_OF_ALL)]
+    servers = [SyntheticServer(number) for number in range(SERVERS_OF_ALL)]
     sessions = SessionPool(upstreams.open(servers))
     roster = ServerRegistry(builtins=[upstreams.build_builtin_entry(server) for server in servers])
     catalogue = Catalogue(db, sessions, roster)
@@ -179,7 +179,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         embedder = embedders.open("embedded:", data_dir=Path(folder))
         nearness = similarity.open(embedder)
-        known = cards(LABELLED)
+        known = make_documents(LABELLED)
         texts = [each.embedded_text for each in known]
         await nearness.preload(texts)
         for half in ("tuned", "held_out"):
@@ -187,21 +187,25 @@ async def main() -> None:
             near = [[each or 0.0 for each in await nearness.compare(question, texts)] for question, _ in questions]
             words = [score_by_words(question, known) for question, _ in questions]
             both = [[combine_scores(*pair) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)]
-            print(line(f"{half}: both", places(questions, both)))
-            print(line(f"{half}: meaning alone", places(questions, near)))
-            print(line(f"{half}: words alone", places(questions, words)))
+            print(format_row(f"{half}: both", rank_positions(questions, both)))
+            print(format_row(f"{half}: meaning alone", rank_positions(questions, near)))
+            print(format_row(f"{half}: words alone", rank_positions(questions, words)))
             if half == "tuned" and asked.grid:
                 for weight in [step / 20 for step in range(21)]:
                     tried = [
                         [combine_scores(*pair, semantic_weight=weight) for pair in zip(*each, strict=True)]
                         for each in zip(words, near, strict=True)
                     ]
-                    print(line(f"  by meaning {weight:.2f}{' *' if weight == SEMANTIC_WEIGHT else ''}", places(questions, tried)))
+                    print(
+                        format_row(
+                            f"  by meaning {weight:.2f}{' *' if weight == SEMANTIC_WEIGHT else ''}", rank_positions(questions, tried)
+                        )
+                    )
             if half == "tuned" and asked.misses:
-                for (question, right), place in zip(questions, places(questions, both), strict=True):
+                for (question, right), place in zip(questions, rank_positions(questions, both), strict=True):
                     if place > 1:
                         print(f"  {place:3}  {LABELLED[right].server}/{LABELLED[right].name}: {question}")
-        await timed(Path(folder), nearness)
+        await print_search_time(Path(folder), nearness)
         await nearness.aclose()
         await embedder.close()
 

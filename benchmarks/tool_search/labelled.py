@@ -1,7 +1,7 @@
 """
 The labelled set: 64 tools of 13 servers as such servers describe them, and 192 questions, each with the one tool that answers it.
 
-Each tool has two questions in the words of somebody who does not know it: the first is of the half that weights were tuned on, the
+Each tool has two questions in the words of a person who does not know it: the first is of the half that weights were tuned on, the
 second of the half that was only ever measured. The third, a few words as an agent sends them, is of the tuned half for every second
 tool. Tools were chosen to be mistaken for each other: four that search, three that send, two that read a file, calendars and times.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledTool:
     """A tool, its arguments as name and description, and its questions: two of people, one as an agent words it."""
 
     server: str
@@ -46,7 +46,7 @@ _CHANNEL = {"channel": "Name or id of the channel"}
 _NAMESPACE = {"namespace": "Namespace; default if left out", "name": "Name of the object"}
 
 LABELLED = (
-    Labelled(
+    LabelledTool(
         "time",
         "get_current_time",
         "Get current time in a specific timezone",
@@ -55,7 +55,7 @@ LABELLED = (
         "tell me the present hour in New York",
         "current time timezone",
     ),
-    Labelled(
+    LabelledTool(
         "time",
         "convert_time",
         "Convert time between timezones",
@@ -64,7 +64,7 @@ LABELLED = (
         "translate 09:30 London into Sydney's clock",
         "timezone conversion",
     ),
-    Labelled(
+    LabelledTool(
         "time",
         "add_business_days",
         "Add a number of working days to a date, leaving out weekends and public holidays",
@@ -73,7 +73,7 @@ LABELLED = (
         "deadline five business days after Friday",
         "compute due date business days",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_status",
         "Shows the working tree status",
@@ -82,7 +82,7 @@ LABELLED = (
         "is my checkout clean",
         "git status working tree",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_diff_unstaged",
         "Shows changes in the working directory that are not yet staged",
@@ -91,7 +91,7 @@ LABELLED = (
         "what lines have I changed that are not in the index",
         "git diff of working directory",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_commit",
         "Records changes to the repository",
@@ -100,7 +100,7 @@ LABELLED = (
         "make a new revision called 'fix typo'",
         "commit staged changes",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_log",
         "Shows the commit logs",
@@ -109,7 +109,7 @@ LABELLED = (
         "list the last 20 revisions",
         "git commit history",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_checkout",
         "Switches branches",
@@ -118,7 +118,7 @@ LABELLED = (
         "move my working copy over to release-2",
         "switch git branch",
     ),
-    Labelled(
+    LabelledTool(
         "git",
         "git_create_branch",
         "Creates a new branch from an optional base branch",
@@ -127,7 +127,7 @@ LABELLED = (
         "open a fresh line of development for the refactoring",
         "create branch",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "read_text_file",
         "Read the complete contents of a file from the file system as text. Handles various encodings.",
@@ -136,7 +136,7 @@ LABELLED = (
         "open README and print it",
         "read file contents",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "write_file",
         "Create a new file or completely overwrite an existing file with new content. Use with caution.",
@@ -145,7 +145,7 @@ LABELLED = (
         "store the generated report on disk",
         "write text to file",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "edit_file",
         "Make line-based edits to a text file. Each edit replaces exact line sequences with new content. Returns a git-style diff.",
@@ -154,7 +154,7 @@ LABELLED = (
         "change the version string in setup.py without rewriting everything",
         "edit file replace text",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "list_directory",
         "Get a detailed listing of all files and directories in a specified path.",
@@ -163,7 +163,7 @@ LABELLED = (
         "ls of my downloads",
         "list files in directory",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "search_files",
         "Recursively search for files and directories matching a pattern. Searches names, not contents.",
@@ -172,7 +172,7 @@ LABELLED = (
         "where is the file called settings.json",
         "find files by name pattern",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "move_file",
         "Move or rename files and directories.",
@@ -181,7 +181,7 @@ LABELLED = (
         "put the picture into another folder",
         "rename file",
     ),
-    Labelled(
+    LabelledTool(
         "files",
         "get_file_info",
         "Retrieve detailed metadata about a file or directory: size, creation time, last modified time, permissions.",
@@ -190,7 +190,7 @@ LABELLED = (
         "when was this document last touched",
         "file size and modification time",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "read_query",
         "Execute a SELECT query on the database",
@@ -199,7 +199,7 @@ LABELLED = (
         "look up all orders above 100 euros with SQL",
         "run SQL select",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "write_query",
         "Execute an INSERT, UPDATE, or DELETE query on the database",
@@ -208,7 +208,7 @@ LABELLED = (
         "remove old entries from the sessions table",
         "SQL update or delete rows",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "create_table",
         "Create a new table in the database",
@@ -217,7 +217,7 @@ LABELLED = (
         "define a schema with columns id and price",
         "create SQL table",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "list_tables",
         "List all tables in the database",
@@ -226,7 +226,7 @@ LABELLED = (
         "overview of what the database holds",
         "list database tables",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "describe_table",
         "Get the schema information for a specific table",
@@ -235,7 +235,7 @@ LABELLED = (
         "types of the fields of users",
         "table schema columns",
     ),
-    Labelled(
+    LabelledTool(
         "database",
         "explain_query",
         "Show the execution plan of a query, with costs and the indexes used",
@@ -244,7 +244,7 @@ LABELLED = (
         "does my statement use an index",
         "query plan performance",
     ),
-    Labelled(
+    LabelledTool(
         "web",
         "fetch",
         "Fetches a URL from the internet and extracts its contents as markdown.",
@@ -253,7 +253,7 @@ LABELLED = (
         "download a web page as text",
         "fetch url content",
     ),
-    Labelled(
+    LabelledTool(
         "web",
         "web_search",
         "Search the web with a search engine; returns titles, addresses and snippets. Supports freshness and country filters.",
@@ -262,7 +262,7 @@ LABELLED = (
         "google for reviews of this laptop",
         "search the web",
     ),
-    Labelled(
+    LabelledTool(
         "web",
         "screenshot_page",
         "Open a page in a headless browser and capture an image of it",
@@ -271,7 +271,7 @@ LABELLED = (
         "grab a png of the landing site",
         "browser screenshot of website",
     ),
-    Labelled(
+    LabelledTool(
         "web",
         "check_links",
         "Crawl a site and report dead links and redirects",
@@ -280,7 +280,7 @@ LABELLED = (
         "which pages of the site give 404",
         "broken link checker",
     ),
-    Labelled(
+    LabelledTool(
         "mail",
         "send_email",
         "Sends a new email message to one or more recipients, with optional attachments",
@@ -289,7 +289,7 @@ LABELLED = (
         "email the report to finance",
         "send email with attachment",
     ),
-    Labelled(
+    LabelledTool(
         "mail",
         "search_emails",
         "Searches messages with the mail provider's query syntax",
@@ -298,7 +298,7 @@ LABELLED = (
         "did the supplier ever write back about the contract",
         "search inbox",
     ),
-    Labelled(
+    LabelledTool(
         "mail",
         "read_email",
         "Retrieves the content of a specific email with its attachments",
@@ -307,7 +307,7 @@ LABELLED = (
         "what does the attachment of message 17 say",
         "get email by id",
     ),
-    Labelled(
+    LabelledTool(
         "mail",
         "create_filter",
         "Creates a rule that labels, archives or forwards incoming mail",
@@ -316,7 +316,7 @@ LABELLED = (
         "always mark notes from my landlord as important",
         "email rule for incoming mail",
     ),
-    Labelled(
+    LabelledTool(
         "calendar",
         "create_event",
         "Create a calendar event with attendees, place and reminders",
@@ -325,7 +325,7 @@ LABELLED = (
         "block an hour for lunch with the team",
         "create calendar meeting invite",
     ),
-    Labelled(
+    LabelledTool(
         "calendar",
         "list_events",
         "List events of a calendar within a range",
@@ -334,7 +334,7 @@ LABELLED = (
         "my appointments this week",
         "list upcoming calendar events",
     ),
-    Labelled(
+    LabelledTool(
         "calendar",
         "find_free_slots",
         "Find times at which all given people are free",
@@ -343,7 +343,7 @@ LABELLED = (
         "availability of four colleagues for half an hour",
         "find free time for meeting",
     ),
-    Labelled(
+    LabelledTool(
         "calendar",
         "delete_event",
         "Delete an event and tell its attendees",
@@ -352,7 +352,7 @@ LABELLED = (
         "call off my dentist appointment",
         "cancel calendar event",
     ),
-    Labelled(
+    LabelledTool(
         "chat",
         "post_message",
         "Post a message to a channel or a direct conversation",
@@ -361,7 +361,7 @@ LABELLED = (
         "announce the release to everyone in slack",
         "slack send channel message",
     ),
-    Labelled(
+    LabelledTool(
         "chat",
         "reply_to_thread",
         "Reply to a specific message thread",
@@ -370,7 +370,7 @@ LABELLED = (
         "respond in the same conversation instead of a new post",
         "reply in slack thread",
     ),
-    Labelled(
+    LabelledTool(
         "chat",
         "search_messages",
         "Search messages across channels by text, author and date",
@@ -379,7 +379,7 @@ LABELLED = (
         "find where colleagues discussed the logo",
         "search slack messages",
     ),
-    Labelled(
+    LabelledTool(
         "chat",
         "list_channels",
         "List public channels in the workspace with their topics",
@@ -388,7 +388,7 @@ LABELLED = (
         "overview of the team's channels",
         "list slack channels",
     ),
-    Labelled(
+    LabelledTool(
         "chat",
         "add_reaction",
         "Add an emoji reaction to a message",
@@ -397,7 +397,7 @@ LABELLED = (
         "put a heart on her message",
         "react with emoji",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "create_issue",
         "Create a new issue in a repository, with labels and assignees",
@@ -406,7 +406,7 @@ LABELLED = (
         "file a ticket for the crash",
         "github create issue",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "search_issues",
         "Search for issues and pull requests across repositories",
@@ -415,7 +415,7 @@ LABELLED = (
         "open tickets with the label documentation",
         "search github issues",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "create_pull_request",
         "Open a pull request from one branch into another",
@@ -424,7 +424,7 @@ LABELLED = (
         "ask for review of my changes against main",
         "open pull request",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "merge_pull_request",
         "Merge a pull request by merge, squash or rebase",
@@ -433,7 +433,7 @@ LABELLED = (
         "squash 482 into main",
         "merge pull request",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "get_pull_request_diff",
         "Get the files changed in a pull request with their patches",
@@ -442,7 +442,7 @@ LABELLED = (
         "let me review the code that a contributor proposes",
         "pull request changed files patch",
     ),
-    Labelled(
+    LabelledTool(
         "issues",
         "add_comment",
         "Add a comment to an issue or pull request",
@@ -451,7 +451,7 @@ LABELLED = (
         "write under the issue that it is fixed",
         "comment on github issue",
     ),
-    Labelled(
+    LabelledTool(
         "cluster",
         "list_pods",
         "List pods with their phase, restarts and node",
@@ -460,7 +460,7 @@ LABELLED = (
         "are any of the replicas crash looping",
         "kubernetes list pods",
     ),
-    Labelled(
+    LabelledTool(
         "cluster",
         "get_logs",
         "Get the log output of a pod's container",
@@ -469,7 +469,7 @@ LABELLED = (
         "last 100 lines that the worker printed",
         "kubernetes container logs",
     ),
-    Labelled(
+    LabelledTool(
         "cluster",
         "scale_deployment",
         "Set the number of replicas of a deployment",
@@ -478,7 +478,7 @@ LABELLED = (
         "reduce the workers to one instance",
         "scale replicas",
     ),
-    Labelled(
+    LabelledTool(
         "cluster",
         "rollout_restart",
         "Restart the pods of a deployment one after the other without downtime",
@@ -487,7 +487,7 @@ LABELLED = (
         "reboot the service so it picks up its new config",
         "restart deployment",
     ),
-    Labelled(
+    LabelledTool(
         "cluster",
         "apply_manifest",
         "Create or update objects from YAML",
@@ -496,7 +496,7 @@ LABELLED = (
         "roll the new service definition out to kubernetes",
         "kubectl apply yaml",
     ),
-    Labelled(
+    LabelledTool(
         "weather",
         "get_forecast",
         "Get a forecast for a place for the next days",
@@ -505,7 +505,7 @@ LABELLED = (
         "do I need a coat at the weekend",
         "weather forecast",
     ),
-    Labelled(
+    LabelledTool(
         "weather",
         "get_alerts",
         "Get active severe weather alerts for a region",
@@ -514,7 +514,7 @@ LABELLED = (
         "is a hurricane coming",
         "severe weather warnings",
     ),
-    Labelled(
+    LabelledTool(
         "weather",
         "get_historical",
         "Get observed temperatures and precipitation of past dates",
@@ -523,7 +523,7 @@ LABELLED = (
         "rainfall in March 2019",
         "historical weather data",
     ),
-    Labelled(
+    LabelledTool(
         "weather",
         "get_air_quality",
         "Get the air quality index and pollutants for a place",
@@ -532,7 +532,7 @@ LABELLED = (
         "how much fine dust is there today",
         "air quality index",
     ),
-    Labelled(
+    LabelledTool(
         "payments",
         "create_invoice",
         "Create an invoice for a customer with line items and taxes",
@@ -541,7 +541,7 @@ LABELLED = (
         "charge the client for three hours by paper",
         "create invoice for customer",
     ),
-    Labelled(
+    LabelledTool(
         "payments",
         "refund_payment",
         "Refund a payment in full or in part",
@@ -550,7 +550,7 @@ LABELLED = (
         "reverse the charge of 20 dollars",
         "issue refund",
     ),
-    Labelled(
+    LabelledTool(
         "payments",
         "list_subscriptions",
         "List subscriptions by status and plan",
@@ -559,7 +559,7 @@ LABELLED = (
         "which accounts are past due",
         "list active subscriptions",
     ),
-    Labelled(
+    LabelledTool(
         "payments",
         "cancel_subscription",
         "Cancel a subscription now or at the end of its period",
@@ -568,7 +568,7 @@ LABELLED = (
         "end their premium plan",
         "cancel subscription",
     ),
-    Labelled(
+    LabelledTool(
         "payments",
         "get_balance",
         "Get the available and pending balance of the account",
@@ -577,7 +577,7 @@ LABELLED = (
         "funds waiting to be paid out",
         "account balance",
     ),
-    Labelled(
+    LabelledTool(
         "images",
         "generate_image",
         "Generate an image from a text prompt with a diffusion model",
@@ -586,7 +586,7 @@ LABELLED = (
         "make an illustration for the blog post",
         "text to image generation",
     ),
-    Labelled(
+    LabelledTool(
         "images",
         "resize_image",
         "Resize or crop an image",
@@ -595,7 +595,7 @@ LABELLED = (
         "make a thumbnail",
         "resize picture",
     ),
-    Labelled(
+    LabelledTool(
         "images",
         "remove_background",
         "Cut out the subject of a picture and make the rest transparent",
@@ -604,7 +604,7 @@ LABELLED = (
         "transparent png of the person only",
         "remove image background",
     ),
-    Labelled(
+    LabelledTool(
         "images",
         "extract_text",
         "Read text in an image or scanned document (OCR)",
@@ -613,7 +613,7 @@ LABELLED = (
         "transcribe the words in a photo of a sign",
         "OCR text from image",
     ),
-    Labelled(
+    LabelledTool(
         "images",
         "describe_image",
         "Describe in words what a picture shows, for captions and alt texts",

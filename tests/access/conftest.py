@@ -9,7 +9,7 @@ import pytest
 
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import Database
-from tests.access.makers import Access, build
+from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock
 
 
@@ -17,7 +17,7 @@ from tests.conftest import FakeClock
 async def access(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Access]:
     """Access on an empty store of each dialect in turn."""
     counter = open_counter("embedded:", data_dir=data_dir)
-    built = build(database, counter, clock)
+    built = build_access(database, counter, clock)
     yield built
     await built.close()
     await counter.close()

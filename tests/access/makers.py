@@ -1,4 +1,4 @@
-"""Access as wiring builds it, with bcrypt at its cheapest, and requests to send to its guard."""
+"""The access domain as wiring builds it, with the lowest bcrypt cost, and requests to its guard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.conftest import OPERATOR, FakeClock
 
 @dataclass
 class Access:
-    """Everything of access, as one process has it."""
+    """The services of the access domain of one process."""
 
     db: Database
     clock: FakeClock
@@ -35,22 +35,22 @@ class Access:
     bcrypt: Bcrypt
     usage: UsageLog
     limiter: RateLimiter
-    proofs: VerifiedKeyCache
+    key_cache: VerifiedKeyCache
     guard: Guard
     api_keys: ApiKeys
     agent_keys: AgentKeys
     workspaces: Workspaces
     audit: AuditLog
 
-    async def workspace(self, name: str = "nest") -> int:
+    async def create_workspace(self, name: str = "nest") -> int:
         """Make a workspace."""
         return (await self.workspaces.create(name, by=OPERATOR)).id
 
-    async def api_key(self, workspace_id: int, new: NewApiKey | None = None) -> KeyWithSecret:
+    async def create_api_key(self, workspace_id: int, new: NewApiKey | None = None) -> KeyWithSecret:
         """Make an API key, of all scopes and unlimited unless told otherwise."""
         return await self.api_keys.create(workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), by=OPERATOR)
 
-    async def agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> KeyWithSecret:
+    async def create_agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> KeyWithSecret:
         """Make an agent key that may read memories unless told otherwise."""
         return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)), by=OPERATOR)
 
@@ -58,34 +58,40 @@ class Access:
         self,
         presented: KeyWithSecret | str,
         *,
-        needs: str | None = None,
-        spend: bool = True,
+        required_scope: str | None = None,
+        rate_limited: bool = True,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         address: str | None = "192.0.2.1",
     ) -> AdmittedRequest:
         """Send a request with the key as Bearer."""
         token = presented if isinstance(presented, str) else presented.plaintext.reveal()
-        return await self.send((b"authorization", f"Bearer {token}".encode()), *headers, needs=needs, spend=spend, address=address)
+        return await self.send(
+            (b"authorization", f"Bearer {token}".encode()),
+            *headers,
+            required_scope=required_scope,
+            rate_limited=rate_limited,
+            address=address,
+        )
 
     async def send(
-        self, *headers: tuple[bytes, bytes], needs: str | None = None, spend: bool = True, address: str | None = "192.0.2.1"
+        self, *headers: tuple[bytes, bytes], required_scope: str | None = None, rate_limited: bool = True, address: str | None = "192.0.2.1"
     ) -> AdmittedRequest:
         """Send a request with these headers alone."""
         client = None if address is None else (address, 50000)
         scope: dict[str, object] = {"headers": list(headers), "client": client, "state": {"request_id": "req_test"}, "query_string": b""}
-        return await self.guard.admit(scope, required_scope=needs, rate_limited=spend)
+        return await self.guard.admit(scope, required_scope=required_scope, rate_limited=rate_limited)
 
     async def close(self) -> None:
         """Write what is buffered and end the threads; store and counter stay open."""
         await self.usage.close()
-        self.proofs.close()
+        self.key_cache.close()
         self.bcrypt.close()
 
 
-def build(
+def build_access(
     db: Database, counter: RateLimitCounter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None
 ) -> Access:
-    """Build access on *db* as a process of its own would: with its own caches."""
+    """Build the access services on *db* with their own caches, as a separate process would."""
     bcrypt = bcrypt or Bcrypt(cost=4)
     usage, audit = UsageLog(db, clock, flush_interval_s=0.01), AuditLog(db, clock)
 
@@ -101,7 +107,7 @@ def build(
         bcrypt=bcrypt,
         usage=usage,
         limiter=limiter,
-        proofs=proofs,
+        key_cache=proofs,
         guard=Guard(db=db, key_cache=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_networks(trusted)),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock),

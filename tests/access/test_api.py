@@ -56,7 +56,9 @@ def bearing(minted: KeyWithSecret) -> dict[str, str]:
 
 async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access: Access) -> None:
     """Spec 8: limit, remaining, reset_in_seconds and used; also when the limit is used up (D-27)."""
-    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1))
+    minted = await access.create_agent_key(
+        await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
+    )
     fresh = {"limit": 1, "remaining": 1, "reset_in_seconds": 60, "reset": 60, "used": 0, "window_seconds": 60, "local": False}
     for path in (*RATE_LIMIT, *RATE_LIMIT):
         answer = await client.get(path, headers=bearing(minted))
@@ -70,8 +72,8 @@ async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access
 
 async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, access: Access) -> None:
     """Spec 8: and an unlimited key says so (D-27)."""
-    workspace = await access.workspace()
-    free = await access.api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
+    workspace = await access.create_workspace()
+    free = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
     await access.admit(free)
 
     answer = (await client.get(RATE_LIMIT[0], headers=bearing(free))).json()
@@ -84,14 +86,14 @@ async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, acc
         "window_seconds": 3600,
         "local": False,
     }
-    unlimited = (await client.get(RATE_LIMIT[0], headers=bearing(await access.api_key(workspace)))).json()
+    unlimited = (await client.get(RATE_LIMIT[0], headers=bearing(await access.create_api_key(workspace)))).json()
     assert (unlimited["limit"], unlimited["remaining"], unlimited["used"]) == (2147483647, 2147483647, 0)
 
 
 async def test_a_refusal_is_one_body_with_its_headers(client: httpx2.AsyncClient, access: Access) -> None:
     """D-10, D-27: error, message and detail; WWW-Authenticate on 401, rate limit headers once the key is known."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace)
     stranger = await client.get(RATE_LIMIT[0])
     assert (stranger.status_code, stranger.json()["error"], stranger.headers["WWW-Authenticate"]) == (401, "unauthorised", "Bearer")
     await access.agent_keys.revoke(workspace, minted.key.id, by=OPERATOR)
@@ -103,8 +105,8 @@ async def test_a_refusal_is_one_body_with_its_headers(client: httpx2.AsyncClient
 
 async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
     """Spec 7: between the guard and the route a key may go."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     caller = (await access.admit(minted)).caller
     await access.api_keys.delete(workspace, minted.key.id, by=OPERATOR)
 
@@ -116,8 +118,8 @@ async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
 
 async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:
     """D-29: one row a call, under the request's id."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     await client.get(RATE_LIMIT[0], headers={**bearing(minted), "X-Request-ID": "mine"})
 
     calls, total = await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)

@@ -25,7 +25,7 @@ from rookery.access.store import audit as audit_store
 from rookery.access.store import keys as key_store
 from rookery.kernel.db import Database, Row, Tx, open_database
 from rookery.kernel.errors import Conflict, NotFound
-from tests.access.makers import Access, build
+from tests.access.makers import Access, build_access
 from tests.conftest import OPERATOR, FakeClock
 
 
@@ -41,10 +41,10 @@ async def actions(access: Access, workspace: int) -> list[str]:
 
 async def test_an_entry_tells_who_did_what_to_what_when_and_from_where(access: Access) -> None:
     """D-29: who, when, from, to; of the fields only those that differ."""
-    workspace = await access.workspace()
-    maker = await access.api_key(workspace, NewApiKey(name="maker", scopes=("*",), tier=Tier.ENTERPRISE))
+    workspace = await access.create_workspace()
+    maker = await access.create_api_key(workspace, NewApiKey(name="maker", scopes=("*",), tier=Tier.ENTERPRISE))
     by = Actor.from_caller((await access.admit(maker, address="::ffff:203.0.113.9")).caller)
-    target = await access.api_key(workspace, NewApiKey(name="target", scopes=("brain:read",)))
+    target = await access.create_api_key(workspace, NewApiKey(name="target", scopes=("brain:read",)))
     access.clock.advance(seconds=1.5)
     await access.api_keys.update(workspace, target.key.id, KeyChanges(name="renamed", tier=Tier.FREE), by=by)
 
@@ -65,8 +65,8 @@ async def test_an_entry_tells_who_did_what_to_what_when_and_from_where(access: A
 
 async def test_every_change_of_an_api_key_is_noted_once(access: Access) -> None:
     """D-29: two entries at a rotation, of the old key and the new; what changes nothing is not noted."""
-    workspace, ring = await access.workspace(), access.api_keys
-    key_id = (await access.api_key(workspace)).key.id
+    workspace, ring = await access.create_workspace(), access.api_keys
+    key_id = (await access.create_api_key(workspace)).key.id
     for _ in range(2):
         await ring.update(workspace, key_id, KeyChanges(name="renamed"), by=OPERATOR)
         await ring.suspend(workspace, key_id, by=OPERATOR)
@@ -76,7 +76,7 @@ async def test_every_change_of_an_api_key_is_noted_once(access: Access) -> None:
     access.clock.advance(hours=1)
     await ring.delete_past_grace()
     await ring.delete(workspace, rotated.key.id, by=OPERATOR)
-    await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     access.clock.advance(hours=1)
     await ring.prune(by=OPERATOR, dry_run=True)
     await ring.prune(by=OPERATOR)
@@ -95,8 +95,8 @@ async def test_every_change_of_an_api_key_is_noted_once(access: Access) -> None:
 
 async def test_every_change_of_an_agent_key_is_noted_once(access: Access) -> None:
     """D-29: permissions and lists under words of their own."""
-    workspace, ring = await access.workspace(), access.agent_keys
-    key_id = (await access.agent_key(workspace)).key.id
+    workspace, ring = await access.create_workspace(), access.agent_keys
+    key_id = (await access.create_agent_key(workspace)).key.id
     await ring.create_many(workspace, [NewAgentKey(name=name, permissions=("*",)) for name in ("one", "two")], by=OPERATOR)
     for _ in range(2):
         await ring.extend(workspace, key_id, access.clock() + timedelta(hours=1), by=OPERATOR)
@@ -121,10 +121,10 @@ async def test_every_change_of_an_agent_key_is_noted_once(access: Access) -> Non
 
 async def test_workspaces_are_told_of_in_the_platform_s_chain_and_in_their_own(access: Access) -> None:
     """D-29: made and renamed in both; a deleted one's chain goes with it, and how it ended is kept."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
     await access.workspaces.rename(workspace, "aerie", by=OPERATOR)
     await access.workspaces.rename(workspace, "aerie", by=OPERATOR)
-    await access.agent_key(workspace)
+    await access.create_agent_key(workspace)
     assert await actions(access, workspace) == ["workspace.created", "workspace.renamed", "agent_key.created"]
     end = (await access.audit.verify(workspace)).last_hash
     await access.workspaces.delete(workspace, by=OPERATOR, dry_run=True)
@@ -169,8 +169,8 @@ class Full(AuditLog):
 
 async def test_no_change_without_its_entry_and_no_entry_without_its_change(access: Access) -> None:
     """D-29: they are one transaction; what fails leaves neither, whichever fails."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace)
     full = AgentKeys(access.db, access.usage, Full(access.db, access.clock), access.clock)
     chain, key_id = await entries(access, workspace), minted.key.id
 
@@ -196,8 +196,8 @@ async def test_no_change_without_its_entry_and_no_entry_without_its_change(acces
 
 async def test_no_secret_is_in_any_entry(access: Access) -> None:
     """D-20, D-29: neither a plaintext, nor a hash, nor what an agent key is looked up by."""
-    workspace = await access.workspace()
-    minted = [await access.api_key(workspace), await access.agent_key(workspace)]
+    workspace = await access.create_workspace()
+    minted = [await access.create_api_key(workspace), await access.create_agent_key(workspace)]
     minted += [
         await access.api_keys.rotate(workspace, minted[0].key.id, by=OPERATOR),
         await access.agent_keys.rotate(workspace, minted[1].key.id, by=OPERATOR),
@@ -217,8 +217,8 @@ async def test_no_secret_is_in_any_entry(access: Access) -> None:
 
 async def test_anybody_can_compute_the_hashes_from_what_is_exported(access: Access) -> None:
     """D-29: SHA-256 of the fields as JSON with sorted names, no spaces, UTF-8; from JSON read back, with the standard library."""
-    workspace = await access.workspace("Nést 鴉")
-    minted = await access.api_key(
+    workspace = await access.create_workspace("Nést 鴉")
+    minted = await access.create_api_key(
         workspace, NewApiKey(name='"quoted" \\ naïve 🐦', scopes=("*",), expires_at=access.clock() + timedelta(days=1))
     )
     await access.api_keys.update(
@@ -238,9 +238,9 @@ async def test_anybody_can_compute_the_hashes_from_what_is_exported(access: Acce
 
 async def test_a_hash_that_was_kept_tells_a_chain_that_was_rewritten(access: Access) -> None:
     """D-29: which of them the chain has; the empty chain's is in every chain, and another chain's in none."""
-    workspace, other = await access.workspace(), await access.workspace("other")
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
     for _ in range(3):
-        await access.agent_key(workspace)
+        await access.create_agent_key(workspace)
     kept = {each.hash for each in await entries(access, workspace)} | {GENESIS_HASH}
     foreign = {(await access.audit.verify(other)).last_hash, min(kept)[:-1], min(kept).upper(), ""}
     told = list[int]()
@@ -251,9 +251,9 @@ async def test_a_hash_that_was_kept_tells_a_chain_that_was_rewritten(access: Acc
 
 async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Access) -> None:
     """D-29: by environment, action, subject, actor and time; another workspace's are in none."""
-    workspace, other = await access.workspace(), await access.workspace("other")
-    await access.agent_key(other)
-    live = await access.api_key(workspace)
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
+    await access.create_agent_key(other)
+    live = await access.create_api_key(workspace)
     by = Actor.from_caller((await access.admit(live)).caller)
     access.clock.advance(hours=1)
     later = access.clock()
@@ -277,25 +277,27 @@ async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Acces
 
 
 @pytest.fixture
-async def two(database: Database, database_url: str, data_dir: Path, clock: FakeClock, access: Access) -> AsyncIterator[list[Access]]:
+async def two_processes(
+    database: Database, database_url: str, data_dir: Path, clock: FakeClock, access: Access
+) -> AsyncIterator[list[Access]]:
     """Access in two processes, as far as one process can have it."""
     other = open_database(database_url, data_dir=data_dir)
-    built = [build(each, access.counter, clock) for each in (database, other)]
+    built = [build_access(each, access.counter, clock) for each in (database, other)]
     yield built
     for each in built:
         await each.close()
     await other.close()
 
 
-async def test_many_writers_leave_no_gap(two: list[Access]) -> None:
+async def test_many_writers_leave_no_gap(two_processes: list[Access]) -> None:
     """D-29: 32 at once, through two record stores, in two chains; each chain is in the order in which the changes came to be."""
-    here = two[0]
-    workspaces = [await here.workspace(), await here.workspace("other")]
-    made = [await here.agent_key(workspace) for workspace in workspaces for _ in range(4)]
+    here = two_processes[0]
+    workspaces = [await here.create_workspace(), await here.create_workspace("other")]
+    made = [await here.create_agent_key(workspace) for workspace in workspaces for _ in range(4)]
 
     await asyncio.gather(
         *(
-            two[number % 2].agent_keys.update(key.workspace_id, key.id, KeyChanges(name=f"{number} {which}"), by=SYSTEM_ACTOR)
+            two_processes[number % 2].agent_keys.update(key.workspace_id, key.id, KeyChanges(name=f"{number} {which}"), by=SYSTEM_ACTOR)
             for which, key in enumerate(each.key for each in made)
             for number in range(4)
         )
@@ -312,11 +314,11 @@ async def test_many_writers_leave_no_gap(two: list[Access]) -> None:
             assert all(after["name"] == before["name"] for (_, after), (before, _) in pairwise(told))
 
 
-async def test_a_chain_is_checked_while_others_write(two: list[Access]) -> None:
+async def test_a_chain_is_checked_while_others_write(two_processes: list[Access]) -> None:
     """D-29: what comes after the check began does not make it fail."""
-    here, there = two
-    workspace = await here.workspace()
-    writing = [asyncio.create_task(there.agent_key(workspace)) for _ in range(40)]
+    here, there = two_processes
+    workspace = await here.create_workspace()
+    writing = [asyncio.create_task(there.create_agent_key(workspace)) for _ in range(40)]
     verdicts = [await here.audit.verify(workspace) for _ in range(8)]
     await asyncio.gather(*writing)
 
@@ -324,12 +326,12 @@ async def test_a_chain_is_checked_while_others_write(two: list[Access]) -> None:
     assert (await here.audit.verify(workspace)).entry_count == 41
 
 
-async def test_a_workspace_is_deleted_while_its_keys_change(two: list[Access]) -> None:
-    """Spec 2.8, D-29: nothing is left of its chain, whoever comes first."""
-    here, there = two
+async def test_a_workspace_is_deleted_while_its_keys_change(two_processes: list[Access]) -> None:
+    """Spec 2.8, D-29: its chain is deleted completely, in any order of the requests."""
+    here, there = two_processes
     for number in range(6):
-        workspace = await here.workspace(f"short-lived {number}")
-        minted = [await here.agent_key(workspace) for _ in range(4)]
+        workspace = await here.create_workspace(f"short-lived {number}")
+        minted = [await here.create_agent_key(workspace) for _ in range(4)]
         changing = [there.agent_keys.suspend(workspace, each.key.id, by=OPERATOR) for each in minted]
         done = await asyncio.gather(here.workspaces.delete(workspace, by=OPERATOR), *changing, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""Whoever can write to the store cannot alter the audit log unseen: any single change is found, and where (D-29)."""
+"""Changes of the audit log in the store are detected: any single change is found and located (D-29)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rookery.access.store import audit as audit_store
 from rookery.engines.counters import open_counter
 from rookery.kernel.clock import format_iso, from_micros
 from rookery.kernel.db import open_database
-from tests.access.makers import build, empty_store
+from tests.access.makers import build_access, empty_store
 from tests.conftest import OPERATOR, FakeClock
 
 WORKSPACE, OTHER, LENGTH = 1, 2, 7
@@ -38,9 +38,9 @@ def written() -> bytes:
 
     async def write(folder: Path) -> None:
         db, counter = open_database("embedded:", data_dir=folder), open_counter("embedded:", data_dir=folder)
-        access = build(db, counter, FakeClock())
-        workspace, _ = await access.workspace(), await access.workspace("other")
-        key_id = (await access.api_key(workspace, NewApiKey(name="first", scopes=("*",)))).key.id
+        access = build_access(db, counter, FakeClock())
+        workspace, _ = await access.create_workspace(), await access.create_workspace("other")
+        key_id = (await access.create_api_key(workspace, NewApiKey(name="first", scopes=("*",)))).key.id
         await access.api_keys.update(workspace, key_id, KeyChanges(name="second", tool_limits={"a": 1}), by=OPERATOR)
         await access.api_keys.suspend(workspace, key_id, by=OPERATOR)
         await access.api_keys.rotate(workspace, key_id, by=OPERATOR)
@@ -111,7 +111,7 @@ TAMPERING: dict[str, Callable[[str], str]] = {
 @given(column=st.sampled_from(TEXTS), seq=st.integers(1, LENGTH), how=st.sampled_from(sorted(TAMPERING)))
 @settings(max_examples=100)
 def test_a_text_that_was_altered_is_found(column: str, seq: int, how: str) -> None:
-    """D-29: in any row, in any column, down to what is no JSON any more; the entry is named."""
+    """D-29: in any row and any column, down to invalid JSON; the report names the entry."""
     is_same = False
 
     def tamper(connection: sqlite3.Connection) -> None:

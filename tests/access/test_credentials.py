@@ -1,4 +1,4 @@
-"""How a key is presented (spec 5.1, 5.2, 5.3, D-22)."""
+"""The request headers that present a key (spec 5.1, 5.2, 5.3, D-22)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, cloc
 
 
 async def test_the_file_is_kept_for_an_hour_and_a_week_at_most(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: whoever forgets the file finds it gone after 7 days; D-03."""
+    """Issue 14: a forgotten file is deleted after 7 days; D-03."""
     made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     assert not await file.delete_if_unneeded()
 

@@ -24,10 +24,10 @@ UNKNOWN_AGENT = "ak_" + "x" * 32
 
 async def test_the_caller_is_what_the_key_says(access: Access) -> None:
     """Spec 5: a request with a key acts in the key's workspace, with its scopes."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
 
-    caller = (await access.admit(minted, needs="brain:read")).caller
+    caller = (await access.admit(minted, required_scope="brain:read")).caller
 
     assert caller == Caller(
         key_id=minted.key.id, key_kind="api", key_name="reader", workspace_id=workspace, public_workspace_id=workspace,
@@ -53,13 +53,13 @@ async def test_the_caller_is_what_the_key_says(access: Access) -> None:
 )
 async def test_either_kind_is_taken_in_every_form(access: Access, kind: str, form: str) -> None:
     """D-22: every route takes every form and, scopes allowing, either kind."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace) if kind == "api" else await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace) if kind == "api" else await access.create_agent_key(workspace)
 
     key = minted.plaintext.reveal().encode()
     value = {"X-API-Key": key, "Basic": b"Basic " + base64.b64encode(key + b":")}.get(form, form.encode() + b" " + key)
 
-    admission = await access.send((b"x-api-key" if form == "X-API-Key" else b"authorization", value), needs="brain:read")
+    admission = await access.send((b"x-api-key" if form == "X-API-Key" else b"authorization", value), required_scope="brain:read")
 
     assert admission.caller.key_id == minted.key.id
     assert admission.caller.key_kind == kind
@@ -81,8 +81,8 @@ async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: st
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) -> None:
     """Notes 3.5: a good key cut, lengthened to 72, 73 and more bytes, in another case or spelling, or with what strings end at."""
-    workspace = await access.workspace()
-    token = (await (access.api_key if kind == "api" else access.agent_key)(workspace)).plaintext.reveal()
+    workspace = await access.create_workspace()
+    token = (await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)).plaintext.reveal()
     variants = [
         token[:-1], token[1:], token + "x", token.ljust(72, "x"), token.ljust(73, "x"), token * 2, token * 10,
         token.swapcase(), token.upper(), token.replace("_", "-"), token.replace("_", "%5F"), quote(f"{token}="),
@@ -103,7 +103,7 @@ async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) ->
 
 async def test_a_key_of_another_environment_is_another_key(access: Access) -> None:
     """Spec 5.2: the whole plaintext is compared, not its random part alone, by which both are looked up."""
-    token = (await access.api_key(await access.workspace())).plaintext.reveal()
+    token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
 
     with pytest.raises(Unauthorised):
         await access.admit(token.replace("sk_live_", "sk_test_"))
@@ -112,8 +112,8 @@ async def test_a_key_of_another_environment_is_another_key(access: Access) -> No
 
 async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None:
     """D-22: which of them acts would be a guess; nothing is counted, spent or proven. The same key twice is one."""
-    workspace = await access.workspace()
-    api, agent = await access.api_key(workspace), await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
     bearer, other = (b"Bearer " + each.plaintext.reveal().encode() for each in (api, agent))
 
     for headers in (
@@ -133,7 +133,7 @@ async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None
 
 async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -> None:
     """Spec 7: 401; the query string is never read (D-22)."""
-    minted = await access.api_key(await access.workspace())
+    minted = await access.create_api_key(await access.create_workspace())
     scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={minted.plaintext.reveal()}".encode()}
 
     with pytest.raises(Unauthorised):
@@ -141,9 +141,9 @@ async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -
 
 
 async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
-    """Spec 2.2, 2.3: what is stored is worthless to whoever steals it."""
-    workspace = await access.workspace()
-    agent = await access.agent_key(workspace)
+    """Spec 2.2, 2.3: the stored hashes are useless to a thief."""
+    workspace = await access.create_workspace()
+    agent = await access.create_agent_key(workspace)
 
     with pytest.raises(Unauthorised):
         await access.admit(hashlib.sha256(agent.plaintext.reveal().encode()).hexdigest())
@@ -151,17 +151,17 @@ async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
 
 async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) -> None:
     """Spec 5.3, steps 2 to 7: of all that is wrong with a key, the first in the order is told."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
     keys, clock = access.agent_keys, access.clock
     new = NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1, expires_at=clock() + timedelta(hours=1), ip_restriction=True)
-    minted = await access.agent_key(workspace, new)
+    minted = await access.create_agent_key(workspace, new)
     key_id = minted.key.id
     clock.advance(hours=2)
     await keys.revoke(workspace, key_id, by=OPERATOR)
 
     async def refused() -> RookeryError:
         with pytest.raises(RookeryError) as refusal:
-            await access.admit(minted, needs="brain:write")
+            await access.admit(minted, required_scope="brain:write")
         return refusal.value
 
     assert isinstance(await refused(), KeyRevoked)
@@ -177,7 +177,7 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
     assert lacking.body()["required_permission"] == "brain:write"
     assert (await keys.get(workspace, key_id)).usage.call_count == 0, "whoever was refused has spent and counted nothing"
     await keys.set_permissions(workspace, key_id, ["brain:write"], by=OPERATOR)
-    await access.admit(minted, needs="brain:write")
+    await access.admit(minted, required_scope="brain:write")
     limited = await refused()
     assert isinstance(limited, RateLimited)
     assert limited.body()["retry_after"] == 60
@@ -186,10 +186,10 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
 
 async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> None:
     """Spec 5.2, rule 5: 403 with error and required_scope."""
-    minted = await access.api_key(await access.workspace(), NewApiKey(name="reader", scopes=("*:read",)))
+    minted = await access.create_api_key(await access.create_workspace(), NewApiKey(name="reader", scopes=("*:read",)))
 
     with pytest.raises(ScopeMissing) as refusal:
-        await access.admit(minted, needs="brain:write")
+        await access.admit(minted, required_scope="brain:write")
 
     assert refusal.value.status == 403
     assert refusal.value.body() == {
@@ -202,11 +202,11 @@ async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> Non
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_a_key_at_its_very_expiry_is_expired(access: Access, kind: str) -> None:
     """Spec 5.2, rule 6; spec 3.2: 401 key_expired from the moment on, not before."""
-    workspace, ends = await access.workspace(), access.clock() + timedelta(hours=1)
+    workspace, ends = await access.create_workspace(), access.clock() + timedelta(hours=1)
     if kind == "api":
-        minted = await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=ends))
+        minted = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=ends))
     else:
-        minted = await access.agent_key(workspace, NewAgentKey(name="brief", permissions=("brain:read",), expires_at=ends))
+        minted = await access.create_agent_key(workspace, NewAgentKey(name="brief", permissions=("brain:read",), expires_at=ends))
     access.clock.advance(seconds=3599.999999)
     await access.admit(minted)
     access.clock.advance(seconds=0.000001)
@@ -220,8 +220,8 @@ async def test_a_key_at_its_very_expiry_is_expired(access: Access, kind: str) ->
 
 async def test_a_state_is_told_to_nobody_without_the_secret(access: Access) -> None:
     """D-20: a wrong secret for the lookup of an expired, suspended key is merely unauthorised."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
     access.clock.advance(hours=2)
     token = minted.plaintext.reveal()
@@ -242,8 +242,8 @@ async def test_a_state_is_told_to_nobody_without_the_secret(access: Access) -> N
 )
 async def test_a_workspace_that_is_named_must_be_the_key_s(access: Access, value: bytes, admitted: bool) -> None:
     """D-15: X-Workspace-ID is optional; any but the key's own is 403 permission_denied."""
-    workspace, other = await access.workspace(), await access.workspace("other")
-    minted = await access.api_key(workspace)
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
+    minted = await access.create_api_key(workspace)
     header = (b"x-workspace-id", value.replace(b"{own}", str(workspace).encode()).replace(b"{other}", str(other).encode()))
 
     if admitted:
@@ -256,11 +256,11 @@ async def test_a_workspace_that_is_named_must_be_the_key_s(access: Access, value
 
 async def test_a_test_key_acts_in_the_sandbox_twin(access: Access) -> None:
     """D-25: a tenant of its own, shared by the workspace's test keys; answers show the parent."""
-    workspace, other = await access.workspace(), await access.workspace("other")
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new = NewApiKey(name="trial", scopes=("*",), environment="test")
-    first, second = [(await access.admit(await access.api_key(workspace, new))).caller for _ in range(2)]
-    foreign = (await access.admit(await access.api_key(other, new))).caller
-    live = (await access.admit(await access.api_key(workspace))).caller
+    first, second = [(await access.admit(await access.create_api_key(workspace, new))).caller for _ in range(2)]
+    foreign = (await access.admit(await access.create_api_key(other, new))).caller
+    live = (await access.admit(await access.create_api_key(workspace))).caller
 
     assert first.workspace_id == second.workspace_id
     assert len({first.workspace_id, foreign.workspace_id, live.workspace_id, other}) == 4
@@ -269,9 +269,9 @@ async def test_a_test_key_acts_in_the_sandbox_twin(access: Access) -> None:
 
 
 async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
-    """D-15, D-25: the twin's number is nobody's to know."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
+    """D-15, D-25: the id of the sandbox twin is never shown."""
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
     twin = (await access.admit(minted, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
 
     with pytest.raises(WorkspaceMismatch):
@@ -280,11 +280,11 @@ async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
 
 async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
     """D-20, spec 2.8: from the commit on, of both kinds and both environments."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
     minted = [
-        await access.api_key(workspace),
-        await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test")),
-        await access.agent_key(workspace),
+        await access.create_api_key(workspace),
+        await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test")),
+        await access.create_agent_key(workspace),
     ]
     for each in minted:
         await access.admit(each)
@@ -297,8 +297,8 @@ async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
 
 async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
     """Spec 5.3, step 7; D-29: count, time and address at once, one row a call with its answer."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace)
     admission = await access.admit(minted, address="::ffff:203.0.113.5")
     admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
 
@@ -314,7 +314,7 @@ async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
 
 async def test_the_caller_is_found_on_the_request(access: Access) -> None:
     """The route wrapper keeps it in the request's state; a public route has none."""
-    caller = (await access.admit(await access.api_key(await access.workspace()))).caller
+    caller = (await access.admit(await access.create_api_key(await access.create_workspace()))).caller
 
     assert get_caller(Request({"state": {"caller": caller}})) is caller
     with pytest.raises(LookupError):
@@ -325,8 +325,8 @@ async def test_the_caller_is_found_on_the_request(access: Access) -> None:
 
 async def test_no_key_is_in_any_refusal(access: Access, caplog: pytest.LogCaptureFixture) -> None:
     """D-20: secrets are in no exception, repr or log."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     token = minted.plaintext.reveal()
     await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
     with pytest.raises(KeyRevoked) as refusal:

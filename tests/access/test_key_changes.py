@@ -16,8 +16,10 @@ from tests.conftest import OPERATOR
 
 async def test_extending_an_expired_agent_key_makes_it_active(access: Access) -> None:
     """D-21, spec 3.2: its expiry is replaced or cleared; a revoked key stays revoked."""
-    workspace, keys = await access.workspace(), access.agent_keys
-    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    workspace, keys = await access.create_workspace(), access.agent_keys
+    minted = await access.create_agent_key(
+        workspace, NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1))
+    )
     access.clock.advance(hours=1)
     with pytest.raises(KeyExpired):
         await access.admit(minted)
@@ -46,9 +48,9 @@ async def test_extending_an_expired_agent_key_makes_it_active(access: Access) ->
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: str) -> None:
     """D-21: 401 key_revoked while suspended, label Revoked."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
     ring = access.api_keys if kind == "api" else access.agent_keys
-    minted = await (access.api_key if kind == "api" else access.agent_key)(workspace)
+    minted = await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)
 
     suspended = await ring.suspend(workspace, minted.key.id, by=OPERATOR)
 
@@ -63,8 +65,8 @@ async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: st
 
 async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(access: Access) -> None:
     """Spec 5.3, D-28: one bad line stores nothing: 422 errors.ips."""
-    workspace, keys = await access.workspace(), access.agent_keys
-    key_id = (await access.agent_key(workspace)).key.id
+    workspace, keys = await access.create_workspace(), access.agent_keys
+    key_id = (await access.create_agent_key(workspace)).key.id
 
     assert (await keys.set_addresses(workspace, key_id, "# office\n192.0.2.1\n2001:DB8::/32", is_enforced=True, by=OPERATOR)).ip_list == (
         "192.0.2.1",
@@ -90,8 +92,8 @@ async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(acces
 
 async def test_permissions_are_replaced(access: Access) -> None:
     """Spec 5.3: on an existing key; unknown ones change nothing."""
-    workspace, keys = await access.workspace(), access.agent_keys
-    minted = await access.agent_key(workspace)
+    workspace, keys = await access.create_workspace(), access.agent_keys
+    minted = await access.create_agent_key(workspace)
 
     assert (await keys.set_permissions(workspace, minted.key.id, ["plans.write", "notify.send"], by=OPERATOR)).scopes == (
         "plans.write",
@@ -100,4 +102,4 @@ async def test_permissions_are_replaced(access: Access) -> None:
     for bad in ([], ["plans.rite"]):
         with pytest.raises(ValidationFailed):
             await keys.set_permissions(workspace, minted.key.id, bad, by=OPERATOR)
-    assert (await access.admit(minted, needs="notify.send")).caller.scopes == {"plans.write", "notify:send"}
+    assert (await access.admit(minted, required_scope="notify.send")).caller.scopes == {"plans.write", "notify:send"}

@@ -28,8 +28,8 @@ from tests.conftest import OPERATOR
 
 async def test_a_new_api_key_is_of_the_spec_s_form(access: Access) -> None:
     """Spec 2.3, 5.2: sk_{environment}_ and 32 characters; live and pro by default (D-27)."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace, NewApiKey(name=" reader ", scopes=("brain.read",)))
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace, NewApiKey(name=" reader ", scopes=("brain.read",)))
 
     assert re.fullmatch(r"sk_live_[A-Za-z0-9]{32}", minted.plaintext.reveal())
     assert (minted.key.name, minted.key.scopes, minted.key.tier, minted.key.environment) == ("reader", ("brain:read",), Tier.PRO, "live")
@@ -39,8 +39,8 @@ async def test_a_new_api_key_is_of_the_spec_s_form(access: Access) -> None:
 
 async def test_only_hashes_are_stored(access: Access) -> None:
     """Spec 2.2, 2.3: bcrypt of the whole plaintext, SHA-256 of an agent key; neither plaintext is anywhere in the store."""
-    workspace = await access.workspace()
-    api, agent = await access.api_key(workspace), await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
     tokens = [each.plaintext.reveal() for each in (api, agent)]
 
     def rows(tx: Tx) -> list[Row]:
@@ -58,7 +58,9 @@ async def test_only_hashes_are_stored(access: Access) -> None:
 
 async def test_a_new_agent_key_is_of_the_spec_s_form(access: Access) -> None:
     """Spec 2.2, 5.3: ak_ and 32 characters; 600 a minute by default (D-21), never expires, no restriction."""
-    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="Nest Builder!", permissions=("plans.read", "plans:read")))
+    minted = await access.create_agent_key(
+        await access.create_workspace(), NewAgentKey(name="Nest Builder!", permissions=("plans.read", "plans:read"))
+    )
 
     assert re.fullmatch(r"ak_[A-Za-z0-9]{32}", minted.plaintext.reveal())
     assert (minted.key.agent_id, minted.key.scopes, minted.key.rate_limit, minted.key.expires_at) == (
@@ -72,15 +74,15 @@ async def test_a_new_agent_key_is_of_the_spec_s_form(access: Access) -> None:
 
 async def test_an_agent_id_is_unique_in_its_workspace(access: Access) -> None:
     """D-23: a slug of the name, numbered when taken, the same again elsewhere; even when made at once."""
-    workspace, other = await access.workspace(), await access.workspace("other")
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new = NewAgentKey(name="Rook", permissions=("brain:read",))
 
-    made = await asyncio.gather(*(access.agent_key(workspace, new) for _ in range(5)))
+    made = await asyncio.gather(*(access.create_agent_key(workspace, new) for _ in range(5)))
 
     assert sorted(each.key.agent_id or "" for each in made) == ["rook", "rook-2", "rook-3", "rook-4", "rook-5"]
-    assert (await access.agent_key(other, new)).key.agent_id == "rook"
+    assert (await access.create_agent_key(other, new)).key.agent_id == "rook"
     with pytest.raises(NameTaken) as refusal:
-        await access.agent_key(workspace, replace(new, agent_id="rook-3"))
+        await access.create_agent_key(workspace, replace(new, agent_id="rook-3"))
     assert (refusal.value.status, refusal.value.code) == (409, "name_taken")
     renamed = await access.agent_keys.update(workspace, made[0].key.id, KeyChanges(name="Other"), by=OPERATOR)
     assert (renamed.name, renamed.agent_id) == ("Other", made[0].key.agent_id)
@@ -113,10 +115,10 @@ def test_slugs_are_short_and_never_empty() -> None:
 )
 async def test_a_key_with_a_wrong_field_is_not_made(access: Access, field: str, new: NewApiKey | NewAgentKey) -> None:
     """D-12, D-23: 422 naming the field, and nothing stored."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
 
     with pytest.raises(ValidationFailed) as refusal:
-        await (access.api_key(workspace, new) if isinstance(new, NewApiKey) else access.agent_key(workspace, new))
+        await (access.create_api_key(workspace, new) if isinstance(new, NewApiKey) else access.create_agent_key(workspace, new))
 
     assert str(refusal.value.detail["errors"]).startswith(f"{{'{field}': [")
     assert (await access.api_keys.list_page(workspace, limit=9))[1] + (await access.agent_keys.list_page(workspace, limit=9))[1] == 0
@@ -124,31 +126,31 @@ async def test_a_key_with_a_wrong_field_is_not_made(access: Access, field: str, 
 
 async def test_a_key_is_not_born_expired(access: Access) -> None:
     """Spec 2.3: an expiry lies ahead, to the microsecond."""
-    workspace, now = await access.workspace(), access.clock()
+    workspace, now = await access.create_workspace(), access.clock()
     with pytest.raises(ValidationFailed):
-        await access.api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=now))
+        await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=now))
 
-    await access.api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=now + timedelta(microseconds=1)))
+    await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=now + timedelta(microseconds=1)))
 
 
 async def test_a_key_needs_its_workspace(access: Access) -> None:
     """Spec 2.8: none is made in a workspace that is not there, nor in a twin directly."""
-    workspace = await access.workspace()
-    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
+    workspace = await access.create_workspace()
+    twin = (await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
 
     for nowhere in (999_999, twin):
         with pytest.raises(NotFound):
-            await access.api_key(nowhere)
+            await access.create_api_key(nowhere)
         with pytest.raises(NotFound):
-            await access.agent_key(nowhere)
+            await access.create_agent_key(nowhere)
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_no_workspace_touches_another_s_keys(access: Access, kind: str) -> None:
     """Spec 2.8: every verb, tried as another workspace, finds nothing and changes nothing."""
-    owner, other = await access.workspace(), await access.workspace("other")
+    owner, other = await access.create_workspace(), await access.create_workspace("other")
     ring = access.api_keys if kind == "api" else access.agent_keys
-    minted = await (access.api_key if kind == "api" else access.agent_key)(owner)
+    minted = await (access.create_api_key if kind == "api" else access.create_agent_key)(owner)
     key_id, agents = minted.key.id, access.agent_keys
     attempts = [
         ring.get(other, key_id),
@@ -181,8 +183,8 @@ async def test_no_workspace_touches_another_s_keys(access: Access, kind: str) ->
 
 async def test_no_store_function_reaches_into_another_workspace(access: Access) -> None:
     """Spec 2.8: the same, below the verbs."""
-    owner, other = await access.workspace(), await access.workspace("other")
-    minted = await access.api_key(owner)
+    owner, other = await access.create_workspace(), await access.create_workspace("other")
+    minted = await access.create_api_key(owner)
     key_id, at = minted.key.id, to_micros(access.clock())
     admission = await access.admit(minted)
     admission.record(method="GET", route="/x", status=200, duration_ms=1)
@@ -211,8 +213,8 @@ async def test_no_store_function_reaches_into_another_workspace(access: Access) 
 
 async def test_lists_come_in_pages_newest_first(access: Access) -> None:
     """D-12: with the number of all."""
-    workspace = await access.workspace()
-    made = [(await access.agent_key(workspace)).key.id for _ in range(5)]
+    workspace = await access.create_workspace()
+    made = [(await access.create_agent_key(workspace)).key.id for _ in range(5)]
 
     page, total = await access.agent_keys.list_page(workspace, limit=2, offset=1)
 
@@ -231,6 +233,6 @@ def test_a_secret_never_prints() -> None:
 
 async def test_a_minted_key_never_prints(access: Access) -> None:
     """D-20: the noun that carries a plaintext through the code shows stars."""
-    minted: KeyWithSecret = await access.api_key(await access.workspace())
+    minted: KeyWithSecret = await access.create_api_key(await access.create_workspace())
 
     assert minted.plaintext.reveal() not in f"{minted} {minted!r}"

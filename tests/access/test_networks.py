@@ -141,7 +141,7 @@ def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
     ],
 )
 def test_the_client_is_the_rightmost_address_no_proxy_of_ours_has(peer: str | None, forwarded: list[bytes], client: str) -> None:
-    """D-28: the socket's address, unless a trusted proxy vouches for another; what cannot be read is nobody's."""
+    """D-28: the socket's address, unless a trusted proxy forwards another; an unreadable address matches no list."""
     assert resolve_client_address(peer, forwarded, PROXIES) == client
 
 
@@ -174,6 +174,6 @@ def test_a_proxy_list_that_cannot_be_meant_refuses_to_start(entry: str) -> None:
 
 
 def test_proxies_are_addresses_or_ranges() -> None:
-    """D-28: ROOKERY_TRUSTED_PROXIES."""
+    """ROOKERY_TRUSTED_PROXIES accepts addresses and CIDR ranges (D-28)."""
     assert parse_proxies(["10.0.0.1", "192.168.1.7/16", "::1"]) == parse_networks(["10.0.0.1", "192.168.0.0/16", "::1"])
     assert parse_proxies([]) == ()

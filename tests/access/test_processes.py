@@ -12,21 +12,21 @@ import pytest
 from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
 from rookery.access.models import Tier
 from tests.access.makers import Access
-from tests.access.worker import Worker, workers
+from tests.access.worker import Worker, run_workers
 from tests.conftest import OPERATOR, lend_model
-from tests.processes import running
+from tests.processes import run_server
 
 pytestmark = pytest.mark.timeout(120)
 
 
 async def test_a_change_acts_on_the_next_request_of_another_process(access: Access, data_dir: Path, database_url: str) -> None:
     """D-20, D-21, D-26: scopes, rotation, suspension, expiry, address lists, revoking, deleting; no cache holds anything back."""
-    workspace, clock = await access.workspace(), access.clock
-    api = await access.api_key(workspace, NewApiKey(name="key", scopes=("brain:read",)))
-    agent = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",)))
+    workspace, clock = await access.create_workspace(), access.clock
+    api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",)))
+    agent = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",)))
     api_token, agent_token = api.plaintext.reveal(), agent.plaintext.reveal()
 
-    with workers(1, data_dir, database_url) as (there,):
+    with run_workers(1, data_dir, database_url) as (there,):
 
         def admitted(token: str, needs: str | None = "brain:read", address: str = "192.0.2.1") -> str:
             return there.admit(token, at=clock(), needs=needs, address=address)
@@ -70,17 +70,17 @@ async def test_a_change_acts_on_the_next_request_of_another_process(access: Acce
 
 async def test_exactly_the_limit_passes_in_several_processes(access: Access, data_dir: Path, database_url: str) -> None:
     """D-27: of both kinds of key; three processes at once, and a fourth that comes when one was killed in between."""
-    workspace, clock = await access.workspace(), access.clock
-    api = await access.api_key(workspace, NewApiKey(name="key", scopes=("*",), tier=Tier.FREE))
-    agent = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), rate_limit=600))
+    workspace, clock = await access.create_workspace(), access.clock
+    api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), tier=Tier.FREE))
+    agent = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), rate_limit=600))
     limits = {api.plaintext.reveal(): (1_000, timedelta(hours=1)), agent.plaintext.reveal(): (600, timedelta(minutes=1))}
     began = clock()
 
-    with workers(3, data_dir, database_url) as three:
+    with run_workers(3, data_dir, database_url) as three:
         for token in limits:
             assert spent(three, token, began, times=30) == {"ok": 450}
         three[0].kill()
-        with workers(1, data_dir, database_url) as (fourth,):
+        with run_workers(1, data_dir, database_url) as (fourth,):
             for token, (limit, window) in limits.items():
                 later = spent([*three[1:], fourth], token, began + timedelta(seconds=30), times=45)
                 assert later == {"ok": limit - 450, "rate_limited": 675 - (limit - 450)}, "a restart neither resets nor spends twice"
@@ -89,31 +89,31 @@ async def test_exactly_the_limit_passes_in_several_processes(access: Access, dat
 
 
 def spent(of: list[Worker], token: str, at: datetime, *, times: int) -> Counter[str]:
-    """Return what came of presenting the token so many times, five at once, in all of them."""
+    """Return the outcomes of presenting the token *times* times, five at once, in all processes."""
     for worker in of:
-        worker.ask(*[token] * 5, at=at, times=times)
+        worker.send_request(*[token] * 5, at=at, times=times)
     total = Counter[str]()
-    for answer in [worker.answer() for worker in of]:
+    for answer in [worker.read_response() for worker in of]:
         total.update(answer["outcomes"])
     return total
 
 
 async def test_each_process_proves_a_key_once(access: Access, data_dir: Path, database_url: str) -> None:
     """D-20: one run of bcrypt for all requests at once in each process, and none after; unknown keys cost none."""
-    token = (await access.api_key(await access.workspace())).plaintext.reveal()
-    with workers(2, data_dir, database_url) as two:
+    token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
+    with run_workers(2, data_dir, database_url) as two:
         for _ in range(2):
             assert spent(two, token, access.clock(), times=20) == {"ok": 200}
         assert spent(two, "sk_live_" + "x" * 32, access.clock(), times=20) == {"unauthorised": 200}
-        two[0].ask(token, at=access.clock())
-        assert two[0].answer()["runs"] == 1
+        two[0].send_request(token, at=access.clock())
+        assert two[0].read_response()["runs"] == 1
 
 
 def test_two_servers_on_one_folder_are_one(tmp_path: Path, model_folder: Path) -> None:
     """D-01, D-20, D-27: as users run them: exactly the limit passes, also across a restart; what one changes the other obeys."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
-    with running(folder) as one:
+    with run_server(folder) as one:
         made = one.client.post("/api/v1/agent-keys", json={"name": "limited", "permissions": ["brain:read"]}).json()
         free = one.client.post("/api/v1/api-keys", json={"name": "f", "scopes": ["brain:read"], "rate_limit_tier": "free"}).json()
         agent, api = ({"Authorization": f"Bearer {key}"} for key in (made["key"], free["plaintext_key"]))
@@ -122,10 +122,10 @@ def test_two_servers_on_one_folder_are_one(tmp_path: Path, model_folder: Path) -
             with httpx2.Client(base_url=url, headers=headers, timeout=30) as client:
                 return Counter(client.get("/v1/brain/tags").status_code for _ in range(times))
 
-        with running(folder) as two:
+        with run_server(folder) as two:
             assert ask(one.url, api, 300) + ask(two.url, api, 300) == {200: 600}
             assert ask(two.url, agent, 1) == {200: 1}
-        with running(folder) as two:
+        with run_server(folder) as two:
             assert ask(two.url, api, 500) == {200: 400, 429: 100}
             assert ask(one.url, api, 1) == {429: 1}
 

@@ -18,7 +18,7 @@ from tests.conftest import OPERATOR
 
 async def test_rotation_copies_every_setting(access: Access) -> None:
     """Spec 3.3, D-26: the successor differs in id, plaintext, hint and birth alone; both authenticate during the grace."""
-    workspace = await access.workspace()
+    workspace = await access.create_workspace()
     reach = KeyRestrictions(
         servers=frozenset({"web"}), tools=("web/*",), orgs=frozenset(), projects=frozenset({"nest"}), tool_limits={"web/*": 3}
     )
@@ -31,7 +31,7 @@ async def test_rotation_copies_every_setting(access: Access) -> None:
         agent_id="rook",
         restrictions=reach,
     )
-    old = await access.api_key(workspace, new)
+    old = await access.create_api_key(workspace, new)
     access.clock.advance(hours=1)
     minted = await access.api_keys.rotate(workspace, old.key.id, by=OPERATOR)
 
@@ -45,8 +45,8 @@ async def test_rotation_copies_every_setting(access: Access) -> None:
 
 async def test_a_key_in_grace_cannot_be_rotated(access: Access) -> None:
     """D-26: 409; its successor can."""
-    workspace = await access.workspace()
-    old = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    old = await access.create_api_key(workspace)
     new = await access.api_keys.rotate(workspace, old.key.id, by=OPERATOR)
 
     with pytest.raises(KeyInGrace) as refusal:
@@ -59,8 +59,8 @@ async def test_a_key_in_grace_cannot_be_rotated(access: Access) -> None:
 
 async def test_two_rotations_at_once_make_one_successor(access: Access) -> None:
     """D-26: the second one finds the key in its grace."""
-    workspace = await access.workspace()
-    old = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    old = await access.create_api_key(workspace)
 
     done = await asyncio.gather(*(access.api_keys.rotate(workspace, old.key.id, by=OPERATOR) for _ in range(4)), return_exceptions=True)
 
@@ -70,9 +70,9 @@ async def test_two_rotations_at_once_make_one_successor(access: Access) -> None:
 
 @pytest.mark.parametrize("hours", [-1, 721])
 async def test_a_grace_out_of_bounds_is_refused(access: Access, hours: int) -> None:
-    """D-26: 0 to 720 hours."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    """A grace period outside 0 to 720 hours is rejected (D-26)."""
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
 
     with pytest.raises(ValidationFailed):
         await access.api_keys.rotate(workspace, minted.key.id, grace_hours=hours, by=OPERATOR)
@@ -80,8 +80,8 @@ async def test_a_grace_out_of_bounds_is_refused(access: Access, hours: int) -> N
 
 async def test_an_expired_key_has_no_successor(access: Access) -> None:
     """D-26: it would copy the expiry, and be born expired."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     access.clock.advance(hours=1)
 
     with pytest.raises(Conflict):
@@ -90,8 +90,8 @@ async def test_an_expired_key_has_no_successor(access: Access) -> None:
 
 async def test_past_its_grace_a_key_is_gone_before_it_is_swept(access: Access) -> None:
     """Spec 3.3, D-26: to every reader, at once; the sweeper only tidies up."""
-    workspace = await access.workspace()
-    old = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    old = await access.create_api_key(workspace)
     new = await access.api_keys.rotate(workspace, old.key.id, grace_hours=2, by=OPERATOR)
     access.clock.advance(hours=2)
 
@@ -109,9 +109,13 @@ async def test_past_its_grace_a_key_is_gone_before_it_is_swept(access: Access) -
 
 async def test_prune_deletes_expired_keys_and_no_others(access: Access) -> None:
     """Spec 3.3, 5.2 rule 9; D-04: --dry-run changes nothing, a workspace can be named."""
-    workspace, other = await access.workspace(), await access.workspace("other")
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
     brief = NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(days=1))
-    here, there, lasting = await access.api_key(workspace, brief), await access.api_key(other, brief), await access.api_key(workspace)
+    here, there, lasting = (
+        await access.create_api_key(workspace, brief),
+        await access.create_api_key(other, brief),
+        await access.create_api_key(workspace),
+    )
     rotated = await access.api_keys.rotate(workspace, lasting.key.id, grace_hours=1, by=OPERATOR)
     access.clock.advance(days=3)
 

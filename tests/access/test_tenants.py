@@ -43,10 +43,10 @@ async def test_deleting_a_workspace_takes_all_domains_with_it(access: Access) ->
         return 3
 
     workspaces = Workspaces(access.db, access.audit, access.clock, purgers=[purge])
-    workspace, other = await access.workspace(), await access.workspace("other")
-    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
-    kept = await access.agent_key(other)
-    await access.agent_key(workspace)
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
+    twin = (await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
+    kept = await access.create_agent_key(other)
+    await access.create_agent_key(workspace)
 
     would = await workspaces.delete(workspace, dry_run=True, by=OPERATOR)
     assert (would.key_count, would.row_count, purged) == (2, None, [])
@@ -67,8 +67,8 @@ async def test_a_purger_that_fails_keeps_the_workspace(access: Access) -> None:
         msg = "not now"
         raise Conflict(msg)
 
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace)
     with pytest.raises(Conflict):
         await Workspaces(access.db, access.audit, access.clock, purgers=[purge]).delete(workspace, by=OPERATOR)
 
@@ -84,7 +84,7 @@ async def test_the_first_run_makes_a_workspace_and_two_keys_once(access: Access)
     assert made[0].api_key is not None
     assert made[0].agent_key is not None
     assert len({each.workspace_id for each in runs}) == 1
-    api, agent = [(await access.admit(key.reveal(), needs="brain:read")) for key in (made[0].api_key, made[0].agent_key)]
+    api, agent = [(await access.admit(key.reveal(), required_scope="brain:read")) for key in (made[0].api_key, made[0].agent_key)]
     assert api.caller.has_scope("platform:workspaces")
     assert dict(api.headers)[b"x-ratelimit-limit"] == b"2147483647"
     assert agent.caller.scopes == frozenset(PRESETS["agent"])
@@ -112,7 +112,7 @@ async def test_what_the_operator_deleted_is_not_made_again(access: Access) -> No
     assert first.workspace_id is not None
     await access.workspaces.delete(first.workspace_id, by=OPERATOR)
     assert (await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)).workspace_id is None
-    other = await access.workspace("other")
+    other = await access.create_workspace("other")
 
     again = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
     assert (again.workspace_id, again.api_key) == (other, None)

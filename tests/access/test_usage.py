@@ -22,7 +22,7 @@ from tests.conftest import OPERATOR, FakeClock, eventually
 T = TypeVar("T")
 
 
-async def used(
+async def record_call(
     access: Access, minted: KeyWithSecret, status: int = 200, route: str = "/v1/brain/recall", address: str = "192.0.2.1"
 ) -> None:
     """Make one call."""
@@ -31,13 +31,13 @@ async def used(
 
 async def test_use_is_written_by_itself_within_a_second(access: Access) -> None:
     """D-29: without anybody asking for it."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
-    await used(access, minted)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
+    await record_call(access, minted)
 
     other = ApiKeys(access.db, access.bcrypt, UsageLog(access.db, access.clock), access.audit, access.clock)
     await eventually(lambda: is_counted(other, workspace, minted, 1))
-    await used(access, minted)
+    await record_call(access, minted)
     await eventually(lambda: is_counted(other, workspace, minted, 2))
 
 
@@ -49,24 +49,24 @@ async def is_counted(api_keys: ApiKeys, workspace: int, minted: KeyWithSecret, c
 
 async def test_who_calls_and_then_looks_sees_the_call(access: Access) -> None:
     """Notes 3.4: reads of the same process see what is still in the buffer, each call once."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace)
     for number in range(1, 4):
         access.clock.advance(seconds=1)
-        await used(access, minted, address=f"192.0.2.{number}")
+        await record_call(access, minted, address=f"192.0.2.{number}")
         use = (await access.agent_keys.get(workspace, minted.key.id)).usage
         assert (use.call_count, use.last_used_at, use.last_used_ip) == (number, access.clock(), f"192.0.2.{number}")
         assert (await access.agent_keys.list_page(workspace, limit=9))[0][0].usage == use
 
 
 async def test_two_processes_add_up(access: Access) -> None:
-    """D-29: += n, and the later of two last uses stays, whoever writes last."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    """D-29: counts are added, and the later of two last uses stays, in any order of writing."""
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     other = UsageLog(access.db, access.clock)
     other.count_request(minted.key.id, 5_000_000, "203.0.113.5")
     for _ in range(3):
-        await used(access, minted)
+        await record_call(access, minted)
     await access.usage.flush()
     await other.close()
 
@@ -76,15 +76,15 @@ async def test_two_processes_add_up(access: Access) -> None:
 
 async def test_days_add_up_what_calls_say(access: Access) -> None:
     """D-29: rollups by day (UTC), route and status; they stay when the calls are forgotten after 30 days (D-17)."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     for status, route in ((200, "/a"), (200, "/a"), (404, "/a"), (200, "/b")):
-        await used(access, minted, status, route)
+        await record_call(access, minted, status, route)
         await access.usage.flush()
     access.clock.at = datetime(2026, 11, 21, 23, 59, 59, 999_999, tzinfo=UTC)
-    await used(access, minted, 200, "/a")
+    await record_call(access, minted, 200, "/a")
     access.clock.advance(seconds=1)
-    await used(access, minted, 200, "/a")
+    await record_call(access, minted, 200, "/a")
     assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=2, offset=0))[1] == 6
     access.clock.advance(days=30)
 
@@ -124,14 +124,14 @@ class Failing:
         return await self.db.lookup(work)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing; there is nothing to close."""
 
 
 async def test_use_outlives_a_store_that_is_down(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-29: what could not be written is kept and written later; counts always, rows up to a bound."""
     monkeypatch.setattr("rookery.access.usage_log._MAX_BUFFERED_CALLS", 4)
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     failing = Failing(access.db)
     usage = UsageLog(failing, access.clock, flush_interval_s=60)
 
@@ -156,9 +156,9 @@ async def test_use_outlives_a_store_that_is_down(access: Access, monkeypatch: py
 
 async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access) -> None:
     """Spec 2.8: nothing is left of a deleted tenant, not even what was still in a buffer."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
-    await used(access, minted)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
+    await record_call(access, minted)
     await access.workspaces.delete(workspace, by=OPERATOR)
 
     assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
@@ -168,9 +168,9 @@ async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access
 async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(access: Access) -> None:
     """Spec 2.8: whichever comes first; found as a row left behind on PostgreSQL."""
     for number in range(8):
-        workspace = await access.workspace(f"short-lived {number}")
-        minted = await access.api_key(workspace)
-        await used(access, minted)
+        workspace = await access.create_workspace(f"short-lived {number}")
+        minted = await access.create_api_key(workspace)
+        await record_call(access, minted)
         await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace, by=OPERATOR))
 
         assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
@@ -178,8 +178,8 @@ async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(ac
 
 async def test_closing_writes_what_is_left(access: Access, clock: FakeClock) -> None:
     """D-29: flushed at shutdown."""
-    workspace = await access.workspace()
-    minted = await access.api_key(workspace)
+    workspace = await access.create_workspace()
+    minted = await access.create_api_key(workspace)
     usage = UsageLog(access.db, clock, flush_interval_s=60)
     usage.count_request(minted.key.id, 7, "192.0.2.1")
     await usage.close()

@@ -25,7 +25,7 @@ Name = tuple[str | None, str | None, str | None, str | None, int | None]
 
 @dataclass
 class Made:
-    """What was called: each key's kind, environment and name as they are shown now, and every call."""
+    """The recorded calls: the kind, environment and name of each key, and every call."""
 
     workspace: int
     other: int
@@ -69,15 +69,15 @@ class Made:
 @pytest.fixture
 async def made(access: Access) -> Made:
     """Keys of two workspaces, of both kinds and environments, which called over three days; one was renamed, two are gone."""
-    workspace, other = await access.workspace(), await access.workspace("other")
+    workspace, other = await access.create_workspace(), await access.create_workspace("other")
     trial = NewApiKey(name="trial", scopes=("*",), environment="test")
     minted = [
-        await access.api_key(workspace),
-        await access.api_key(workspace, trial),
-        await access.api_key(workspace, replace(trial, name="gone", environment="live")),
-        await access.agent_key(workspace),
-        await access.agent_key(workspace),
-        await access.api_key(other),
+        await access.create_api_key(workspace),
+        await access.create_api_key(workspace, trial),
+        await access.create_api_key(workspace, replace(trial, name="gone", environment="live")),
+        await access.create_agent_key(workspace),
+        await access.create_agent_key(workspace),
+        await access.create_api_key(other),
     ]
     keys = {each.key.id: each.key for each in minted}
     chosen, calls = random.Random(7), list[KeyCall]()

@@ -22,14 +22,14 @@ from typing import IO, TypedDict, cast
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import open_database
 from rookery.kernel.errors import RookeryError
-from tests.access.makers import Access, build
+from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock
 
 _STOP_S = 20
 
 
-class Asked(TypedDict):
-    """What a worker is to do: present each token so many times, a few at once."""
+class WorkerRequest(TypedDict):
+    """A request to a worker: present each token *times* times, a few at once."""
 
     tokens: list[str]
     needs: str | None
@@ -38,8 +38,8 @@ class Asked(TypedDict):
     times: int
 
 
-class Answered(TypedDict):
-    """What came of it: how often which outcome (`ok`, or an error's code), and how often bcrypt has run so far."""
+class WorkerResponse(TypedDict):
+    """The result: the count of each outcome (`ok`, or an error's code), and of all bcrypt runs so far."""
 
     outcomes: dict[str, int]
     remaining: int | None
@@ -48,38 +48,38 @@ class Answered(TypedDict):
 
 @dataclass
 class Worker:
-    """The parent's end of such a process."""
+    """The parent's connection to a worker process."""
 
     process: subprocess.Popen[str]
 
-    def ask(self, *tokens: str, at: datetime, needs: str | None = None, address: str = "192.0.2.1", times: int = 1) -> None:
-        """Tell it what to do, without waiting for it."""
-        asked: Asked = {"tokens": list(tokens), "needs": needs, "at": at.isoformat(), "address": address, "times": times}
+    def send_request(self, *tokens: str, at: datetime, needs: str | None = None, address: str = "192.0.2.1", times: int = 1) -> None:
+        """Send a request without waiting for the response."""
+        asked: WorkerRequest = {"tokens": list(tokens), "needs": needs, "at": at.isoformat(), "address": address, "times": times}
         stdin = cast("IO[str]", self.process.stdin)
         stdin.write(json.dumps(asked) + "\n")
         stdin.flush()
 
-    def answer(self) -> Answered:
-        """Wait for what came of it."""
+    def read_response(self) -> WorkerResponse:
+        """Wait for the response and return it."""
         line = cast("IO[str]", self.process.stdout).readline()
         assert line, "the worker has ended"
-        return cast("Answered", json.loads(line))
+        return cast("WorkerResponse", json.loads(line))
 
     def admit(self, token: str, *, at: datetime, needs: str | None = None, address: str = "192.0.2.1") -> str:
         """Present a token once; return `ok` or the error's code."""
-        self.ask(token, at=at, needs=needs, address=address)
-        (outcome,) = self.answer()["outcomes"]
+        self.send_request(token, at=at, needs=needs, address=address)
+        (outcome,) = self.read_response()["outcomes"]
         return outcome
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait(_STOP_S)
 
 
 @contextmanager
-def workers(number: int, folder: Path, database_url: str) -> Generator[list[Worker]]:
-    """Run so many; whatever happens, they end with the block."""
+def run_workers(number: int, folder: Path, database_url: str) -> Generator[list[Worker]]:
+    """Run *number* workers until the block ends."""
     command = [sys.executable, "-m", "tests.access.worker", str(folder), database_url]
     with ExitStack() as stack:
         running = [
@@ -98,25 +98,25 @@ def _stop(running: Sequence[subprocess.Popen[str]]) -> None:
             process.kill()
 
 
-async def _work(folder: Path, database_url: str) -> None:
+async def _serve_requests(folder: Path, database_url: str) -> None:
     clock, loop = FakeClock(), asyncio.get_running_loop()
     db, counter = open_database(database_url, data_dir=folder), open_counter("embedded:", data_dir=folder)
-    access = build(db, counter, clock)
+    access = build_access(db, counter, clock)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        asked = cast("Asked", json.loads(line))
+        asked = cast("WorkerRequest", json.loads(line))
         clock.at = datetime.fromisoformat(asked["at"])
-        print(json.dumps(await _do(access, asked)), flush=True)  # noqa: T201 - to the parent
+        print(json.dumps(await _handle(access, asked)), flush=True)  # noqa: T201 - to the parent
     for each in (access, db, counter):
         await each.close()
 
 
-async def _do(access: Access, asked: Asked) -> Answered:
+async def _handle(access: Access, asked: WorkerRequest) -> WorkerResponse:
     outcomes, remaining = Counter[str](), None
 
     async def once(token: str) -> None:
         nonlocal remaining
         try:
-            admission = await access.admit(token, needs=asked["needs"], address=asked["address"])
+            admission = await access.admit(token, required_scope=asked["needs"], address=asked["address"])
         except RookeryError as error:
             outcomes[error.code] += 1
         else:
@@ -129,4 +129,4 @@ async def _do(access: Access, asked: Asked) -> Answered:
 
 
 if __name__ == "__main__":
-    asyncio.run(_work(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(_serve_requests(Path(sys.argv[1]), sys.argv[2]))

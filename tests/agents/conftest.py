@@ -1,4 +1,4 @@
-"""What tests of agent work share."""
+"""Fixtures of the tests of agent work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rookery.kernel.config import Settings
-from tests.conftest import FakeClock, House, open_house
+from tests.conftest import FakeClock, Instance, run_instance
 
 
 @pytest.fixture
-async def timed(settings: Settings, clock: FakeClock) -> AsyncIterator[House]:
+async def clocked_instance(settings: Settings, clock: FakeClock) -> AsyncIterator[Instance]:
     """A running server whose clock is the test's."""
-    async with open_house(settings, clock) as opened:
+    async with run_instance(settings, clock) as opened:
         yield opened

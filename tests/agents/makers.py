@@ -1,4 +1,4 @@
-"""Plans over HTTP as their users make them."""
+"""Helpers that make and change plans over HTTP."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def phases_of(plan: Json) -> dict[str, Json]:
     return {str(each["name"]): each for each in cast("Sequence[Json]", plan["phases"])}
 
 
-async def shown(caller: Caller, path: str) -> Json:
-    """Return what is at *path*."""
+async def get_json(caller: Caller, path: str) -> Json:
+    """Return the JSON at *path*."""
     answer = await caller.get(f"/api/agent{path}")
     assert answer.status_code == 200, answer.text
     return cast("Json", answer.json())
 
 
 async def set_status(caller: Caller, path: str, status: str, **fields: object) -> Json:
-    """Bring a plan or a phase into a status, and return it."""
+    """Set the status of a plan or phase and return it."""
     answer = await caller.send("PATCH", f"/api/agent{path}/status", {"status": status, **fields})
     assert answer.status_code == 200, answer.text
     return cast("Json", answer.json())
@@ -60,7 +60,7 @@ async def claim(caller: Caller, task_id: object, **fields: object) -> Json:
 
 
 async def claim_next(caller: Caller, **fields: object) -> Json | None:
-    """Claim the next task; None: there was none."""
+    """Claim the next task; return None if no task is ready."""
     answer = await caller.post("/api/agent/tasks/claim-next", fields)
     assert answer.status_code in {200, 204}, answer.text
     return cast("Json", answer.json()) if answer.status_code == 200 else None
@@ -75,5 +75,5 @@ async def complete(caller: Caller, claimed: Json, **fields: object) -> Json:
 
 async def events_of(caller: Caller, slug: object) -> list[str]:
     """Return the types of a plan's events, oldest first."""
-    answer = await shown(caller, f"/plans/{slug}/events?per_page=100")
+    answer = await get_json(caller, f"/plans/{slug}/events?per_page=100")
     return [str(each["type"]) for each in cast("Sequence[Json]", answer["data"])]

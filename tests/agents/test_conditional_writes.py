@@ -11,9 +11,9 @@ from starlette.responses import Response
 from rookery.agents.api.route_table import make_route
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.agents.makers import make_plan, phase, shown, tasks_of
-from tests.agents.session_makers import started
-from tests.conftest import House
+from tests.agents.makers import get_json, make_plan, phase, tasks_of
+from tests.agents.session_makers import start_session_id
+from tests.conftest import Instance
 from tests.test_matrix import WORK_BODIES
 
 PREFIX = "/api/agent"
@@ -21,10 +21,10 @@ BODIES = {name.format(PREFIX): body for name, body in WORK_BODIES.items()}
 TEMPLATE = {"slug": "hotfix", "name": "Hotfix", "phases": [{"name": "a"}]}
 
 
-def _writes(house: House) -> list[RouteEndpoint]:
+def _writes(instance: Instance) -> list[RouteEndpoint]:
     """Return the routes of plans, tasks, sessions and templates that are not read-only."""
     domain = tuple(f"{PREFIX}/{name}" for name in ("plans", "tasks", "sessions", "templates"))
-    found = [each for each in build_route_table(house.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
+    found = [each for each in build_route_table(instance.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
     assert len(found) >= 30
     return found
 
@@ -33,11 +33,11 @@ def _body(endpoint: RouteEndpoint) -> object:
     return BODIES.get(f"{endpoint.route.method} {endpoint.path}")
 
 
-async def _resources(house: House) -> dict[str, str]:
+async def _resources(instance: Instance) -> dict[str, str]:
     """Make one of each resource, and return what stands for each parameter of a path."""
-    plan = await make_plan(house.agent, phase("One", "a", "b"))
-    session_id = await started(house.agent, plan=plan["slug"])
-    made = await house.admin.post(f"{PREFIX}/templates", TEMPLATE)
+    plan = await make_plan(instance.agent, phase("One", "a", "b"))
+    session_id = await start_session_id(instance.agent, plan=plan["slug"])
+    made = await instance.admin.post(f"{PREFIX}/templates", TEMPLATE)
     assert made.status_code == 201, made.text
     return {
         "{plan}": str(plan["slug"]),
@@ -55,48 +55,48 @@ def _path(endpoint: RouteEndpoint, names: Mapping[str, str]) -> str:
     return path
 
 
-async def _state(house: House, names: Mapping[str, str]) -> list[object]:
+async def _state(instance: Instance, names: Mapping[str, str]) -> list[object]:
     paths = ("/plans/{plan}", "/sessions/{session_id}", "/templates/{slug}", "/plans?per_page=100", "/sessions", "/templates?per_page=100")
     found = list[object]()
     for path in paths:
         for parameter, name in names.items():
             path = path.replace(parameter, name)  # noqa: PLW2901 - filled in
-        found.append(await shown(house.admin, path))
+        found.append(await get_json(instance.admin, path))
     return found
 
 
-async def test_every_writing_route_refuses_a_version_that_is_not_there(house: House) -> None:
+async def test_every_writing_route_refuses_a_version_that_is_not_there(instance: Instance) -> None:
     """Issue 14: If-Match with an unknown ETag is 412 at each route that writes, and nothing changes; D-64."""
-    names = await _resources(house)
-    before = await _state(house, names)
-    for endpoint in _writes(house):
-        answer = await house.admin.send(endpoint.route.method, _path(endpoint, names), _body(endpoint), **{"If-Match": '"999"'})
+    names = await _resources(instance)
+    before = await _state(instance, names)
+    for endpoint in _writes(instance):
+        answer = await instance.admin.send(endpoint.route.method, _path(endpoint, names), _body(endpoint), **{"If-Match": '"999"'})
         told = (endpoint.route.method, endpoint.path, answer.status_code, answer.text)
         assert answer.status_code == 412, told
         assert answer.json()["error"] == "precondition_failed", told
         assert "If-Match" in answer.json()["message"], told
-    assert await _state(house, names) == before
+    assert await _state(instance, names) == before
 
 
-async def test_if_match_with_the_version_of_the_resource_passes(house: House) -> None:
+async def test_if_match_with_the_version_of_the_resource_passes(instance: Instance) -> None:
     """Issue 14: the ETag that GET gave is accepted by claim, complete, end and the other verbs of the same resource; D-64."""
-    names = await _resources(house)
+    names = await _resources(instance)
     task, session = f"{PREFIX}/tasks/{names['{task}']}", f"{PREFIX}/sessions/{names['{session_id}']}"
 
     async def tag(path: str) -> dict[str, str]:
-        return {"If-Match": (await house.agent.get(path)).headers["etag"]}
+        return {"If-Match": (await instance.agent.get(path)).headers["etag"]}
 
     first = await tag(task)
-    claimed = await house.agent.send("POST", f"{task}/claim", {}, **first)
+    claimed = await instance.agent.send("POST", f"{task}/claim", {}, **first)
     assert claimed.status_code == 200, claimed.text
     token = {"claim_token": claimed.json()["claim_token"]}
-    assert (await house.agent.send("POST", f"{task}/complete", token, **first)).status_code == 412
-    assert (await house.agent.send("POST", f"{task}/heartbeat", token, **await tag(task))).status_code == 200
-    assert (await house.agent.send("POST", f"{task}/complete", token, **await tag(task))).status_code == 200
-    assert (await house.agent.send("POST", f"{session}/end", {}, **await tag(session))).status_code == 200
-    assert (await house.agent.send("POST", f"{PREFIX}/plans", {"title": "x"}, **{"If-Match": "*"})).status_code == 201
+    assert (await instance.agent.send("POST", f"{task}/complete", token, **first)).status_code == 412
+    assert (await instance.agent.send("POST", f"{task}/heartbeat", token, **await tag(task))).status_code == 200
+    assert (await instance.agent.send("POST", f"{task}/complete", token, **await tag(task))).status_code == 200
+    assert (await instance.agent.send("POST", f"{session}/end", {}, **await tag(session))).status_code == 200
+    assert (await instance.agent.send("POST", f"{PREFIX}/plans", {"title": "x"}, **{"If-Match": "*"})).status_code == 201
     template = f"{PREFIX}/templates/hotfix"
-    assert (await house.admin.send("POST", f"{template}/plans", {}, **await tag(template))).status_code == 201
+    assert (await instance.admin.send("POST", f"{template}/plans", {}, **await tag(template))).status_code == 201
 
 
 def test_a_writing_route_without_if_match_is_refused_at_the_start() -> None:

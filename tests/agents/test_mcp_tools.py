@@ -14,7 +14,7 @@ from rookery.agents.schemas import session_events as e
 from rookery.agents.schemas import sessions as s
 from rookery.agents.schemas import templates as t
 from rookery.kernel.schema import RequestModel
-from tests.conftest import Caller, House
+from tests.conftest import Caller, Instance
 
 Json = dict[str, object]
 
@@ -104,13 +104,13 @@ def test_every_tool_asks_for_what_its_twin_takes() -> None:
         assert 20 <= len(tool.description) <= 400, tool.name
 
 
-async def test_answers_are_those_of_the_twins(house: House) -> None:
+async def test_answers_are_those_of_the_twins(instance: Instance) -> None:
     """D-92: what a tool returns is the body of the REST answer, to the letter."""
-    plan = await _call(house.agent, "plan_create", **PLAN)
-    started = await _call(house.agent, "session_start", agent_type="claude-code", plan="brew-tea")
+    plan = await _call(instance.agent, "plan_create", **PLAN)
+    started = await _call(instance.agent, "session_start", agent_type="claude-code", plan="brew-tea")
     session = str(_of(started, "session", "id"))
     task = str(_of(plan, "phases", 0, "tasks", 0, "id"))
-    await _call(house.agent, "session_log", session_id=session, message="The kettle is blue.", type="decision")
+    await _call(instance.agent, "session_log", session_id=session, message="The kettle is blue.", type="decision")
 
     for tool, path, arguments in (
         ("plan_show", "/v1/plans/brew-tea", {"plan": "brew-tea"}),
@@ -118,8 +118,8 @@ async def test_answers_are_those_of_the_twins(house: House) -> None:
         ("session_show", f"/v1/sessions/{session}", {"session_id": session}),
         ("template_show", "/v1/templates/release", {"slug": "release"}),
     ):
-        answered = _same(await _call(house.agent, tool, **arguments))
-        assert answered == _same((await house.agent.get(path)).json()), tool
+        answered = _same(await _call(instance.agent, tool, **arguments))
+        assert answered == _same((await instance.agent.get(path)).json()), tool
     for tool, path, name, arguments in (
         ("plan_list", "/v1/plans", "plans", {}),
         ("templates", "/v1/templates", "templates", {}),
@@ -127,8 +127,8 @@ async def test_answers_are_those_of_the_twins(house: House) -> None:
         ("session_list", "/v1/sessions", "sessions", {}),
         ("session_events", f"/v1/sessions/{session}/events", "events", {"session_id": session}),
     ):
-        answered = await _call(house.agent, tool, **arguments)
-        twin = (await house.agent.get(path)).json()
+        answered = await _call(instance.agent, tool, **arguments)
+        twin = (await instance.agent.get(path)).json()
         assert [_same(each) for each in cast("list[Json]", answered[name])] == [_same(each) for each in twin["data"]], tool
         assert answered["total"] == twin["meta"]["total"] > 0, tool
 
@@ -138,9 +138,9 @@ def _same(answer: Json) -> Json:
     return {name: value for name, value in answer.items() if name not in {"last_activity_at", "stats", "age_s"}}
 
 
-async def test_a_plan_is_worked_on_by_tools_alone(house: House) -> None:
+async def test_a_plan_is_worked_on_by_tools_alone(instance: Instance) -> None:
     """D-92, D-61: made, begun, claimed, kept, completed with the next one claimed, added to, until there is nothing left."""
-    agent = house.agent
+    agent = instance.agent
     await _call(agent, "plan_create", **{**PLAN, "status": "draft"})
     await _call(agent, "plan_status", plan="brew-tea", status="active")
     session = str(_of(await _call(agent, "session_start", agent_type="claude-code", plan="brew-tea"), "session", "id"))
@@ -178,13 +178,13 @@ async def test_a_plan_is_worked_on_by_tools_alone(house: House) -> None:
     assert (ended["status"], ended["summary"]) == ("completed", "There is tea.")
 
 
-async def test_a_plan_is_made_of_a_template_by_tool(house: House) -> None:
+async def test_a_plan_is_made_of_a_template_by_tool(instance: Instance) -> None:
     """D-63, D-92: the plan keeps the template, its version and the values; what is wrong with them is told by name."""
-    shown = await _call(house.agent, "template_show", slug="bug-fix")
-    answer = (await _send(house.agent, "plan_from_template", template="bug-fix", variables={"sumary": "No tea"})).json()
+    shown = await _call(instance.agent, "template_show", slug="bug-fix")
+    answer = (await _send(instance.agent, "plan_from_template", template="bug-fix", variables={"sumary": "No tea"})).json()
     wrong, told = cast("Json", _of(answer, "result", "structuredContent")), str(_of(answer, "result", "content", 0, "text"))
     plan = await _call(
-        house.agent, "plan_from_template", template="bug-fix", variables={"summary": "No tea", "component": "kitchen"}, status="active"
+        instance.agent, "plan_from_template", template="bug-fix", variables={"summary": "No tea", "component": "kitchen"}, status="active"
     )
 
     assert wrong["error"] == "validation_error"
@@ -195,9 +195,9 @@ async def test_a_plan_is_made_of_a_template_by_tool(house: House) -> None:
     assert len(cast("list[Json]", plan["phases"])) == 4
 
 
-async def test_sessions_are_handed_on_by_tools(house: House) -> None:
+async def test_sessions_are_handed_on_by_tools(instance: Instance) -> None:
     """D-62, D-92: paused, gone on with, handed off, resumed, and the hand-off acknowledged."""
-    agent = house.agent
+    agent = instance.agent
     await _call(agent, "plan_create", **PLAN)
     first = str(_of(await _call(agent, "session_start", agent_type="claude-code", plan="brew-tea", goal="Tea"), "session", "id"))
     await _call(agent, "session_heartbeat", session_id=first)
@@ -213,17 +213,17 @@ async def test_sessions_are_handed_on_by_tools(house: House) -> None:
     assert _of(await _call(agent, "session_show", session_id=first), "handoff", "taken_by") == second
 
 
-async def test_what_the_twin_refuses_the_tool_refuses_in_its_words(house: House) -> None:
-    """D-10, D-92: the same codes and fields; a task that somebody has is told with its holder."""
-    plan = await _call(house.agent, "plan_create", **PLAN)
+async def test_what_the_twin_refuses_the_tool_refuses_in_its_words(instance: Instance) -> None:
+    """D-10, D-92: the same codes and fields; the error for a claimed task names its holder."""
+    plan = await _call(instance.agent, "plan_create", **PLAN)
     task = str(_of(plan, "phases", 0, "tasks", 0, "id"))
-    await _call(house.agent, "task_claim", task_id=task)
+    await _call(instance.agent, "task_claim", task_id=task)
 
-    taken = await _refused(house.agent, "task_claim", task_id=task)
-    twin = (await house.agent.post(f"/v1/tasks/{task}/claim", {})).json()
-    lost = await _refused(house.agent, "task_complete", task_id=task, claim_token="not it")
-    missing = await _refused(house.agent, "plan_show", plan="nobodys")
-    open_ = await _refused(house.agent, "plan_status", plan="brew-tea", status="completed")
+    taken = await _refused(instance.agent, "task_claim", task_id=task)
+    twin = (await instance.agent.post(f"/v1/tasks/{task}/claim", {})).json()
+    lost = await _refused(instance.agent, "task_complete", task_id=task, claim_token="not it")
+    missing = await _refused(instance.agent, "plan_show", plan="nobodys")
+    open_ = await _refused(instance.agent, "plan_status", plan="brew-tea", status="completed")
 
     assert taken == twin
     assert (taken["error"], lost["error"], missing["error"], open_["error"]) == (
@@ -232,13 +232,13 @@ async def test_what_the_twin_refuses_the_tool_refuses_in_its_words(house: House)
         "resource_not_found",
         "plan_has_open_phases",
     )
-    bad = await _send(house.agent, "task_claim_next", wait_s=500)
+    bad = await _send(instance.agent, "task_claim_next", wait_s=500)
     assert (bad.status_code, bad.json()["error"]) == (400, "invalid_arguments")
 
 
-async def test_each_tool_needs_the_permission_of_its_twin(house: House) -> None:
+async def test_each_tool_needs_the_permission_of_its_twin(instance: Instance) -> None:
     """D-92, spec 5.3: without it, it is not listed, and a call is 403."""
-    reader = await house.agent_key("mcp:read", "mcp:write", "plans.read")
+    reader = await instance.agent_key("mcp:read", "mcp:write", "plans.read")
     listed = (await reader.get("/api/v1/mcp/servers/agents/tools")).json()["tools"]
 
     assert {each["name"] for each in listed} == {tool.name for tool in TOOLS if tool.required_scope == "plans.read"}
@@ -247,10 +247,10 @@ async def test_each_tool_needs_the_permission_of_its_twin(house: House) -> None:
     assert (await _send(reader, "plan_list")).status_code == 200
 
 
-async def test_no_other_tenant_is_reached_by_a_tool(house: House) -> None:
+async def test_no_other_tenant_is_reached_by_a_tool(instance: Instance) -> None:
     """Spec 2.8: another workspace's plan is a missing one."""
-    await _call(house.agent, "plan_create", **PLAN)
-    stranger = await house.api_key(workspace_id=await house.workspace("other"))
+    await _call(instance.agent, "plan_create", **PLAN)
+    stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
     more: dict[str, Json] = {
         "plan_show": {},
         "task_claim_next": {},

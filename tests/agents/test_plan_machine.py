@@ -42,7 +42,7 @@ OPEN = {"pending", "in_progress", "failed", "on_hold"}
 
 @dataclass
 class Model:
-    """What the plan should be: statuses by name, leases by task with their end, lost leases and failures by task."""
+    """The expected plan: statuses by name, leases by task with their end, lost leases and failures by task."""
 
     plan: str = "active"
     phases: dict[str, str] = field(default_factory=lambda: dict.fromkeys(SHAPE, "pending"))
@@ -60,7 +60,7 @@ class Model:
                 self.tasks[task] = "failed" if self.attempts[task] > MAX_TASK_ATTEMPTS else "pending"
 
     def is_done(self, phase: str) -> bool:
-        """Tell whether *phase* holds nobody up."""
+        """Return whether *phase* blocks no other phase."""
         return self.phases[phase] in {"completed", "skipped"} or not any(self.tasks[task] in OPEN for task in SHAPE[phase])
 
     def waits(self, task: str) -> bool:
@@ -239,7 +239,7 @@ class PlanMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """What is shown is what the model says; what is ready is what may be claimed."""
+        """The responses equal the model; ready tasks are exactly the claimable ones."""
         if not hasattr(self, "ids"):
             return
         view = self.run(self.plans.get(self.caller, "machine"))

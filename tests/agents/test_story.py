@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 
 from tests.conftest import lend_model
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 from tests.tools.gateway.clients import ERAS, client
 
 Json = dict[str, object]
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Iter
     """A server in a process of its own."""
     folder = tmp_path_factory.mktemp("story")
     lend_model(model_folder, folder)
-    with running(folder) as started:
+    with run_server(folder) as started:
         yield started
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.agents.session_makers import SESSIONS, inside
-from tests.processes import Server, running
+from tests.agents.session_makers import SESSIONS, get_nested
+from tests.processes import Server, run_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server in a process of its own."""
-    with running(tmp_path_factory.mktemp("streams")) as started:
+    with run_server(tmp_path_factory.mktemp("streams")) as started:
         yield started
 
 
@@ -67,7 +67,7 @@ def post(server: Server, path: str, **body: object) -> dict[str, object]:
 
 def start(server: Server) -> str:
     """Start a session."""
-    return str(inside(post(server, "", agent_type="coder"), "session")["id"])
+    return str(get_nested(post(server, "", agent_type="coder"), "session")["id"])
 
 
 def test_followers_hear_each_event_as_it_happens_until_the_end(server: Server) -> None:
@@ -107,7 +107,7 @@ def test_who_comes_back_misses_nothing_and_hears_nothing_twice(server: Server) -
 def test_what_another_process_writes_is_heard_too(server: Server) -> None:
     """D-01, D-62: any number of processes share a store; a stream looks for what others wrote."""
     session = start(server)
-    with running(server.folder) as other, following(server, session) as stream:
+    with run_server(server.folder) as other, following(server, session) as stream:
         assert next(stream).name == "status"
         answer = httpx2.post(
             f"{other.url}{SESSIONS}/{session}/events", json={"message": "from afar"}, headers=dict(server.client.headers), timeout=20
@@ -133,7 +133,7 @@ def test_a_key_that_is_revoked_hears_no_more(server: Server) -> None:
 
 def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
     """D-01: stopping does not wait for followers."""
-    with running(tmp_path / "stops") as server:
+    with run_server(tmp_path / "stops") as server:
         session = start(server)
         with following(server, session) as stream:
             assert next(stream).name == "status"

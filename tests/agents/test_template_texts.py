@@ -1,4 +1,4 @@
-"""How a template's texts are filled in, what variables may be, and how files are read: the rules, without a server."""
+"""Rules of templates without a server: placeholders, variables and template files."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_pattern_that_cannot_be_matched_so_is_refused_when_it_is_written(patte
     ],
 )
 def test_a_variable_that_contradicts_itself_is_refused(variable: TemplateVariable) -> None:
-    """D-63: found when a template is written, not when somebody uses it."""
+    """D-63: found when the template is written, not when it is used."""
     assert find_variable_faults(variable) != []
 
 
@@ -262,7 +262,7 @@ def test_what_no_person_writes_is_refused_with_its_line(text: str, says: str) ->
 
 
 def test_guidelines_stand_in_the_plans_description() -> None:
-    """D-63: whoever opens the plan reads how to work."""
+    """D-63: the plan describes how to work."""
     kept = make_kept(
         variables={"who": {}},
         guidelines=["Ask {{ who }}.", "Be kind."],

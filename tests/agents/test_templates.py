@@ -17,7 +17,7 @@ from rookery.agents.templates.library import MAX_TEMPLATES_PER_WORKSPACE, MAX_VE
 from rookery.cli import CommandContext
 from rookery.kernel.config import Settings
 from tests.agents.test_template_texts import EIGHT
-from tests.conftest import OPERATOR, Caller, House
+from tests.conftest import OPERATOR, Caller, Instance
 
 Json = dict[str, object]
 
@@ -50,10 +50,10 @@ def _fields(answer: httpx2.Response) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
-async def test_templates_come_with_rookery(house: House, prefix: str) -> None:
+async def test_templates_come_with_rookery(instance: Instance, prefix: str) -> None:
     """D-63: eight ship; they are listed with what they ask, and shown whole."""
-    listed = (await house.agent.get(f"{prefix}/templates")).json()
-    shown = (await house.agent.get(f"{prefix}/templates/bug-fix")).json()
+    listed = (await instance.agent.get(f"{prefix}/templates")).json()
+    shown = (await instance.agent.get(f"{prefix}/templates/bug-fix")).json()
 
     assert [each["slug"] for each in listed["data"]] == EIGHT
     assert listed["meta"]["total"] == 8
@@ -63,94 +63,94 @@ async def test_templates_come_with_rookery(house: House, prefix: str) -> None:
     assert shown["version"] == listed["data"][0]["version"]
 
 
-async def test_a_list_can_be_narrowed_and_paged(house: House) -> None:
+async def test_a_list_can_be_narrowed_and_paged(instance: Instance) -> None:
     """D-12: by category and by words, over those that ship and the workspace's own together."""
-    assert (await _add(house.admin)).status_code == 201
+    assert (await _add(instance.admin)).status_code == 201
 
-    operations = (await house.agent.get("/v1/templates?category=operations&per_page=2")).json()
-    found = (await house.agent.get("/v1/templates?q=production%20mend")).json()
+    operations = (await instance.agent.get("/v1/templates?category=operations&per_page=2")).json()
+    found = (await instance.agent.get("/v1/templates?q=production%20mend")).json()
 
     assert [each["slug"] for each in operations["data"]] == ["hotfix", "incident"]
     assert (operations["meta"]["total"], operations["links"]["next"] is None) == (3, False)
     assert [each["slug"] for each in found["data"]] == ["hotfix"]
 
 
-async def test_a_workspace_writes_its_own(house: House) -> None:
+async def test_a_workspace_writes_its_own(instance: Instance) -> None:
     """D-63, D-65: added, shown, replaced by another version, deleted; each version can still be read while it is kept."""
-    made = await _add(house.admin)
+    made = await _add(instance.admin)
     first = made.json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    changed = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
-    again = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+    changed = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+    again = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
 
     assert (made.status_code, made.json()["source"], made.headers["etag"]) == (201, "workspace", f'"{first}"')
     assert (changed.status_code, changed.json()["name"]) == (200, "Quick fix")
     assert changed.json()["version"] == again.json()["version"] != first
     assert changed.json()["updated_at"] == again.json()["updated_at"]
-    versions = (await house.agent.get("/v1/templates/hotfix/versions")).json()["versions"]
+    versions = (await instance.agent.get("/v1/templates/hotfix/versions")).json()["versions"]
     assert [(each["version"], each["in_use"]) for each in versions] == [(changed.json()["version"], True), (first, False)]
-    assert (await house.agent.get(f"/v1/templates/hotfix?version={first}")).json()["name"] == "Hotfix"
-    assert (await house.agent.get("/v1/templates/hotfix?version=0123456789abcdef")).status_code == 404
-    assert (await house.admin.send("DELETE", "/v1/templates/hotfix")).status_code == 204
-    assert (await house.agent.get("/v1/templates/hotfix")).status_code == 404
-    assert (await house.agent.get("/v1/templates/hotfix/versions")).status_code == 404
+    assert (await instance.agent.get(f"/v1/templates/hotfix?version={first}")).json()["name"] == "Hotfix"
+    assert (await instance.agent.get("/v1/templates/hotfix?version=0123456789abcdef")).status_code == 404
+    assert (await instance.admin.send("DELETE", "/v1/templates/hotfix")).status_code == 204
+    assert (await instance.agent.get("/v1/templates/hotfix")).status_code == 404
+    assert (await instance.agent.get("/v1/templates/hotfix/versions")).status_code == 404
 
 
-async def test_the_content_is_the_version(house: House) -> None:
+async def test_the_content_is_the_version(instance: Instance) -> None:
     """D-63: what was put in use once before has its version again."""
-    first = (await _add(house.admin)).json()["version"]
+    first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Other"})
+    await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Other"})
 
-    back = await house.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
+    back = await instance.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
 
     assert back.json()["version"] == first
-    assert (await house.agent.get("/v1/templates/hotfix/versions")).json()["count"] == 2
+    assert (await instance.agent.get("/v1/templates/hotfix/versions")).json()["count"] == 2
 
 
-async def test_an_author_who_knows_an_older_version_is_refused(house: House) -> None:
+async def test_an_author_who_knows_an_older_version_is_refused(instance: Instance) -> None:
     """D-64: If-Match → 412 with what it is now."""
-    made = await _add(house.admin)
+    made = await _add(instance.admin)
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     stale = {"If-Match": '"0123456789abcdef"'}
 
     for method, body in (("PUT", {**document, "name": "X"}), ("DELETE", None)):
-        refused = await house.admin.send(method, "/v1/templates/hotfix", body, **stale)
+        refused = await instance.admin.send(method, "/v1/templates/hotfix", body, **stale)
         assert (refused.status_code, refused.json()["error"], refused.json()["etag"]) == (412, "precondition_failed", made.headers["etag"])
-    taken = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "X"}, **{"If-Match": made.headers["etag"]})
+    taken = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "X"}, **{"If-Match": made.headers["etag"]})
     assert taken.status_code == 200
 
 
-async def test_what_ships_is_read_only_and_can_be_copied(house: House) -> None:
+async def test_what_ships_is_read_only_and_can_be_copied(instance: Instance) -> None:
     """D-63, issue 6: a copy says the same, so it is the same version, under another slug."""
-    shipped = (await house.admin.get("/v1/templates/bug-fix")).json()
+    shipped = (await instance.admin.get("/v1/templates/bug-fix")).json()
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
 
     for answer in (
-        await house.admin.send("PUT", "/v1/templates/bug-fix", document),
-        await house.admin.send("DELETE", "/v1/templates/bug-fix"),
+        await instance.admin.send("PUT", "/v1/templates/bug-fix", document),
+        await instance.admin.send("DELETE", "/v1/templates/bug-fix"),
     ):
         assert (answer.status_code, answer.json()["error"]) == (409, "template_read_only")
-    assert (await _add(house.admin, slug="bug-fix")).json()["error"] == "slug_taken"
-    copied = await house.admin.post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
+    assert (await _add(instance.admin, slug="bug-fix")).json()["error"] == "slug_taken"
+    copied = await instance.admin.post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
     assert (copied.status_code, copied.json()["version"], copied.json()["source"]) == (201, shipped["version"], "workspace")
-    renamed = await house.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
+    renamed = await instance.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
     assert (renamed.json()["name"], renamed.json()["phases"]) == ("Third", shipped["phases"])
 
 
-async def test_a_copy_is_asked_what_a_new_one_is(house: House) -> None:
+async def test_a_copy_is_asked_what_a_new_one_is(instance: Instance) -> None:
     """D-63: a name that is too long for the title of its plans, or has unknown placeholders, makes no template."""
-    assert (await _add(house.admin, plan={})).status_code == 201
+    assert (await _add(instance.admin, plan={})).status_code == 201
 
     for name in ("n" * 300, "{{ nobody }}"):
-        refused = await house.admin.post("/v1/templates/hotfix/copies", {"slug": "other", "name": name})
+        refused = await instance.admin.post("/v1/templates/hotfix/copies", {"slug": "other", "name": name})
         assert refused.status_code == 422, refused.text
 
 
-async def test_a_preview_is_the_plan_that_would_be(house: House) -> None:
+async def test_a_preview_is_the_plan_that_would_be(instance: Instance) -> None:
     """D-63: filled in, nothing kept, and it needs no more than reading."""
-    await _add(house.admin)
-    reader = await house.agent_key("templates.read")
+    await _add(instance.admin)
+    reader = await instance.agent_key("templates.read")
 
     preview = await reader.post("/v1/templates/hotfix/preview", {"variables": {"what": "the {{ level }}", "urgency": 1}})
 
@@ -163,11 +163,11 @@ async def test_a_preview_is_the_plan_that_would_be(house: House) -> None:
     assert preview.json()["variables"] == {"what": "the {{ level }}", "level": "high", "urgency": 1}
 
 
-async def test_wrong_variables_are_told_by_name(house: House) -> None:
+async def test_wrong_variables_are_told_by_name(instance: Instance) -> None:
     """D-63: unknown or missing is 422, and so is what a variable may not be."""
-    await _add(house.admin)
+    await _add(instance.admin)
 
-    wrong = await house.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
+    wrong = await instance.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
 
     assert _fields(wrong) == {
         "variables.waht": ["unknown variable; did you mean 'what'?"],
@@ -193,71 +193,71 @@ _BAD: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-async def test_a_template_that_could_not_work_is_refused_when_it_is_written(house: House) -> None:
+async def test_a_template_that_could_not_work_is_refused_when_it_is_written(instance: Instance) -> None:
     """D-63: by field, at the time when its author is there to mend it."""
     for field, fields in _BAD:
         bad: dict[str, object] = {"slug": "bad", "name": "Bad", "phases": [{"name": "a"}], **fields}
 
-        assert field in _fields(await house.admin.post("/v1/templates", bad)), fields
-    assert (await house.admin.get("/v1/templates/bad")).status_code == 404
+        assert field in _fields(await instance.admin.post("/v1/templates", bad)), fields
+    assert (await instance.admin.get("/v1/templates/bad")).status_code == 404
 
 
-async def test_who_may_do_what(house: House) -> None:
+async def test_who_may_do_what(instance: Instance) -> None:
     """D-65: templates.read lists and previews, templates.write writes; the preset agent may not write."""
-    assert (await _add(house.agent)).json()["required_permission"] == "templates.write"
-    assert (await house.agent.post("/v1/templates/bug-fix/copies", {"slug": "x"})).json()["required_permission"] == "templates.write"
-    writer = await house.agent_key("templates.write")
+    assert (await _add(instance.agent)).json()["required_permission"] == "templates.write"
+    assert (await instance.agent.post("/v1/templates/bug-fix/copies", {"slug": "x"})).json()["required_permission"] == "templates.write"
+    writer = await instance.agent_key("templates.write")
     assert (await _add(writer)).status_code == 201
     assert (await writer.get("/v1/templates/hotfix")).json()["required_permission"] == "templates.read"
 
 
-async def test_no_other_tenant_sees_a_template(house: House) -> None:
+async def test_no_other_tenant_sees_a_template(instance: Instance) -> None:
     """Spec 2.8, D-25: another workspace and the sandbox have shelves of their own, and may use the same slug."""
-    await _add(house.admin)
-    other = await house.api_key(workspace_id=await house.workspace("other"))
-    tester = await house.api_key(environment="test")
+    await _add(instance.admin)
+    other = await instance.api_key(workspace_id=await instance.workspace("other"))
+    tester = await instance.api_key(environment="test")
 
     for stranger in (other, tester):
         assert (await stranger.get("/v1/templates?q=hotfix")).json()["data"] == []
         assert (await stranger.send("DELETE", "/v1/templates/hotfix")).status_code == 404
         assert (await _add(stranger, name="Theirs")).status_code == 201
-    assert (await house.admin.get("/v1/templates/hotfix")).json()["name"] == "Hotfix"
+    assert (await instance.admin.get("/v1/templates/hotfix")).json()["name"] == "Hotfix"
 
 
-async def test_templates_and_their_versions_are_bounded(house: House) -> None:
+async def test_templates_and_their_versions_are_bounded(instance: Instance) -> None:
     """D-17: a workspace has at most 200, and of each the latest 50 versions are kept."""
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    assert (await _add(house.admin)).status_code == 201
+    assert (await _add(instance.admin)).status_code == 201
     for number in range(MAX_VERSIONS_PER_TEMPLATE):
-        assert (await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": f"n{number}"})).status_code == 200
-    versions = (await house.admin.get("/v1/templates/hotfix/versions")).json()
+        assert (await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": f"n{number}"})).status_code == 200
+    versions = (await instance.admin.get("/v1/templates/hotfix/versions")).json()
     assert versions["count"] == MAX_VERSIONS_PER_TEMPLATE
     assert versions["versions"][0]["in_use"] is True
 
     small: dict[str, object] = {"name": "a", "phases": [{"name": "a"}]}
     for number in range(MAX_TEMPLATES_PER_WORKSPACE - 1):
-        assert (await house.admin.post("/v1/templates", {**small, "slug": f"t{number}"})).status_code == 201
-    full = await house.admin.post("/v1/templates", {**small, "slug": "more"})
+        assert (await instance.admin.post("/v1/templates", {**small, "slug": f"t{number}"})).status_code == 201
+    full = await instance.admin.post("/v1/templates", {**small, "slug": "more"})
     assert (full.status_code, full.json()["error"]) == (409, "too_many")
 
 
-async def test_every_change_is_in_the_audit_log(house: House) -> None:
+async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
     """D-29: who changed what is part of how everybody works."""
-    made = (await _add(house.admin)).json()
-    await house.admin.send("DELETE", "/v1/templates/hotfix")
+    made = (await _add(instance.admin)).json()
+    await instance.admin.send("DELETE", "/v1/templates/hotfix")
 
-    noted = (await house.admin.get("/api/v1/audit?per_page=2")).json()["data"]
+    noted = (await instance.admin.get("/api/v1/audit?per_page=2")).json()["data"]
 
     assert [(each["action"], each["subject"]["id"]) for each in noted] == [("template.deleted", "hotfix"), ("template.created", "hotfix")]
     assert made["version"] in json.dumps(noted)
 
 
-async def test_a_deleted_workspace_leaves_no_template(house: House) -> None:
+async def test_a_deleted_workspace_leaves_no_template(instance: Instance) -> None:
     """D-52: every row of it goes."""
-    number = await house.workspace("gone")
-    assert (await _add(await house.api_key(workspace_id=number))).status_code == 201
+    number = await instance.workspace("gone")
+    assert (await _add(await instance.api_key(workspace_id=number))).status_code == 201
 
-    gone = await house.rookery.access.workspaces.delete(number, by=OPERATOR)
+    gone = await instance.rookery.access.workspaces.delete(number, by=OPERATOR)
 
     assert gone.row_count is not None
     assert gone.row_count >= 2
@@ -271,7 +271,7 @@ class _Shell:
     folder: Path
 
     def __call__(self, *arguments: str, says: int = 0, into: str | None = None) -> str:
-        """Run `rookery templates …` and return what it printed, whatever it printed it to."""
+        """Run `rookery templates …` and return its standard output and standard error."""
         done = CliRunner().invoke(app, list(arguments), obj=CommandContext(self.settings), input=into)
         assert done.exit_code == says, (done.output, done.exception)
         return done.output if done.exception is None or isinstance(done.exception, SystemExit) else str(done.exception)
@@ -316,7 +316,7 @@ def test_files_are_checked_added_and_replaced_by_command(shell: _Shell) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_told_by_line_and_field(shell: _Shell) -> None:
-    """D-63: all files and all that is wrong with each; exit code 1, and a warning alone is none."""
+    """D-63: all files and all errors in each; exit code 1, or 0 if there are only warnings."""
     broken = shell.write("broken.yaml", "name: x\nname: y")
     wrong = shell.write("wrong.json", json.dumps({"name": "x", "phases": [{"name": "{{ who }}"}], "colour": "red"}))
     idle = shell.write("idle.yaml", "name: Idle\nvariables: {who: {}}\nphases: [{name: a, tasks: [b]}]")
@@ -341,10 +341,10 @@ def test_a_preview_by_command_names_every_wrong_variable(shell: _Shell) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
-async def test_a_plan_is_made_of_a_template(house: House, prefix: str) -> None:
+async def test_a_plan_is_made_of_a_template(instance: Instance, prefix: str) -> None:
     """D-63, D-65: by templates.instantiate alone, whole, and it keeps the template, its version and the values."""
-    user = await house.agent_key("templates.instantiate")
-    version = (await _add(house.admin)).json()["version"]
+    user = await instance.agent_key("templates.instantiate")
+    version = (await _add(instance.admin)).json()["version"]
 
     made = await user.post(
         f"{prefix}/templates/hotfix/plans",
@@ -361,68 +361,68 @@ async def test_a_plan_is_made_of_a_template(house: House, prefix: str) -> None:
     assert [(task["name"], task["priority"]) for task in mend["tasks"]] == [("Find it", 2), ("Undo it", 0)]
     assert (mend["name"], tell["depends_on"], tell["blocked"]) == ("Mend login", [mend["id"]], True)
     assert tell["acceptance_criteria"] == [{"text": "Everybody knows.", "checked": False}]
-    assert (await house.agent.get(f"{prefix}/plans/mend-login")).json()["template"] == plan["template"]
+    assert (await instance.agent.get(f"{prefix}/plans/mend-login")).json()["template"] == plan["template"]
 
 
-async def test_every_template_that_ships_makes_a_plan(house: House) -> None:
+async def test_every_template_that_ships_makes_a_plan(instance: Instance) -> None:
     """Issue 6: with nothing but what it requires; its first phase is ready, and a later version of it changes no plan."""
     for slug in EIGHT:
-        variables = (await house.agent.get(f"/v1/templates/{slug}")).json()["variables"]
+        variables = (await instance.agent.get(f"/v1/templates/{slug}")).json()["variables"]
         given = {name: "1.2" if each["pattern"] else "tea" for name, each in variables.items() if each["required"]}
-        made = await house.agent.post(f"/v1/templates/{slug}/plans", {"variables": given, "status": "active"})
+        made = await instance.agent.post(f"/v1/templates/{slug}/plans", {"variables": given, "status": "active"})
         assert made.status_code == 201, (slug, made.text)
         assert made.json()["phases"][0]["ready"] is True, slug
         assert "{{" not in made.text, slug
-    assert (await house.agent.get("/v1/plans")).json()["meta"]["total"] == len(EIGHT)
+    assert (await instance.agent.get("/v1/plans")).json()["meta"]["total"] == len(EIGHT)
 
 
-async def test_a_pinned_version_makes_the_plan_that_it_said(house: House) -> None:
+async def test_a_pinned_version_makes_the_plan_that_it_said(instance: Instance) -> None:
     """D-63: a version that is kept can be used although another one is in use."""
-    first = (await _add(house.admin)).json()["version"]
+    first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "phases": [{"name": "Other"}]})
+    await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "phases": [{"name": "Other"}]})
 
-    now = (await house.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}})).json()
-    then = (await house.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}, "version": first})).json()
+    now = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}})).json()
+    then = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}, "version": first})).json()
 
     assert [phase["name"] for phase in now["phases"]] == ["Other"]
     assert [phase["name"] for phase in then["phases"]] == ["Mend a", "Tell"]
     assert then["template"]["version"] == first != now["template"]["version"]
 
 
-async def test_what_comes_of_values_is_held_against_a_plans_bounds(house: House) -> None:
+async def test_what_comes_of_values_is_held_against_a_plans_bounds(instance: Instance) -> None:
     """D-63: inserted first, validated after; a refusal leaves no plan, and a preview tells the same."""
-    await _add(house.admin)
+    await _add(instance.admin)
     for variables, field in (({"what": "x" * 300}, "title"), ({"what": "x", "urgency": 9}, "phases.0.tasks.1.priority")):
         for action in ("plans", "preview"):
-            assert field in _fields(await house.admin.post(f"/v1/templates/hotfix/{action}", {"variables": variables})), action
+            assert field in _fields(await instance.admin.post(f"/v1/templates/hotfix/{action}", {"variables": variables})), action
     circle: Json = {
         "slug": "circle",
         "name": "Circle",
         "phases": [{"key": "a", "name": "A", "depends_on": ["b"]}, {"key": "b", "name": "B", "depends_on": ["a"]}],
     }
-    assert "depends_on" in _fields(await house.admin.post("/v1/templates", circle))
+    assert "depends_on" in _fields(await instance.admin.post("/v1/templates", circle))
     circle["phases"] = [{"name": "A", "depends_on": ["nobody"]}]
-    assert "phases.0.depends_on" in _fields(await house.admin.post("/v1/templates", circle))
-    assert (await house.admin.get("/v1/plans")).json()["data"] == []
+    assert "phases.0.depends_on" in _fields(await instance.admin.post("/v1/templates", circle))
+    assert (await instance.admin.get("/v1/plans")).json()["data"] == []
 
 
-async def test_a_repeated_request_makes_one_plan(house: House) -> None:
+async def test_a_repeated_request_makes_one_plan(instance: Instance) -> None:
     """D-14: POST …/plans creates, so it takes an Idempotency-Key."""
-    await _add(house.admin)
+    await _add(instance.admin)
     body = {"variables": {"what": "login"}}
 
-    first = await house.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
-    again = await house.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
+    first = await instance.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
+    again = await instance.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
 
     assert (again.json()["id"], again.headers["idempotent-replay"]) == (first.json()["id"], "true")
-    assert (await house.admin.get("/v1/plans")).json()["meta"]["total"] == 1
+    assert (await instance.admin.get("/v1/plans")).json()["meta"]["total"] == 1
 
 
-async def test_a_key_of_one_org_makes_plans_there_only(house: House) -> None:
+async def test_a_key_of_one_org_makes_plans_there_only(instance: Instance) -> None:
     """D-23: a template is no way around the key's orgs."""
-    await _add(house.admin)
-    narrow = await house.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
+    await _add(instance.admin)
+    narrow = await instance.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     body: Json = {"variables": {"what": "login"}}
 
     refused = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "other"})

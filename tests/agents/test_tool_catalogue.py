@@ -1,4 +1,4 @@
-"""What a model reads of the built-in tools: how much it is, what it promises, and how results are written (D-92)."""
+"""The texts of the built-in tools that a model reads: their size, their promises, their results (D-92)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.tool_catalogue import catalogue, estimated_tokens
 from rookery.agents.mcp_tools import TOOLS
 from tests.agents.makers import make_plan, phase
 from tests.agents.test_mcp_tools import TWINS
-from tests.conftest import Caller, House
+from tests.conftest import Caller, Instance
 
 Json = dict[str, object]
 MAX_TOKENS = 6_000
@@ -48,9 +48,9 @@ async def _listed(by: Caller) -> list[Json]:
         cursor = {"cursor": result["nextCursor"]}
 
 
-async def test_the_catalogue_of_the_built_in_tools_is_small(house: House) -> None:
+async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) -> None:
     """Issue 14: names, descriptions and input schemas of all built-in tools take at most 6,000 tokens in tools/list; D-92."""
-    listed = [each for each in await _listed(house.admin) if str(each["name"]).startswith(("agents__", "brain__"))]
+    listed = [each for each in await _listed(instance.admin) if str(each["name"]).startswith(("agents__", "brain__"))]
     read = [{name: each[name] for name in ("name", "description", "inputSchema")} for each in listed]
     assert {str(each["name"]) for each in read} == {str(each["name"]) for each in catalogue()}
     assert len(read) >= 45
@@ -88,11 +88,11 @@ def test_no_tool_promises_what_its_route_refuses() -> None:
     assert compared >= 15
 
 
-async def test_a_free_object_may_be_sent_as_json_text(house: House) -> None:
+async def test_a_free_object_may_be_sent_as_json_text(instance: Instance) -> None:
     """Issue 14: clients whose schemas must be closed send metadata, context, data, state and variables as JSON text; D-92."""
 
     async def call(tool: str, **arguments: object) -> Json:
-        answer = await house.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
+        answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
         return cast("Json", answer.json())
 
     started = await call("session_start", agent_type="coder", context='{"branch": "main"}')
@@ -106,18 +106,18 @@ async def test_a_free_object_may_be_sent_as_json_text(house: House) -> None:
 
 @pytest.mark.parametrize("result", ANY_VALUES)
 @pytest.mark.parametrize("tool", ["task_complete", "task_fail"])
-async def test_a_result_is_any_json_value(house: House, tool: str, result: object) -> None:
+async def test_a_result_is_any_json_value(instance: Instance, tool: str, result: object) -> None:
     """Issue 15: the published schema of `result` lists types for model providers, and calls are not restricted by it; D-08, D-92."""
     published = {str(each["name"]): cast("Json", each["inputSchema"]) for each in catalogue()}
     field = cast("Json", cast("Json", published[f"agents__{tool}"]["properties"])["result"])
     assert {str(each["type"]) for each in cast("list[Json]", field["anyOf"])} == {"object", "array", "string", "number", "boolean"}
 
     async def call(name: str, **arguments: object) -> Json:
-        answer = await house.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": name, "arguments": arguments})
+        answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": name, "arguments": arguments})
         assert answer.status_code == 200, answer.text
         return cast("Json", cast("Json", answer.json()["result"])["structuredContent"])
 
-    await make_plan(house.agent, phase("One", "a"))
+    await make_plan(instance.agent, phase("One", "a"))
     task = cast("Json", (await call("task_claim_next", plan="move-house"))["task"])
     error = {"error": "No tea."} if tool == "task_fail" else {}
     ended = await call(tool, task_id=task["id"], claim_token=task["claim_token"], result=result, **error)
@@ -125,11 +125,11 @@ async def test_a_result_is_any_json_value(house: House, tool: str, result: objec
 
 
 @pytest.mark.parametrize("tool", ["session_start", "plan_show"])
-async def test_the_text_of_a_result_has_no_empty_fields(house: House, tool: str) -> None:
+async def test_the_text_of_a_result_has_no_empty_fields(instance: Instance, tool: str) -> None:
     """Issue 14: the text for the model leaves out nulls and empty fields; structuredContent is whole; D-92."""
-    await make_plan(house.agent, phase("One", "a", "b"))
-    arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-house"}
-    answer = await house.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
+    await make_plan(instance.agent, phase("One", "a", "b"))
+    arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-instance"}
+    answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
     result = cast("Json", answer.json()["result"])
     text = str(cast("list[Json]", result["content"])[0]["text"])
     assert "null" not in text

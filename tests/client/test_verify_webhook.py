@@ -39,7 +39,7 @@ def standard(body: bytes, *keys: bytes, at: datetime = NOW) -> dict[str, str]:
 
 
 def key_of(secret: str) -> bytes:
-    """What a secret is to Standard Webhooks."""
+    """Return the signing key of *secret* as Standard Webhooks define it."""
     return base64.b64decode(secret.removeprefix("whsec_")) if secret == SECRET else secret.encode()
 
 

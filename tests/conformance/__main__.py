@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tests.processes import running
+from tests.processes import run_server
 from tests.real_servers import INSTALLED, node
 
 HERE = Path(__file__).resolve().parent
@@ -36,7 +36,7 @@ class Combination(NamedTuple):
 
     @property
     def expected_failures(self) -> Path:
-        """What is known to fail, and why."""
+        """The expected failures with their reasons."""
         return HERE / f"{self.requirements}-{self.server}.yaml"
 
 
@@ -102,7 +102,7 @@ async def run(combinations: list[Combination], *more: str) -> int:
         later: dict[str, object] = {"command": sys.executable, "args": arguments, "cwd": str(HERE.parent.parent), "roots": "caller"}
         older = {**later, "args": [*arguments, "--older-era"]}
         (data / "servers.json").write_text(json.dumps({"mcpServers": {"later": later, "older": older}}), encoding="utf-8")
-        with running(data) as server:
+        with run_server(data) as server:
             async with doorman(server.url, server.keys["agent_key"]) as address:
                 for combination in combinations:
                     url = f"{address}/mcp/{combination.server}"

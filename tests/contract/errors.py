@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.statements import Api, each_of, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value
 
 
 @statement("spec 7", "401 unauthorised: a missing key.")
@@ -101,7 +101,7 @@ def swallows_no_body(api: Api, path: str) -> None:
     refused(api.post(path.format(**values), {"zz": 1}), 422, "validation_error")
 
 
-each_of("D-10", "A route that takes no body refuses one: {}.", WITHOUT_BODY, swallows_no_body)
+statement_per_value("D-10", "A route that takes no body refuses one: {}.", WITHOUT_BODY, swallows_no_body)
 
 
 @statement("D-10", "required_permission and required_scope name what can be granted.")

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.contract.statements import Api, each_of, fields, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
 
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
 
@@ -26,7 +26,7 @@ def stored(api: Api, table: str, column: str, key_id: str) -> Any:  # noqa: ANN4
         return connection.execute(f"SELECT {column} FROM {table} WHERE id = ?", (key_id,)).fetchone()[0]  # noqa: S608 - names of ours
 
 
-fields(
+statements_about_fields(
     "spec 2.2",
     "An agent key",
     {
@@ -93,7 +93,7 @@ def _(api: Api) -> None:
     assert api.agent_key()["expires_at"] is None
 
 
-fields(
+statements_about_fields(
     "spec 2.3",
     "An API key",
     {
@@ -129,7 +129,7 @@ def takes_tier(api: Api, tier: str) -> None:
     assert api.api_key("brain:read", rate_limit_tier=tier)["rate_limit_tier"] == tier
 
 
-each_of("spec 2.3", "rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], takes_tier)
+statement_per_value("spec 2.3", "rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], takes_tier)
 
 
 def takes_environment(api: Api, environment: str) -> None:
@@ -138,7 +138,7 @@ def takes_environment(api: Api, environment: str) -> None:
     assert re.fullmatch(rf"sk_{environment}_[A-Za-z0-9]{{32}}", made["plaintext_key"])
 
 
-each_of("spec 2.3", "environment may be {}.", ["live", "test"], takes_environment)
+statement_per_value("spec 2.3", "environment may be {}.", ["live", "test"], takes_environment)
 
 
 @statement("spec 2.3", "Another tier is refused.")
@@ -263,7 +263,7 @@ def _(api: Api) -> None:
     refused(api.post(f"/api/v1/api-keys/{old['id']}/rotate", {}), 409)
 
 
-each_of(
+statement_per_value(
     "D-26",
     "A grace period of {} hours is refused.",
     [-1, 721],
@@ -289,7 +289,7 @@ def grants(api: Api, case: tuple[str, str, int]) -> None:
     assert found.status_code == status, found.text
 
 
-each_of(
+statement_per_value(
     "spec 5.2",
     "Scopes open what they name: {}.",
     [
@@ -355,7 +355,7 @@ def is_granted(api: Api, permission: str) -> None:
     assert [each.replace(":", ".") for each in made["permissions"]] == [permission.replace(":", ".")]
 
 
-each_of(
+statement_per_value(
     "spec 5.3",
     "{} can be granted.",
     PERMISSIONS,
@@ -382,7 +382,7 @@ def opens(api: Api, case: tuple[str, str]) -> None:
     assert refusal["required_permission"].replace(":", ".") == permission.replace(":", ".")
 
 
-each_of(
+statement_per_value(
     "spec 5.3",
     "A permission opens its requests and no others: {}.",
     [
@@ -439,7 +439,7 @@ def is_admitted(api: Api, entry: str) -> None:
     assert api.get("/v1/plans", key=restricted(api, entry)["key"]).status_code == 200
 
 
-each_of(
+statement_per_value(
     "spec 5.3",
     "A list entry {} admits 127.0.0.1.",
     ["127.0.0.1", "127.0.0.0/8"],
@@ -452,7 +452,7 @@ def is_listed(api: Api, entry: str) -> None:
     assert entry in restricted(api, entry)["ip_list"]
 
 
-each_of(
+statement_per_value(
     "spec 5.3",
     "A list entry {} is accepted.",
     ["::1", "2001:db8::/32", "192.0.2.7"],
@@ -531,7 +531,7 @@ def _(api: Api) -> None:
     assert 0 < int(answer.headers["Retry-After"]) <= 60
 
 
-each_of(
+statement_per_value(
     "spec 8",
     "The tier and its requests an hour: {}.",
     [("free", 1000), ("pro", 10000), ("business", 50000)],
@@ -564,7 +564,7 @@ def has_status(api: Api, name: str) -> None:
     assert isinstance(api.get("/api/agent/rate-limit", key=api.agent).json()[name], int)
 
 
-each_of(
+statement_per_value(
     "spec 8",
     "The status of a limit has {}.",
     ["limit", "remaining", "reset_in_seconds", "used"],

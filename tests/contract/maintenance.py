@@ -8,7 +8,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.contract.statements import Api, each_of, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value
 
 BRAIN = "/v1/brain"
 
@@ -27,25 +27,25 @@ def _(api: Api) -> None:
     assert any("duration" in name for name in found)
 
 
-each_of(
+statement_per_value(
     "spec 4.4",
     "brain:reindex has the option {}.",
     ["--org", "--project", "--stale", "--dry-run", "--elastic-only"],
     lambda api, option: _has_option(api, "brain:reindex", option),
 )
-each_of(
+statement_per_value(
     "spec 4.4",
     "brain:clean has the option {}.",
     ["--strip-pii", "--normalise"],
     lambda api, option: _has_option(api, "brain:clean", option),
 )
-each_of(
+statement_per_value(
     "spec 4.4",
     "brain:prune has the option {}.",
     ["--min-confidence", "--min-effective-confidence", "--deduplicate", "--dry-run"],
     lambda api, option: _has_option(api, "brain:prune", option),
 )
-each_of(
+statement_per_value(
     "spec 4.4",
     "brain:consolidate has the option {}.",
     ["--org", "--project", "--threshold", "--dry-run"],
@@ -145,7 +145,7 @@ def is_command(api: Api, command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-each_of(
+statement_per_value(
     "D-04",
     "The command {} exists.",
     [
@@ -176,7 +176,7 @@ def exit_code(api: Api, case: tuple[str, int]) -> None:
     assert done.returncode == code, (done.stdout, done.stderr)
 
 
-each_of(
+statement_per_value(
     "D-04",
     "A command ends with its exit code: {}.",
     [
@@ -229,7 +229,7 @@ def columns(api: Api, file: str) -> str:
         return " ".join(row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"))
 
 
-each_of(
+statement_per_value(
     "spec 2.6",
     "The vector index has {} to filter by.",
     ["workspace", "org", "project", "agent", "type", "confidence", "source", "created_at"],
@@ -264,7 +264,7 @@ def half_life(api: Api, case: tuple[str, float | None]) -> None:
     assert abs(shown(api, memory_id)["effective_confidence"] - expected) < 0.01
 
 
-each_of(
+statement_per_value(
     "spec 8",
     "The half-life in days by type: {}.",
     [("observation", 30.0), ("context", 60.0), ("decision", 180.0), ("procedure", 365.0), ("convention", None), ("architecture", None)],

@@ -6,7 +6,7 @@ import time
 import uuid
 from typing import Any
 
-from tests.contract.statements import Api, each_of, fields, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
 
 BRAIN = "/v1/brain"
 
@@ -17,7 +17,7 @@ def shown(api: Api) -> dict[str, Any]:
     return api.get(f"{BRAIN}/memories/{made['id']}").json()
 
 
-fields(
+statements_about_fields(
     "spec 2.5",
     "A memory",
     {
@@ -46,7 +46,7 @@ def _(api: Api) -> None:
     assert uuid.UUID(api.remember()["id"])
 
 
-each_of(
+statement_per_value(
     "spec 2.5",
     "The type {} is accepted.",
     ["observation", "context", "decision", "convention", "architecture", "procedure"],
@@ -64,7 +64,7 @@ def in_scope(api: Api, scope: str) -> None:
     assert api.remember(memory_scope=scope, **owner)["memory_scope"] == scope
 
 
-each_of("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], in_scope)
+statement_per_value("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], in_scope)
 
 
 def is_too_long(api: Api, case: tuple[str, int]) -> None:
@@ -74,7 +74,7 @@ def is_too_long(api: Api, case: tuple[str, int]) -> None:
     refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", name: "x" * (length + 1)}), 422, "validation_error")
 
 
-each_of(
+statement_per_value(
     "spec 2.5",
     "A field beyond its length is refused: {}.",
     [("org", 100), ("project", 255), ("agent_id", 100)],
@@ -95,7 +95,7 @@ def finds(api: Api, mode: str) -> None:
     assert contents(api.recall("capybara", org=org, mode=mode)) == {"The capybara bathes."}
 
 
-each_of(
+statement_per_value(
     "spec 2.5",
     "A confidence of {} is refused.",
     [-0.1, 1.1],
@@ -263,7 +263,7 @@ def _(api: Api) -> None:
 
 # 4.3: remember
 
-fields(
+statements_about_fields(
     "spec 4.3",
     "The answer of remember",
     {"id": "string", "type": "string", "org": "string or null", "project": "string or null", "indexed": "boolean", "created_at": "time"},
@@ -279,7 +279,7 @@ def takes(api: Api, case: tuple[str, object]) -> None:
     assert api.get(f"{BRAIN}/memories/{made['id']}").json()[name] == value
 
 
-each_of(
+statement_per_value(
     "spec 4.3",
     "remember takes the field {}.",
     [
@@ -303,8 +303,8 @@ def _(api: Api) -> None:
 
 # 4.3: recall
 
-fields("spec 4.3", "The answer of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
-fields(
+statements_about_fields("spec 4.3", "The answer of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
+statements_about_fields(
     "spec 4.3",
     "A recalled memory",
     {
@@ -382,7 +382,7 @@ def _(api: Api) -> None:
 
 # 4.3: search, tags, scopes, feedback, context
 
-fields(
+statements_about_fields(
     "spec 4.3",
     "The answer of search",
     {"hits": "array", "total": "integer", "took_ms": "integer"},
@@ -487,7 +487,7 @@ def _(api: Api) -> None:
 # Decisions
 
 
-each_of(
+statement_per_value(
     "D-40",
     "remember refuses {}.",
     [
@@ -562,7 +562,7 @@ def _(api: Api) -> None:
     assert len(api.recall("number", org=org)["memories"]) == 5
 
 
-each_of(
+statement_per_value(
     "D-42",
     "recall refuses {}.",
     [{"query": ""}, {"query": "x" * 2001}, {"query": "x", "top_k": 0}, {"query": "x", "top_k": 101}, {"query": "x", "boost_keywords": 2}],
@@ -579,7 +579,7 @@ def _(api: Api) -> None:
     assert found["memories"][0]["explain"]
 
 
-each_of(
+statement_per_value(
     "D-44",
     "recall has the mode {}.",
     ["semantic", "keyword", "hybrid"],

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from tests.contract.statements import Api, each_of, is_time, refused, statement
-from tests.processes import running
+from tests.contract.statements import Api, is_time, refused, statement, statement_per_value
+from tests.processes import run_server
 
 BRAIN = "/v1/brain"
 SECRET_KEY = "a secret key of the contract: 0123456789"
@@ -23,7 +23,7 @@ def document(api: Api) -> dict[str, Any]:
     return api.get("/api/docs/openapi").json()
 
 
-each_of(
+statement_per_value(
     "spec 4.5",
     "{} is a page with a viewer.",
     ["/api/docs", "/api/docs/scalar", "/api/docs/redoc"],
@@ -36,7 +36,7 @@ def _is_page(response: Any) -> None:  # noqa: ANN401 - a response
     assert response.headers["content-type"].startswith("text/html")
 
 
-each_of(
+statement_per_value(
     "spec 4.5",
     "The raw document has the key {}.",
     ["openapi", "info", "paths", "components"],
@@ -66,7 +66,7 @@ def _(api: Api) -> None:
 
 @statement("spec 4.5", "The documentation is off in production by default.")
 def _(api: Api) -> None:
-    with running(api.folder.parent / api.name("production"), environment="production", secret_key=SECRET_KEY) as server:
+    with run_server(api.folder.parent / api.name("production"), environment="production", secret_key=SECRET_KEY) as server:
         refused(server.client.get("/api/docs"), 404)
         refused(server.client.get("/api/docs/openapi"), 404)
 
@@ -74,7 +74,7 @@ def _(api: Api) -> None:
 @statement("spec 4.5", "API_DOCS_ENABLED switches the documentation on in production.")
 def _(api: Api) -> None:
     folder = api.folder.parent / api.name("production")
-    with running(folder, environment="production", secret_key=SECRET_KEY, api_docs_enabled="true") as server:
+    with run_server(folder, environment="production", secret_key=SECRET_KEY, api_docs_enabled="true") as server:
         assert server.client.get("/api/docs/openapi").status_code == 200
 
 
@@ -118,7 +118,7 @@ def is_list(api: Api, path: str) -> None:
     assert isinstance(found["meta"]["total"], int)
 
 
-each_of(
+statement_per_value(
     "spec 4.6",
     "A list has data, links and meta: {}.",
     [
@@ -157,7 +157,7 @@ def _(api: Api) -> None:
     assert (len(found["data"]), found["meta"]["current_page"], found["meta"]["per_page"]) == (2, 2, 2)
 
 
-each_of(
+statement_per_value(
     "D-12",
     "{} is refused.",
     ["page=0", "per_page=0", "per_page=101", "page=x"],
@@ -176,7 +176,7 @@ def is_ok(api: Api, path: str) -> None:
     assert api.get(path).status_code == 200
 
 
-each_of("spec 9", "The path {} carries v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], is_ok)
+statement_per_value("spec 9", "The path {} carries v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], is_ok)
 
 
 # Decisions on operation
@@ -312,7 +312,7 @@ def malformed(api: Api, case: tuple[bytes, int]) -> None:
     refused(api.send("POST", f"{BRAIN}/remember", body), status)
 
 
-each_of(
+statement_per_value(
     "D-16",
     "A malformed body has its status: {}.",
     [
@@ -328,7 +328,7 @@ each_of(
 
 @statement("D-17", "With too little disk left every write is 507 storage_full, and reads go on.")
 def _(api: Api) -> None:
-    with running(api.folder.parent / api.name("full"), min_free_disk_mb="1000000") as server:
+    with run_server(api.folder.parent / api.name("full"), min_free_disk_mb="1000000") as server:
         for path, body in (
             (f"{BRAIN}/remember", {"content": "x", "type": "fact"}),
             ("/v1/plans", {"title": "x"}),
@@ -354,7 +354,7 @@ def has_head(api: Api, path: str) -> None:
     assert answer.content == b""
 
 
-each_of(
+statement_per_value(
     "D-05",
     "HEAD {} answers as GET does, without a body.",
     ["/healthz", "/readyz", "/servers", "/v1/plans"],

@@ -1,7 +1,7 @@
 """
 The statements of the specification and of the decisions, each with the requests that prove it on a running server.
 
-A module of this folder registers its statements by `statement` and `fields`; `test_contract.py` runs each as a test, and
+A module of this folder registers its statements by `statement` and `statements_about_fields`; `test_contract.py` runs each as a test, and
 `python -m tests.contract` prints how many hold.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import httpx2
 
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 
 TOOLBOX = Path(__file__).resolve().parent / "servers" / "toolbox.py"
 COMMAND_TIMEOUT_S = 120.0
@@ -152,7 +152,7 @@ def open_api(folder: Path) -> Generator[Api]:
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     (data / "servers.json").write_text(json.dumps(SERVERS), encoding="utf-8")
-    with running(data, egress_allow="127.0.0.1/32") as server:
+    with run_server(data, egress_allow="127.0.0.1/32") as server:
         api = Api(server)
         api.call("toolbox", "echo", text="ready")
         yield api
@@ -220,7 +220,7 @@ KINDS: Mapping[str, Callable[[object], bool]] = {
 """Types of fields, by the words of the specification."""
 
 
-def fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
+def statements_about_fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
     """Register a statement for each field of a table: the object that *example* returns has it, with its type."""
     for name, kind in kinds.items():
 
@@ -232,7 +232,7 @@ def fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable
         STATEMENTS.append(Statement(section, f"{thing} has {name} ({kind}).", check))
 
 
-def each_of(section: str, text: str, values: Sequence[object], check: Callable[[Api, Any], object]) -> None:
+def statement_per_value(section: str, text: str, values: Sequence[object], check: Callable[[Api, Any], object]) -> None:
     """Register a statement for each of *values*; *text* names it as {}."""
     for value in values:
 

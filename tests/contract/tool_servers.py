@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from tests.contract.statements import Api, each_of, fields, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
 
 BASE = "/api/v1/mcp"
 
@@ -26,46 +26,48 @@ def called(api: Api) -> dict[str, Any]:
     return api.call("toolbox", "echo", text="hello").json()
 
 
-fields(
+statements_about_fields(
     "spec 2.1",
     "ServerSummary",
     {"id": "string", "name": "string", "tagline": "string", "status": "string", "tool_count": "integer", "resource_count": "integer"},
     summary,
 )
-fields("spec 2.1", "ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
-fields(
+statements_about_fields("spec 2.1", "ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
+statements_about_fields(
     "spec 2.1",
     "Server",
     {"id": "string", "name": "string", "tagline": "string", "description": "string", "tools": "array", "resources": "array"},
     server,
 )
-fields("spec 2.1", "Tool", {"name": "string", "description": "string", "inputSchema": "object"}, lambda api: server(api)["tools"][0])
-fields(
+statements_about_fields(
+    "spec 2.1", "Tool", {"name": "string", "description": "string", "inputSchema": "object"}, lambda api: server(api)["tools"][0]
+)
+statements_about_fields(
     "spec 2.1",
     "Resource",
     {"uri": "string", "name": "string", "description": "string", "mimeType": "string"},
     lambda api: server(api)["resources"][0],
 )
-fields(
+statements_about_fields(
     "spec 2.1",
     "ToolList",
     {"server": "string", "tools": "array", "count": "integer"},
     lambda api: api.get(f"{BASE}/servers/toolbox/tools").json(),
 )
-fields(
+statements_about_fields(
     "spec 2.1",
     "ResourceList",
     {"server": "string", "resources": "array", "count": "integer"},
     lambda api: api.get(f"{BASE}/servers/toolbox/resources").json(),
 )
-fields(
+statements_about_fields(
     "spec 2.1",
     "ToolCallResponse",
     {"success": "boolean", "server": "string", "tool": "string", "result": "object", "duration_ms": "integer"},
     called,
 )
-fields("spec 2.1", "A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
-fields(
+statements_about_fields("spec 2.1", "A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
+statements_about_fields(
     "spec 2.1",
     "ResourceResponse",
     {"uri": "string", "content": "object"},
@@ -103,7 +105,7 @@ def has_status(api: Api, wanted: tuple[str, str]) -> None:
     assert next(each for each in api.get(f"{BASE}/servers").json()["servers"] if each["id"] == name)["status"] == status
 
 
-each_of(
+statement_per_value(
     "spec 3.1",
     "A server has the status of its entry: {}.",
     [("toolbox", "available"), ("trial", "beta"), ("legacy", "deprecated")],
@@ -177,7 +179,7 @@ def _(api: Api) -> None:
     assert answer.json()["uri"] == "toolbox://memo/notes"
 
 
-each_of(
+statement_per_value(
     "spec 4.1",
     "Without a key {} answers 401.",
     ["/servers", "/servers/toolbox", "/servers/toolbox/tools", "/servers/toolbox/resources", "/resources/toolbox://memo/notes"],
@@ -194,13 +196,13 @@ def _(api: Api) -> None:
     assert tags[f"{BASE}/tools/call"] == tags[f"{BASE}/resources/{{uri}}"] == ["Execution"]
 
 
-each_of(
+statement_per_value(
     "spec 4.2",
     "The host of the API answers {}.",
     ["/v1/plans", "/docs/openapi.json", "/api/agent/plans"],
     lambda api, path: _is_ok(api.get(path)),
 )
-each_of(
+statement_per_value(
     "spec 4.2",
     "The host of the catalogue answers {}.",
     ["/.well-known/mcp-servers.json", "/servers", "/connect"],
@@ -313,7 +315,7 @@ def is_refused_id(api: Api, name: str) -> None:
     assert api.post("/api/v1/servers", {"id": name, "url": "http://127.0.0.1:9/mcp"}).status_code in {409, 422}
 
 
-each_of(
+statement_per_value(
     "D-31",
     "The id {} of a built-in server is reserved.",
     ["brain", "agents", "tools"],
@@ -381,7 +383,7 @@ def refusal_names_the_call(api: Api, case: tuple[str, int]) -> None:
     assert {"server", "tool"} <= body.keys(), body
 
 
-each_of(
+statement_per_value(
     "D-34",
     "A refused call has success false, server and tool: {}.",
     [
@@ -446,7 +448,7 @@ def _(api: Api) -> None:
     assert api.get("/connect", Accept="application/json").json()
 
 
-each_of(
+statement_per_value(
     "D-35",
     "GET /connect has a set-up for {}.",
     ["claude", "cursor", "vscode", "codex", "curl", "python", "javascript"],
@@ -490,7 +492,7 @@ def is_public(api: Api, path: str) -> None:
     assert "/hidden" not in answer.text
 
 
-each_of(
+statement_per_value(
     "D-35",
     "Without a key {} shows the servers that are not private.",
     ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers"],

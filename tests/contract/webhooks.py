@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from rookery_client import verify_webhook
-from tests.contract.statements import Api, each_of, fields, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
 
 HOOKS = "/api/v1/webhooks"
 DELIVERY_TIMEOUT_S = 15.0
@@ -71,7 +71,9 @@ def endpoint(api: Api, url: str = "http://127.0.0.1:9/hook", **fields: object) -
     return answer.json()
 
 
-fields("spec 2.4", "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, endpoint)
+statements_about_fields(
+    "spec 2.4", "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, endpoint
+)
 
 
 def delivered(api: Api, **fields: object) -> tuple[dict[str, str], bytes, str]:
@@ -96,7 +98,7 @@ def _(api: Api) -> None:
     assert verify_webhook(body, headers, secret)
 
 
-fields(
+statements_about_fields(
     "D-81",
     "The body of a delivery",
     {"id": "string", "type": "string", "created_at": "time", "workspace_id": "integer", "data": "object"},
@@ -166,7 +168,7 @@ def has_event(api: Api, name: str) -> None:
     assert f'"{name}"' in api.get("/api/v1/events?per_page=100").text
 
 
-each_of(
+statement_per_value(
     "D-80",
     "The catalogue has {}.",
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.statements import Api, each_of, fields, refused, statement
+from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
 from tests.contract.tool_servers import result_of, rpc
 
 
@@ -20,7 +20,7 @@ def task_of(plan: dict[str, Any], number: int = 0) -> dict[str, Any]:
     return plan["phases"][0]["tasks"][number]
 
 
-fields(
+statements_about_fields(
     "D-60",
     "A plan",
     {
@@ -37,13 +37,13 @@ fields(
     },
     lambda api: api.plan("One"),
 )
-fields(
+statements_about_fields(
     "D-60",
     "The progress of a plan",
     {"total": "integer", "completed": "integer", "percentage": "number"},
     lambda api: api.plan("One")["progress"],
 )
-fields(
+statements_about_fields(
     "D-60",
     "A phase",
     {
@@ -58,7 +58,7 @@ fields(
     },
     lambda api: api.get(f"/v1/plans/{api.plan('One')['slug']}/phases/1").json(),
 )
-fields(
+statements_about_fields(
     "D-60",
     "A task",
     {
@@ -80,7 +80,7 @@ def answers(api: Api, path: str) -> None:
     assert api.get(path, key=key).status_code == 200
 
 
-each_of(
+statement_per_value(
     "spec 1",
     "Agents reach {} with agent keys that carry named permissions.",
     ["/api/agent/plans", "/api/agent/tasks", "/api/agent/sessions", "/api/agent/templates"],
@@ -155,7 +155,7 @@ def verb(api: Api, name: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-each_of("D-61", "{} needs the token of the claim.", ["heartbeat", "complete", "fail", "release"], verb)
+statement_per_value("D-61", "{} needs the token of the claim.", ["heartbeat", "complete", "fail", "release"], verb)
 
 
 @statement("D-61", "claim-next gives the best ready task of a plan, and 204 with X-Reason when there is none.")
@@ -176,7 +176,7 @@ def _(api: Api) -> None:
     assert task_of(plan)["id"] in answer.text
 
 
-fields(
+statements_about_fields(
     "D-62",
     "A session",
     {
@@ -218,7 +218,7 @@ def append(api: Api, kind: str) -> None:
     assert answer.status_code == 201, answer.text
 
 
-each_of(
+statement_per_value(
     "D-62", "A session takes an event {}.", ["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"], append
 )
 
@@ -287,7 +287,7 @@ def is_refused_template(api: Api, variables: object) -> None:
     refused(api.post(f"/v1/templates/{slug}/preview", {"variables": variables}), 422)
 
 
-each_of(
+statement_per_value(
     "D-63",
     "The variables {} are 422.",
     [{}, {"who": "Ann", "unknown": "x"}],
@@ -324,7 +324,7 @@ def conditional(api: Api, case: tuple[str, str]) -> None:
     refused(answer, 412)
 
 
-each_of(
+statement_per_value(
     "D-64",
     "If-Match of another version is 412: {}.",
     [
@@ -358,7 +358,7 @@ def is_twice(api: Api, route: str) -> None:
         assert answer.status_code < 300 or (body and answer.status_code == 422), (prefix, answer.text)
 
 
-each_of("D-65", "{} answers under /api/agent and under /v1.", ROUTES, is_twice)
+statement_per_value("D-65", "{} answers under /api/agent and under /v1.", ROUTES, is_twice)
 
 
 # D-92
@@ -371,7 +371,7 @@ def has_tool(api: Api, case: tuple[str, str]) -> None:
     assert tool in names, sorted(names)
 
 
-each_of(
+statement_per_value(
     "D-92",
     "A built-in server has its tool: {}.",
     [("brain", name) for name in ("remember", "recall", "search", "forget", "feedback", "context")] + [("agents", "plan_create")],

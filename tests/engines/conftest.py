@@ -1,4 +1,4 @@
-"""What the suites of engines share: makers of documents, and Hypothesis's idea of documents and filters."""
+"""Shared parts of the engine suites: document makers and Hypothesis strategies for documents and filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
 from rookery.memory.visibility import is_visible
-from tests.engines.lists import Open, open_in
+from tests.engines.ivf import OpenIndex, open_index
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -27,12 +27,12 @@ _CONFIDENCES = st.sampled_from([0.3, 0.5, 0.1 + 0.2])
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+async def open_vectors(tmp_path: Path) -> AsyncIterator[OpenIndex]:
     """Open the same index as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
         def open_it() -> EmbeddedVectorIndex:
-            index = open_in(tmp_path)
+            index = open_index(tmp_path)
             stack.push_async_callback(index.close)
             return index
 

@@ -32,7 +32,7 @@ async def counter(tmp_path: Path) -> AsyncIterator[RateLimitCounter]:
 
 
 class Model:
-    """What every counter must do, in ten lines."""
+    """A reference model of a rate limit counter."""
 
     def __init__(self) -> None:
         self.windows: dict[str, tuple[int, int]] = {}
@@ -138,7 +138,7 @@ def test_exactly_the_limit_passes_in_three_processes(tmp_path: Path) -> None:
 
 
 async def test_counts_outlive_the_process(tmp_path: Path) -> None:
-    """D-27: a restart gives nobody a new window."""
+    """D-27: a restart does not reset a window."""
     first = open_counter("embedded:", data_dir=tmp_path)
     now = time.time_ns() // 1000  # opening the file forgets what was counted days ago
     await first.hit("key", limit=9, window_us=WINDOW, now_us=now)

@@ -94,7 +94,7 @@ def package_file(name: str) -> Path:
 
 
 async def test_vectors_have_the_width_and_the_unit_length_that_the_port_promises(embedder: Embedder) -> None:
-    """D-54; memory.models.Vector."""
+    """Vectors have the declared dimension and unit length, as `memory.models.Vector` requires (D-54)."""
     question = await embedder.embed_query("Which database do we use?")
     answers = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
 
@@ -250,7 +250,7 @@ async def test_a_question_does_not_wait_for_a_long_batch_of_passages(embedder: e
 
 @given(text=st.text(alphabet=st.sampled_from("ab é.,\n長🦜"), max_size=4000), context=st.text(alphabet="ab ,", max_size=400))
 def test_chunks_cover_a_text_overlap_and_fit_the_window(model: EmbeddingModel, text: str, context: str) -> None:
-    """D-55."""
+    """Chunks cover the whole text, overlap, and fit the model's window (D-55)."""
     parts = model.split_passage(Passage(context=context, content=text))
 
     assert parts[0].start == 0
@@ -282,7 +282,7 @@ def test_a_text_is_cut_between_words_into_parts_that_overlap(words: list[int], s
 
 
 def test_the_context_before_a_chunk_is_bounded(model: EmbeddingModel) -> None:
-    """So that a memory with a hundred tags still has room for its content."""
+    """The context is cut so that a memory with a hundred tags still has room for its content."""
     parts = model.split_passage(Passage(context="tag " * 500, content="content " * 1000))
     assert {part.ids[1 : 1 + models.MAX_CONTEXT_TOKENS].count(part.ids[1]) for part in parts} == {models.MAX_CONTEXT_TOKENS}
     assert len({part.ids[1 + models.MAX_CONTEXT_TOKENS] for part in parts} | {part.ids[1] for part in parts}) == 2
@@ -525,7 +525,7 @@ async def test_a_data_folder_that_cannot_be_written_is_said_in_words(tmp_path: P
 
 
 async def test_a_closed_embedder_says_so(model_dir: Path) -> None:
-    """What is under way at the end fails as an engine does, not as a cancelled task."""
+    """Embeddings in progress at shutdown fail with an engine error, not with a cancelled task."""
     engine = embedders.open("embedded:", data_dir=model_dir)
     await engine.embed_query("before")
     writing = asyncio.gather(engine.embed_passages([Passage(context="", content=TEXTS[7])] * 40))

@@ -23,7 +23,7 @@ from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage
 from tests.certificates import write_certificate
 from tests.conftest import eventually
-from tests.embedding_service import KEY, Fault, Service, embedded, serving
+from tests.embedding_service import KEY, EmbeddingService, Fault, embed, run_embedding_service
 
 Kind = Literal["openai", "ollama"]
 HERON = "The heron nests on the roof of the boat house."
@@ -36,9 +36,9 @@ class Open(Protocol):
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[EmbeddingService]:
     """A service of vectors of 32 numbers."""
-    with serving() as running:
+    with run_embedding_service() as running:
         yield running
 
 
@@ -54,12 +54,12 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
-async def open_embedder(service: Service, kind: Kind, tmp_path: Path) -> AsyncIterator[Open]:
+async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the engine at the service by either protocol."""
     async with contextlib.AsyncExitStack() as stack:
 
         def open_it(more: str = "", *, width: int = 32) -> embedders.EmbedderEngine:
-            url = service.openai(more.replace("?", "&")) if kind == "openai" else service.ollama(more)
+            url = service.openai_url(more.replace("?", "&")) if kind == "openai" else service.ollama_url(more)
             engine = embedders.open(url, data_dir=tmp_path, dimension=width)
             stack.push_async_callback(engine.close)
             return engine
@@ -75,7 +75,7 @@ def numbers(vector: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 def expected(text: str, width: int = 32, stored: int = 32) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return what should be stored of what the service gives."""
     row = np.zeros(stored)
-    row[:width] = embedded(text, width)
+    row[:width] = embed(text, width)
     return row / np.linalg.norm(row)
 
 
@@ -115,7 +115,7 @@ async def test_a_wider_model_refuses_to_start_and_says_what_to_set(open_embedder
             await work
 
 
-async def test_dimensions_in_the_address_are_asked_for(open_embedder: Open, service: Service) -> None:
+async def test_dimensions_in_the_address_are_asked_for(open_embedder: Open, service: EmbeddingService) -> None:
     """Models that can be shortened give what is asked for; it is the width then, whatever the setting says."""
     embedder = open_embedder("?dimensions=8", width=768)
     vector = numbers(await embedder.embed_query(HERON))
@@ -123,37 +123,37 @@ async def test_dimensions_in_the_address_are_asked_for(open_embedder: Open, serv
     assert (embedder.dimension, len(vector), service.requests[-1]["dimensions"]) == (8, 8, 8)
 
 
-async def test_a_service_that_ignores_dimensions_is_told_of(open_embedder: Open, service: Service) -> None:
+async def test_a_service_that_ignores_dimensions_is_told_of(open_embedder: Open, service: EmbeddingService) -> None:
     """Never mixed widths: what was asked for must come."""
     embedder = open_embedder("?dimensions=64")
-    service.always = Fault(body=b'{"data": [{"embedding": [1, 2]}], "embeddings": [[1, 2]]}')
+    service.permanent_fault = Fault(body=b'{"data": [{"embedding": [1, 2]}], "embeddings": [[1, 2]]}')
 
     with pytest.raises(WrongSettings, match="does not support dimensions=64"):
         await embedder.check()
 
 
-async def test_many_texts_go_in_batches_a_few_requests_at_a_time(open_embedder: Open, service: Service) -> None:
+async def test_many_texts_go_in_batches_a_few_requests_at_a_time(open_embedder: Open, service: EmbeddingService) -> None:
     """A request costs a round trip, and a service that is asked too much at once answers all of it later."""
-    service.slow_s = 0.03
+    service.delay_s = 0.03
     await open_embedder().embed_passages(passages(*[f"{HERON} {number}" for number in range(640)]))
 
     assert (len(service.requests), len(service.texts)) == (10, 640)
-    assert 2 <= service.most_at_once <= 4
+    assert 2 <= service.max_active_requests <= 4
 
 
-async def test_a_question_does_not_wait_behind_passages(open_embedder: Open, service: Service) -> None:
-    """As the built-in engine: recall goes on while an import is embedded."""
-    service.slow_s = 0.15
+async def test_a_question_does_not_wait_behind_passages(open_embedder: Open, service: EmbeddingService) -> None:
+    """Recall works while an import is embedded, as with the built-in engine."""
+    service.delay_s = 0.15
     embedder = open_embedder()
     writing = asyncio.create_task(embedder.embed_passages(passages(*[f"{HERON} {number}" for number in range(64 * 24)])))
-    await eventually(lambda: service.at_once)
+    await eventually(lambda: service.active_requests)
     await embedder.embed_query("where do herons nest")
 
     assert not writing.done()
     await writing
 
 
-async def test_a_question_asked_by_many_is_asked_once(open_embedder: Open, service: Service) -> None:
+async def test_a_question_asked_by_many_is_asked_once(open_embedder: Open, service: EmbeddingService) -> None:
     """Each request costs money, and time."""
     embedder = open_embedder()
     await asyncio.gather(*(embedder.embed_query(" where ") for _ in range(20)))
@@ -162,7 +162,7 @@ async def test_a_question_asked_by_many_is_asked_once(open_embedder: Open, servi
     assert service.texts == ["where"]
 
 
-async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context(open_embedder: Open, service: Service) -> None:
+async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context(open_embedder: Open, service: EmbeddingService) -> None:
     """D-55: all of a text is embedded, chunk by chunk; none is longer than a model's window."""
     words = [f"word{number}" for number in range(2000)]
     (vectors,) = await open_embedder().embed_passages([Passage(context="birds, boats", content=" ".join(words))])
@@ -175,7 +175,7 @@ async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context
     assert all(len(chunks.approximate_tokens(content)) <= remote.CHUNK_TOKENS for content in contents)
 
 
-async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, service: Service) -> None:
+async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, service: EmbeddingService) -> None:
     """Models trained with prefixes want them; another passage prefix makes other vectors, so another model (D-54)."""
     embedder = open_embedder("?query_prefix=search_query:%20&passage_prefix=search_document:%20")
     await embedder.embed_query("heron")
@@ -204,7 +204,7 @@ async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, serv
     ],
     ids=lambda fault: f"{fault.status}{fault.headers or ''}{fault.body or ''}",
 )
-async def test_what_passes_is_tried_again(open_embedder: Open, service: Service, fault: Fault) -> None:
+async def test_what_passes_is_tried_again(open_embedder: Open, service: EmbeddingService, fault: Fault) -> None:
     """Limits, overload, cut and mangled answers: the caller notices nothing."""
     service.faults.append(fault)
     vector = await open_embedder().embed_query(HERON)
@@ -213,9 +213,9 @@ async def test_what_passes_is_tried_again(open_embedder: Open, service: Service,
     assert service.texts == [HERON, HERON]
 
 
-async def test_a_wait_longer_than_ours_is_the_callers(open_embedder: Open, service: Service) -> None:
-    """D-51: the kind pauses; Retry-After goes on to whoever asked."""
-    service.always = Fault(status=429, headers={"Retry-After": "120"})
+async def test_a_wait_longer_than_ours_is_the_callers(open_embedder: Open, service: EmbeddingService) -> None:
+    """D-51: the job kind pauses; Retry-After is passed to the caller."""
+    service.permanent_fault = Fault(status=429, headers={"Retry-After": "120"})
     embedder = open_embedder()
     for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON))):
         with pytest.raises(EngineUnavailable) as raised:
@@ -225,19 +225,21 @@ async def test_a_wait_longer_than_ours_is_the_callers(open_embedder: Open, servi
     assert len(service.requests) == 2
 
 
-async def test_a_service_that_stays_broken_is_unavailable_after_some_tries(open_embedder: Open, service: Service) -> None:
+async def test_a_service_that_stays_broken_is_unavailable_after_some_tries(open_embedder: Open, service: EmbeddingService) -> None:
     """Spec 5: a failing engine is a 503, within a bound."""
-    service.always = Fault(status=503, headers={"Retry-After": "0"})
+    service.permanent_fault = Fault(status=503, headers={"Retry-After": "0"})
     with pytest.raises(EngineUnavailable, match="status 503"):
         await open_embedder().embed_query(HERON)
 
     assert len(service.requests) == 3
 
 
-async def test_a_service_that_does_not_answer_is_given_up(open_embedder: Open, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_that_does_not_answer_is_given_up(
+    open_embedder: Open, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every wait has a bound."""
     monkeypatch.setattr(remote, "_QUERY_RETRY", remote.RetryPolicy(max_attempts=2, timeout_s=0.3))
-    service.always = Fault(after_s=2.0)
+    service.permanent_fault = Fault(delay_s=2.0)
     started_s = time.monotonic()
     with pytest.raises(EngineUnavailable, match="did not answer in time"):
         await open_embedder().embed_query(HERON)
@@ -245,8 +247,8 @@ async def test_a_service_that_does_not_answer_is_given_up(open_embedder: Open, s
     assert time.monotonic() - started_s < 2.0 + 10
 
 
-async def test_a_service_that_is_not_there_is_unavailable(open_embedder: Open, service: Service) -> None:
-    """Nothing listens at its port, neither at the start nor later."""
+async def test_a_service_that_is_not_there_is_unavailable(open_embedder: Open, service: EmbeddingService) -> None:
+    """The port refuses connections, at the start and later."""
     service.port = 1
     embedder = open_embedder()
     for work in (embedder.check(), embedder.warm(), embedder.embed_query(HERON)):
@@ -254,24 +256,26 @@ async def test_a_service_that_is_not_there_is_unavailable(open_embedder: Open, s
             await work
 
 
-async def test_an_answer_without_end_is_not_read_to_its_end(open_embedder: Open, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_without_end_is_not_read_to_its_end(
+    open_embedder: Open, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A service may be anything."""
     monkeypatch.setattr("rookery.engines.embedders.http_client._MAX_RESPONSE_BYTES", 1000)
-    service.always = Fault(body=b" " * 200_000)
+    service.permanent_fault = Fault(body=b" " * 200_000)
     with pytest.raises(EngineUnavailable, match="larger"):
         await open_embedder().embed_query(HERON)
 
 
-async def test_a_redirect_is_not_followed(open_embedder: Open, service: Service) -> None:
+async def test_a_redirect_is_not_followed(open_embedder: Open, service: EmbeddingService) -> None:
     """It would take the key elsewhere."""
-    service.always = Fault(status=307, headers={"Location": "http://127.0.0.1:1/"})
+    service.permanent_fault = Fault(status=307, headers={"Location": "http://127.0.0.1:1/"})
     with pytest.raises(EngineUnavailable, match="status 307"):
         await open_embedder().embed_query(HERON)
 
 
 @pytest.mark.parametrize("status", [400, 422, 500])
 async def test_a_text_that_is_refused_does_not_keep_the_others_from_being_embedded(
-    open_embedder: Open, service: Service, status: int
+    open_embedder: Open, service: EmbeddingService, status: int
 ) -> None:
     """One bad text must not stop the indexing of all: it is told from a service that is down by asking for another text."""
     service.poison = {"arsenic": status}
@@ -284,7 +288,7 @@ async def test_a_text_that_is_refused_does_not_keep_the_others_from_being_embedd
     assert await embedder.embed_passages(passages(HERON, "old lace"))
 
 
-async def test_a_text_too_long_for_the_model_is_cut_again(open_embedder: Open, service: Service) -> None:
+async def test_a_text_too_long_for_the_model_is_cut_again(open_embedder: Open, service: EmbeddingService) -> None:
     """D-55: nothing is lost, and nothing silently left out, whatever the model's window is."""
     service.limit = 200
     text = " ".join(f"word{number}" for number in range(80))
@@ -301,7 +305,7 @@ def _quarters(text: str) -> list[str]:
     return [part for half in halves for part in (half[: len(half) // 2], half[len(half) // 2 :])]
 
 
-async def test_of_a_question_too_long_for_the_model_the_beginning_counts(open_embedder: Open, service: Service) -> None:
+async def test_of_a_question_too_long_for_the_model_the_beginning_counts(open_embedder: Open, service: EmbeddingService) -> None:
     """Ports: longer than the window, its beginning counts."""
     service.limit = 300
     text = " ".join(f"word{number}" for number in range(200))
@@ -311,9 +315,9 @@ async def test_of_a_question_too_long_for_the_model_the_beginning_counts(open_em
     assert np.allclose(numbers(vector), expected(service.texts[-1]), atol=1e-6)
 
 
-async def test_a_service_that_refuses_everything_is_unavailable_not_the_text(open_embedder: Open, service: Service) -> None:
+async def test_a_service_that_refuses_everything_is_unavailable_not_the_text(open_embedder: Open, service: EmbeddingService) -> None:
     """Otherwise every memory would be `failed` for a wrong setting."""
-    service.always = Fault(status=400)
+    service.permanent_fault = Fault(status=400)
     embedder = open_embedder()
     for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON, HERON))):
         with pytest.raises(EngineUnavailable, match="status 400"):
@@ -322,33 +326,33 @@ async def test_a_service_that_refuses_everything_is_unavailable_not_the_text(ope
 
 @pytest.mark.parametrize("number", [b"0", b"null", b"1e999"], ids=["zeros", "nothing", "infinite"])
 async def test_a_service_that_gives_no_vector_for_anything_is_unavailable_not_the_text(
-    open_embedder: Open, service: Service, number: bytes
+    open_embedder: Open, service: EmbeddingService, number: bytes
 ) -> None:
     """Issue 5: a model that broke answers 200 with zeros, or null for what JSON cannot say; no memory is `failed` for that."""
-    service.always = Fault(body=b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (number, number))
+    service.permanent_fault = Fault(body=b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (number, number))
     embedder = open_embedder()
     for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON)), embedder.warm()):
         with pytest.raises(EngineUnavailable):
             await work
 
 
-async def test_a_model_that_is_not_there_is_named(service: Service, tmp_path: Path) -> None:
+async def test_a_model_that_is_not_there_is_named(service: EmbeddingService, tmp_path: Path) -> None:
     """Ollama's most common failure: the model was never pulled."""
-    engine = embedders.open(service.ollama().replace("/words", "/no-such-model:latest"), data_dir=tmp_path)
+    engine = embedders.open(service.ollama_url().replace("/words", "/no-such-model:latest"), data_dir=tmp_path)
     with pytest.raises(EngineUnavailable, match="the model 'no-such-model:latest' was not found"):
         await engine.embed_query(HERON)
     await engine.close()
 
 
-async def test_a_wrong_key_is_said_without_the_key(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_wrong_key_is_said_without_the_key(service: EmbeddingService, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No secret in an answer or in a log: this service quotes what it was sent."""
-    right = Service(key=KEY)
-    with serving(right):
-        engine = embedders.open(right.openai(), data_dir=tmp_path, dimension=32)
+    right = EmbeddingService(key=KEY)
+    with run_embedding_service(right):
+        engine = embedders.open(right.openai_url(), data_dir=tmp_path, dimension=32)
         assert await engine.embed_query(HERON)
         await engine.close()
         right.key, sent = "another key", KEY
-        engine = embedders.open(right.openai().replace("another%20key", sent.replace(" ", "%20")), data_dir=tmp_path, dimension=32)
+        engine = embedders.open(right.openai_url().replace("another%20key", sent.replace(" ", "%20")), data_dir=tmp_path, dimension=32)
         with pytest.raises(EngineUnavailable, match="rejects the configured key") as raised:
             await engine.embed_query(HERON)
         await engine.close()
@@ -361,8 +365,8 @@ async def test_a_wrong_key_is_said_without_the_key(service: Service, tmp_path: P
 
 async def test_a_certificate_is_asked_for_unless_the_operator_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spec 8: verify_ssl, by default true; an authority of one's own is named as everywhere, in SSL_CERT_FILE."""
-    with serving(Service(certificate=write_certificate(tmp_path / "both.pem"), key=KEY)) as service:
-        url = service.openai().replace("openai:", "openai+https:")
+    with run_embedding_service(EmbeddingService(certificate=write_certificate(tmp_path / "both.pem"), key=KEY)) as service:
+        url = service.openai_url().replace("openai:", "openai+https:")
 
         async def ask(*, verify_ssl: bool) -> bytes:
             engine = embedders.open(url, data_dir=tmp_path, dimension=32, verify_ssl=verify_ssl)
@@ -389,8 +393,8 @@ async def test_a_closed_one_says_so(open_embedder: Open) -> None:
         await embedder.embed_query("after")
 
 
-async def test_readiness_does_not_ask_a_service_that_has_just_answered(open_embedder: Open, service: Service) -> None:
-    """/readyz is asked every few seconds by whoever balances; services are paid by the request."""
+async def test_readiness_does_not_ask_a_service_that_has_just_answered(open_embedder: Open, service: EmbeddingService) -> None:
+    """Load balancers poll /readyz every few seconds, and services charge per request."""
     embedder = open_embedder()
     for _ in range(5):
         await embedder.warm()

@@ -147,7 +147,7 @@ async def test_what_is_unwanted_is_left_out(raw_index: TextEngine) -> None:
 
 
 async def test_a_word_of_several_parts_is_found_side_by_side(raw_index: TextEngine) -> None:
-    """D-49: `fail-over` is one word to whoever types it."""
+    """D-49: `fail-over` counts as one word."""
     await fill(raw_index, a="the fail-over test", b="we fail, then it is over")
 
     assert await found(raw_index, any_of("fail-over")) == ["a"]
@@ -204,7 +204,7 @@ async def test_nothing_in_a_word_is_syntax(raw_index: TextEngine, hostile: str) 
 @given(text=st.text(max_size=30), other=st.text(max_size=10))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_text_may_be_asked_for(raw_index: TextEngine, text: str, other: str) -> None:
-    """D-49: query text is data, whatever it is."""
+    """D-49: any query text is treated as data."""
     await raw_index.put([make_document(content=f"heron {text}".replace("\0", " "))])
     words = TextQuery(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
 
@@ -236,7 +236,7 @@ async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: T
 
 
 async def test_an_offset_beyond_the_end_finds_nothing(raw_index: TextEngine) -> None:
-    """D-49: limit and offset."""
+    """A page past the last hit is empty (D-49: limit and offset)."""
     await fill(raw_index, a="heron")
 
     assert await found(raw_index, offset=1) == []
@@ -271,7 +271,7 @@ async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: TextEng
 
 
 async def test_what_is_offered_is_found_at_once_but_replaces_nothing_that_is_as_new(raw_index: TextEngine) -> None:
-    """`TextIndex.put_if_newer`: the words of what a job will put, whoever of the two comes first."""
+    """`TextIndex.put_if_newer` and the indexing job may write a memory's words in either order."""
     await raw_index.put_if_newer([make_document(content="heron")])
     offered = await found(raw_index, any_of("heron"))
     await raw_index.put_if_newer([make_document(content="stork", updated_at=NOW + timedelta(seconds=1))])
@@ -568,11 +568,11 @@ def test_an_engine_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:
 
 
 class TestTheEmbeddedEngine:
-    """What only an engine with a file of its own can show."""
+    """Properties of an engine with its own file."""
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """Where its file is."""
+        """The path of the engine's file."""
         return tmp_path / "texts.db"
 
     @pytest.fixture

@@ -26,7 +26,7 @@ Open = Callable[[], EmbeddedTextIndex]
 
 
 class Answers:
-    """How many questions the cache answered, and how many it left to SQLite."""
+    """Counts of queries answered by the cache and by SQLite."""
 
     def __init__(self) -> None:
         self.cached = 0
@@ -108,7 +108,7 @@ async def test_a_large_store_is_answered_from_its_cache_in_the_same_order(open_i
 async def test_the_cache_sees_what_the_rule_of_visibility_says(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[IndexDocument], within: AccessFilter
 ) -> None:
-    """Spec 2.8 and D-43, whoever answers."""
+    """The cache and SQLite apply the same visibility rule (spec 2.8, D-43)."""
     put = [replace(each, content="heron on the roof") for each in drawn]
     expected = sorted(each.memory_id for each in put if is_visible(within, each))
     with pytest.MonkeyPatch.context() as patch:
@@ -149,7 +149,7 @@ async def test_what_came_since_is_found_with_the_rest(open_index: Open, answers:
 
 
 async def test_words_side_by_side_are_better_there_too(open_index: Open, answers: Answers) -> None:
-    """As SQLite's order has it."""
+    """The order equals SQLite's."""
     index = open_index()
     apart = [make_document(f"apart{each}", content=f"the heron by the river slept all night {each}") for each in range(5)]
     await cached(index, *apart, make_document("beside", content="the night heron by the river slept all week"))
@@ -282,7 +282,7 @@ async def test_a_question_that_meets_damage_is_answered_and_has_the_cache_built_
 async def test_a_disk_that_is_nearly_full_is_not_filled_by_the_cache(
     open_index: Open, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-17: under half a gigabyte nothing could be remembered any more; the cache can wait."""
+    """D-17: below half a gigabyte of free space no memory can be stored; the cache waits."""
     monkeypatch.setattr(term_cache, "_MIN_FREE_BYTES", 2**62)
     index = open_index()
     with capture_logs() as logs:

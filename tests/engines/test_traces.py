@@ -1,4 +1,4 @@
-"""Traces over OTLP/HTTP, against a receiver of the test's own: what spans say, whom they tell, and what they cost when nobody listens."""
+"""Traces over OTLP/HTTP against a test receiver: span contents, tenants, and the cost without a receiver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rookery.kernel import tracing
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret
-from tests.conftest import open_house
+from tests.conftest import run_instance
 from tests.tools.makers import SERVERS
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -142,11 +142,11 @@ def traced(settings: Settings, receiver: Receiver) -> Settings:
 
 async def test_a_request_is_a_span_with_what_it_waited_for_below_it(traced: Settings, receiver: Receiver) -> None:
     """D-11: the route as its name, status and ids; embedding, searches and writes below; all of it is there once the server has ended."""
-    async with open_house(traced) as house:
-        await house.admin.remember()
-        caller = await house.api_key("*")
+    async with run_instance(traced) as instance:
+        await instance.admin.remember()
+        caller = await instance.api_key("*")
         answer = await caller.post("/v1/brain/recall", {"query": "when", "mode": "hybrid"}, **{"X-Request-ID": "mine-1"})
-        workspace_id = house.workspace_id
+        workspace_id = instance.workspace_id
 
     (recall,) = receiver.named("POST /v1/brain/recall")
     (remember,) = receiver.named("POST /v1/brain/remember")
@@ -169,10 +169,10 @@ async def test_a_request_is_a_span_with_what_it_waited_for_below_it(traced: Sett
 
 async def test_the_trace_of_the_caller_goes_on(traced: Settings, receiver: Receiver) -> None:
     """D-11, W3C trace context: a traceparent is honoured; without one, or with nonsense, a trace begins; unsampled is not sent."""
-    async with open_house(traced) as house:
-        await house.admin.get("/v1/brain/tags", traceparent=PARENT)
-        await house.admin.get("/v1/brain/scopes", traceparent="nonsense")
-        await house.admin.get("/v1/brain/memories", traceparent=PARENT[:-1] + "0")
+    async with run_instance(traced) as instance:
+        await instance.admin.get("/v1/brain/tags", traceparent=PARENT)
+        await instance.admin.get("/v1/brain/scopes", traceparent="nonsense")
+        await instance.admin.get("/v1/brain/memories", traceparent=PARENT[:-1] + "0")
 
     (tags,), (scopes,) = receiver.named("GET /v1/brain/tags"), receiver.named("GET /v1/brain/scopes")
     assert (tags.trace_id.hex(), tags.parent_span_id.hex()) == (TRACE, "00f067aa0ba902b7")
@@ -184,9 +184,9 @@ async def test_a_tool_server_joins_the_trace(traced: Settings, receiver: Receive
     """D-11, D-32: its span is below the request's; the upstream hears of it by header, and in _meta as MCP has it."""
     entry = {"mcpServers": {"upstream": {"type": "http", "url": f"{receiver.url}/mcp"}}}
     (traced.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
-    async with open_house(traced) as house:
+    async with run_instance(traced) as instance:
         call = {"server": "upstream", "tool": "act", "arguments": {"secret": "hunter2"}}
-        answer = await house.admin.post("/api/v1/mcp/tools/call", call, traceparent=PARENT)
+        answer = await instance.admin.post("/api/v1/mcp/tools/call", call, traceparent=PARENT)
 
     assert answer.json()["success"] is True, answer.text
     (request,) = receiver.named("POST /api/v1/mcp/tools/call")
@@ -202,8 +202,8 @@ async def test_a_tool_server_over_pipes_joins_the_trace(traced: Settings, receiv
     """D-11, D-32: there are no headers between us, so it hears of the trace in _meta alone."""
     entry = {"mcpServers": {"upstream": {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "muddled.py")]}}}
     (traced.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
-    async with open_house(traced) as house:
-        answer = await house.admin.post(
+    async with run_instance(traced) as instance:
+        answer = await instance.admin.post(
             "/api/v1/mcp/tools/call", {"server": "upstream", "tool": "echo", "arguments": {}}, traceparent=PARENT
         )
 
@@ -214,16 +214,16 @@ async def test_a_tool_server_over_pipes_joins_the_trace(traced: Settings, receiv
 
 async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiver) -> None:
     """D-20, spec 5.2 rule 2: no key, argument, query, content, tag or path, in whatever form; errors by their code alone."""
-    async with open_house(traced) as house:
-        key = str(house.admin.key)
-        await house.admin.remember("The zanzibar secret.", tags=["zanzibar"], org="zanzibar")
-        await house.admin.post("/v1/brain/recall", {"query": "zanzibar", "mode": "hybrid", "keywords": ["zanzibar"]})
-        await house.admin.get(f"/v1/brain/search?q=zanzibar&key={key}")
-        await house.admin.get(f"/zanzibar/{key}", **{"X-Request-ID": key, "tracestate": f"k={key}", "traceparent": PARENT})
-        await house.admin.post(
+    async with run_instance(traced) as instance:
+        key = str(instance.admin.key)
+        await instance.admin.remember("The zanzibar secret.", tags=["zanzibar"], org="zanzibar")
+        await instance.admin.post("/v1/brain/recall", {"query": "zanzibar", "mode": "hybrid", "keywords": ["zanzibar"]})
+        await instance.admin.get(f"/v1/brain/search?q=zanzibar&key={key}")
+        await instance.admin.get(f"/zanzibar/{key}", **{"X-Request-ID": key, "tracestate": f"k={key}", "traceparent": PARENT})
+        await instance.admin.post(
             "/api/v1/mcp/tools/call", {"server": "brain", "tool": "search", "arguments": {"query": "zanzibar", "wrong": key}}
         )
-        await house.caller(f"sk_live_{'x' * 32}").get("/v1/brain/tags")
+        await instance.caller(f"sk_live_{'x' * 32}").get("/v1/brain/tags")
 
     sent = b"".join(receiver.raw)
     assert len(receiver.spans) > 6
@@ -236,14 +236,14 @@ async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiv
 
 async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receiver: Receiver) -> None:
     """D-10: a span that failed says so, by a word; D-42: a recall by words alone has not failed, its embedding has."""
-    async with open_house(traced) as house:
-        await house.rookery.embedder.warm()
-        await house.rookery.embedder.close()
-        by_words, key = await house.admin.post("/v1/brain/recall", {"query": "when"}), house.admin.key
-    async with open_house(traced) as house:
+    async with run_instance(traced) as instance:
+        await instance.rookery.embedder.warm()
+        await instance.rookery.embedder.close()
+        by_words, key = await instance.admin.post("/v1/brain/recall", {"query": "when"}), instance.admin.key
+    async with run_instance(traced) as instance:
         with sqlite3.connect(traced.data_dir / "texts.db") as damaged:
             damaged.execute("DROP TABLE document")
-        refused = await house.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
+        refused = await instance.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
 
     first, second = receiver.named("POST /v1/brain/recall")
     below = receiver.below(first)["embedding"]
@@ -285,7 +285,7 @@ async def test_what_outlives_its_request_is_no_part_of_its_trace(receiver: Recei
 
 
 def _refusing() -> str:
-    """Return an address where nobody listens."""
+    """Return an address that refuses connections."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -298,11 +298,11 @@ async def test_a_receiver_that_is_down_costs_requests_nothing(settings: Settings
         silent.bind(("127.0.0.1", 0))
         silent.listen(64)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}" if answers else _refusing()
-        async with open_house(replace(settings, traces=Secret(url))) as house:
+        async with run_instance(replace(settings, traces=Secret(url))) as instance:
             slowest = 0.0
             for _ in range(600):  # more than a batch, so that the library tries to send meanwhile
                 started = time.perf_counter()
-                assert (await house.admin.get("/healthz")).status_code == 200
+                assert (await instance.admin.get("/healthz")).status_code == 200
                 slowest = max(slowest, time.perf_counter() - started)
             closing = time.monotonic()
         took_s = time.monotonic() - closing

@@ -22,7 +22,18 @@ from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, R
 from rookery.tools.models import CommandTarget, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from tests.conftest import eventually
-from tests.tools.makers import BIN, SERVERS, at, children, descriptors, free_port, is_alive, make_caller, odd, text_of
+from tests.tools.makers import (
+    BIN,
+    SERVERS,
+    count_open_files,
+    free_port,
+    is_alive,
+    list_children,
+    make_caller,
+    make_http_server,
+    make_odd_server,
+    text_of,
+)
 
 CALLER = make_caller()
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,9 +80,9 @@ def served(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 async def nothing_is_left() -> AsyncIterator[None]:
     """D-32: whatever a test does with stdio servers, no process of theirs outlives its sessions."""
-    before = {each.pid for each in children()}
+    before = {each.pid for each in list_children()}
     yield
-    await eventually(lambda: {each.pid for each in children()} <= before)
+    await eventually(lambda: {each.pid for each in list_children()} <= before)
 
 
 # Real servers.
@@ -108,7 +119,7 @@ async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None
 
 async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) -> None:
     """D-32: Streamable HTTP and SSE through the same port."""
-    async with connect(at(served)) as session:
+    async with connect(make_http_server(served)) as session:
         offer = await session.list_features()
         result = await call(session, "add", a=2, b=3)
         content = await session.request("resources/read", {"uri": "memo://insights"}, RequestOptions(caller=CALLER))
@@ -124,7 +135,7 @@ async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) ->
 
 async def test_a_session_that_the_upstream_forgot_is_told_as_lost_and_not_handled(legacy: str) -> None:
     """Notes on MCP 5: -32600 "Session not found" would stay for ever; the request was not looked at, so it may be repeated."""
-    async with connect(at(f"{legacy}/mcp")) as session:
+    async with connect(make_http_server(f"{legacy}/mcp")) as session:
         await call(session, "forget")
 
         with pytest.raises(ConnectionLost) as lost:
@@ -136,7 +147,7 @@ async def test_a_session_that_the_upstream_forgot_is_told_as_lost_and_not_handle
 
 async def test_an_answer_that_breaks_off_costs_that_call_alone(legacy: str) -> None:
     """D-32: one failed request must not end the session with its other calls."""
-    async with connect(at(f"{legacy}/mcp")) as session:
+    async with connect(make_http_server(f"{legacy}/mcp")) as session:
         with pytest.raises(ConnectionLost) as lost:
             await call(session, "half")
 
@@ -155,7 +166,7 @@ async def test_an_upstream_that_asks_without_end_and_takes_no_answer_is_given_up
             await asyncio.sleep(0.01)
 
     watching = asyncio.create_task(watch())
-    async with connect(at(f"{legacy}/mcp")) as session:
+    async with connect(make_http_server(f"{legacy}/mcp")) as session:
         waiting = asyncio.create_task(call(session, "flood"))
         assert "without reading the results" in await asyncio.wait_for(session.wait_closed(), 20)
     with pytest.raises(ConnectionLost, match="without reading the results"):
@@ -166,8 +177,8 @@ async def test_an_upstream_that_asks_without_end_and_takes_no_answer_is_given_up
 
 
 async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_goes_on(legacy: str) -> None:
-    """D-34: results to 10 MiB."""
-    async with connect(at(f"{legacy}/mcp")) as session:
+    """A result over 10 MiB is rejected and the session stays open (D-34)."""
+    async with connect(make_http_server(f"{legacy}/mcp")) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large")
 
@@ -178,21 +189,21 @@ async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_
 async def test_an_address_that_is_no_server_fails_to_connect_in_words(legacy: str, path: str, needs_login: bool) -> None:
     """D-33: needs_login is told from offline."""
     with pytest.raises(ConnectFailed) as failed:
-        await asyncio.wait_for(connect(at(f"{legacy}/{path}")).__aenter__(), 10)
+        await asyncio.wait_for(connect(make_http_server(f"{legacy}/{path}")).__aenter__(), 10)
 
     assert failed.value.needs_login is needs_login
     assert str(failed.value)
 
 
 async def test_nobody_at_the_address_fails_to_connect_in_words() -> None:
-    """D-32."""
+    """A refused connection raises an error that names the cause (D-32)."""
     with pytest.raises(ConnectFailed, match="No connection to"):
-        await connect(at(f"http://127.0.0.1:{free_port()}/mcp")).__aenter__()
+        await connect(make_http_server(f"http://127.0.0.1:{free_port()}/mcp")).__aenter__()
 
 
 async def test_the_headers_of_an_entry_go_to_the_upstream(legacy: str) -> None:
-    """D-31."""
-    server = at(f"{legacy}/mcp")
+    """The headers of a server entry are sent to the upstream (D-31)."""
+    server = make_http_server(f"{legacy}/mcp")
     target = type(server.target)(url=f"{legacy}/mcp", headers={"X-Key": "made up"})  # pyright: ignore[reportCallIssue] - an Address
 
     async with connect(Server(id="served", name="served", target=target)) as session:
@@ -204,12 +215,12 @@ async def test_the_headers_of_an_entry_go_to_the_upstream(legacy: str) -> None:
 
 async def test_noise_on_stdout_costs_nothing() -> None:
     """Notes on MCP 3: a print() in a server must not cost its session."""
-    async with connect(odd("--noise")) as session:
+    async with connect(make_odd_server("--noise")) as session:
         assert text_of(await call(session, "echo", text="hi")) == "hi"
 
 
 async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
-    """D-32: one server slows no other, however much it has to say: after some messages whoever else waits has a turn."""
+    """D-32: one server does not delay another: after some messages other waiting readers have a turn."""
     ours, theirs = socket.socketpair()
     turns = 0
 
@@ -247,7 +258,7 @@ async def test_who_subscribes_and_leaves_over_and_over_leaves_no_stream_behind()
 
 async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
     """D-34: schemas pass through unchanged, their nulls and vendors' fields too."""
-    async with connect(odd()) as session:
+    async with connect(make_odd_server()) as session:
         offer = await session.list_features()
 
     assert len({str(tool["name"]) for tool in offer.tools}) == len(offer.tools) > 16  # of more than two pages
@@ -262,7 +273,7 @@ async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
 
 async def test_a_method_that_the_upstream_does_not_know_lists_nothing() -> None:
     """Notes on MCP 5: resources without templates answer -32601."""
-    async with connect(odd("--no-templates")) as session:
+    async with connect(make_odd_server("--no-templates")) as session:
         offer = await session.list_features()
 
     assert offer.templates == ()
@@ -271,7 +282,7 @@ async def test_a_method_that_the_upstream_does_not_know_lists_nothing() -> None:
 
 async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_secrets() -> None:
     """D-32: noticed at once; keys never in messages."""
-    async with connect(odd(env={"ODD_SECRET": "very-secret-key"})) as session:
+    async with connect(make_odd_server(env={"ODD_SECRET": "very-secret-key"})) as session:
         with pytest.raises(ConnectionLost) as lost:
             await call(session, "crash")
 
@@ -299,16 +310,16 @@ async def test_the_line_that_names_the_error_is_found(lines: list[str], found: i
 
 
 async def test_an_idle_crash_is_noticed_without_a_call() -> None:
-    """Notes on MCP 5."""
-    async with connect(odd()) as session:
+    """The crash of an idle server is detected before the next call (notes on MCP 5)."""
+    async with connect(make_odd_server()) as session:
         os.kill(int(text_of(await call(session, "pid"))), signal.SIGKILL)
 
         assert await asyncio.wait_for(session.wait_closed(), 5) == "The server was killed by signal 9"
 
 
 async def test_a_result_larger_than_10_mib_is_refused_and_the_session_goes_on() -> None:
-    """D-34: results to 10 MiB."""
-    async with connect(odd()) as session:
+    """A result over 10 MiB is rejected and the session stays open (D-34)."""
+    async with connect(make_odd_server()) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large", bytes=11 * 1024 * 1024)
         whole = await call(session, "large", bytes=9 * 1024 * 1024)
@@ -318,7 +329,7 @@ async def test_a_result_larger_than_10_mib_is_refused_and_the_session_goes_on() 
 
 async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
     """D-34: an upstream's nonsense is an upstream's failure."""
-    async with connect(odd()) as session:
+    async with connect(make_odd_server()) as session:
         with pytest.raises(InvalidResult):
             await call(session, "wrong")
         with pytest.raises(UpstreamErrorResponse, match="not today"):
@@ -330,7 +341,7 @@ async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
 async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) -> None:
     """D-34: a caller that leaves cancels upstream; the session stays usable."""
     mark = tmp_path / "cancelled"
-    async with connect(odd()) as session:
+    async with connect(make_odd_server()) as session:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(session, "slow", seconds=20, mark=str(mark)), 0.1)
 
@@ -345,7 +356,7 @@ async def test_progress_is_told_while_a_tool_runs() -> None:
     async def hear(done: float, total: float | None, message: str | None) -> None:
         heard.append((done, total, message))
 
-    async with connect(odd()) as session:
+    async with connect(make_odd_server()) as session:
         params: dict[str, object] = {"name": "progress", "arguments": {"steps": 2, "pause": 0.01}}
         await session.request("tools/call", params, RequestOptions(caller=CALLER, on_progress=hear))
 
@@ -355,7 +366,7 @@ async def test_progress_is_told_while_a_tool_runs() -> None:
 async def test_a_changed_list_is_heard_of() -> None:
     """D-32: refresh on list_changed."""
     changes: list[int] = []
-    async with CONNECTORS["stdio"].connect(odd(), on_changed=lambda: changes.append(1)) as session:
+    async with CONNECTORS["stdio"].connect(make_odd_server(), on_changed=lambda: changes.append(1)) as session:
         await call(session, "grow")
 
         await eventually(lambda: changes)
@@ -364,7 +375,7 @@ async def test_a_changed_list_is_heard_of() -> None:
 async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes on MCP 5: our own secrets are not our tools'."""
     monkeypatch.setenv("ROOKERY_SECRET_KEY", "ours alone")
-    async with connect(odd(env={"ITS_OWN": "1"})) as session:
+    async with connect(make_odd_server(env={"ITS_OWN": "1"})) as session:
         names = text_of(await call(session, "env"))
 
     assert "ITS_OWN" in names
@@ -375,7 +386,7 @@ async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (odd("--exit"), "exited with code 3: cannot find my configuration"),
+        (make_odd_server("--exit"), "exited with code 3: cannot find my configuration"),
         (Server(id="x", name="x", target=CommandTarget(command="no-such-program")), "program 'no-such-program' was not found"),
         (Server(id="x", name="x", target=CommandTarget(command="sh", cwd="/no/such/folder")), "'/no/such/folder' does not exist"),
         (Server(id="x", name="x", target=CommandTarget(command="echo", args=("not a server",))), "exited with code 0"),
@@ -392,7 +403,7 @@ async def test_a_command_that_is_no_server_fails_to_connect_in_words(server: Ser
 
 async def test_a_server_that_ignores_every_request_to_end_is_ended_with_its_children() -> None:
     """D-32: the whole process group is closed, within 5 seconds."""
-    async with connect(odd("--deaf", "--grandchild")) as session:
+    async with connect(make_odd_server("--deaf", "--grandchild")) as session:
         pids = [int(text_of(await call(session, "pid"))), int(text_of(await call(session, "spawn")))]
         started = time.monotonic()
 
@@ -402,17 +413,17 @@ async def test_a_server_that_ignores_every_request_to_end_is_ended_with_its_chil
 
 async def test_giving_up_on_a_server_that_hangs_leaves_nothing_behind() -> None:
     """D-32: the connect is bounded, also for one that never answers."""
-    before = len(children())
+    before = len(list_children())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await connect(odd("--hang", "--deaf")).__aenter__()
+            await connect(make_odd_server("--hang", "--deaf")).__aenter__()
 
-    await eventually(lambda: len(children()) == before)
+    await eventually(lambda: len(list_children()) == before)
 
 
 async def test_a_killed_warden_does_not_leave_its_server_behind() -> None:
     """D-32: no orphan, ever."""
-    async with connect(odd("--deaf")) as session:
+    async with connect(make_odd_server("--deaf")) as session:
         pid = int(text_of(await call(session, "pid")))
         warden = psutil.Process(pid).parent()
         assert warden is not None
@@ -501,13 +512,13 @@ async def test_a_program_that_downloads_is_asked_to_end_and_given_time(tmp_path:
 
 async def test_twenty_restarts_leave_no_process_and_no_descriptor() -> None:
     """Notes on MCP 3.1: what every tracker complains of."""
-    async with connect(odd()) as session:
+    async with connect(make_odd_server()) as session:
         await call(session, "pid")
-    before, running = descriptors(), {each.pid for each in children()}
+    before, running = count_open_files(), {each.pid for each in list_children()}
 
     for _ in range(20):
-        async with connect(odd()) as session:
+        async with connect(make_odd_server()) as session:
             await call(session, "pid")
 
-    assert descriptors() <= before
-    assert {each.pid for each in children()} <= running
+    assert count_open_files() <= before
+    assert {each.pid for each in list_children()} <= running

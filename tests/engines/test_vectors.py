@@ -441,11 +441,11 @@ def test_an_engine_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:
 
 
 class TestTheEmbeddedEngine:
-    """What only an engine with a file of its own can show."""
+    """Properties of an engine with its own file."""
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """Where its file is."""
+        """The path of the engine's file."""
         return tmp_path / "vectors.db"
 
     @pytest.fixture

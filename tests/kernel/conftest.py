@@ -1,4 +1,4 @@
-"""A server of toy routes, for what kernel/http does for every route."""
+"""A server of toy routes for the behaviour that kernel/http gives every route."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Item(ResponseModel):
     number: int
 
 
-class Toy:
+class ToyRoutes:
     """Routes of every kind."""
 
     def routes(self) -> list[Route]:
@@ -73,7 +73,7 @@ class Toy:
         raise ZeroDivisionError(secret)
 
 
-class Letting:
+class FakeAdmission:
     """An admission of anybody who names a scope in X-Test-Scope."""
 
     caller = "somebody"
@@ -88,8 +88,8 @@ class Letting:
         self.recorded.append((method, route, status))
 
 
-class Doorman:
-    """Admits whoever names the scope that is needed."""
+class FakeGuard:
+    """A guard that admits requests whose X-Test-Scope header names the required scope."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str, int]] = []
@@ -100,34 +100,34 @@ class Doorman:
         assert isinstance(headers, list)
         assert rate_limited is (required_scope is not None)
         if required_scope is None and (b"x-test-scope", b"known") in headers:
-            return Letting(self.recorded)
+            return FakeAdmission(self.recorded)
         if (b"x-test-scope", str(required_scope).encode()) not in headers:
             raise PermissionDenied(str(required_scope))
-        return Letting(self.recorded)
+        return FakeAdmission(self.recorded)
 
 
 @pytest.fixture
-def doorman() -> Doorman:
-    """Who admits."""
-    return Doorman()
+def guard() -> FakeGuard:
+    """The guard that admits requests by their X-Test-Scope header."""
+    return FakeGuard()
 
 
 @pytest.fixture
-async def toy(doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
+async def toy(guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the toy server, whose Host is rookery.test."""
     mounted = RouteTable(FastAPI())
-    mount_routes(mounted, "/api", Toy().routes(), doorman)
+    mount_routes(mounted, "/api", ToyRoutes().routes(), guard)
     mounted.app.router.default = respond_not_found
-    shell = EdgeMiddleware(
+    edge = EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         public_url=lambda path: "https://shown.example",
-        guard=doorman,
+        guard=guard,
     )
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(edge), base_url="http://rookery.test") as client:
         yield client
 
 
-__all__ = ["Doorman", "RookeryError", "doorman", "toy"]
+__all__ = ["FakeGuard", "RookeryError", "guard", "toy"]

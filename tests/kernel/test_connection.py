@@ -145,7 +145,7 @@ async def test_a_wish_for_another_protocol_behind_a_request_is_the_last(port: in
 
 
 async def test_trailers_never_become_headers(port: int) -> None:
-    """D-22: what comes after the body was never judged, so nobody may read it as a header."""
+    """D-22: bytes after the body were not authenticated and must not be read as a header."""
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Trailer: 1\r\n\r\n"
 
     assert (await _answer(port, chunked))[1].endswith(b"hello")

@@ -128,7 +128,7 @@ async def test_upsert_sets_or_keeps(database: Database) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 100, 1337])
 async def test_many_are_written_each_as_it_was_given(database: Database, rows: int) -> None:
-    """Notes on engines: few statements for many rows; how they are cut is nobody's business."""
+    """Notes on engines: few statements for many rows; callers do not see how the rows are split."""
     given = [_row(f"r{number:05}", attempts=number, last_error=None if number % 2 else f"?, ({number}) 'é'") for number in range(rows)]
 
     written = await database.write(lambda tx: tx.execute_many(_PUT, given))

@@ -1,4 +1,4 @@
-"""Where requests to users' addresses may go (D-82)."""
+"""The egress guard: allowed targets of requests to users' addresses (D-82)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_a_name_without_addresses_is_refused() -> None:
 
 
 async def test_names_that_are_never_answered_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-82: whoever adds servers chooses their names' servers too; ours go on with their other work in threads."""
+    """D-82: users choose the name servers of their hosts; slow lookups must not block other threads' work."""
     answered = threading.Event()
 
     def silent(host: str, port: int, **_: object) -> list[object]:
@@ -182,7 +182,7 @@ def test_a_wrong_range_refuses_to_start() -> None:
         EgressGuard(allow=["10.0.0.0/99"])
 
 
-class _Says(BaseHTTPRequestHandler):
+class _EchoHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
@@ -199,7 +199,7 @@ class _Says(BaseHTTPRequestHandler):
 @pytest.fixture
 def port() -> Iterator[int]:
     """The port of a server on 127.0.0.1 that says by which name it was asked."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Says)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _EchoHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server.server_address[1]

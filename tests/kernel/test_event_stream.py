@@ -62,7 +62,7 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
 
 
 async def test_a_caller_that_leaves_ends_what_the_stream_waits_for() -> None:
-    """D-34: nobody works for a reader who is gone, and no task is left."""
+    """D-34: when the reader disconnects, the work stops and no task is left."""
     ended = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:

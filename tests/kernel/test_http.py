@@ -1,4 +1,4 @@
-"""What every route does alike: reading, refusing, paging, naming the request."""
+"""Behaviour common to all routes: parsing, errors, pagination, request ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from rookery.kernel.http import request_body
-from tests.kernel.conftest import Doorman
+from tests.kernel.conftest import FakeGuard
 
 _WRITE = {"X-Test-Scope": "notes:write"}
 _READ = {"X-Test-Scope": "notes:read"}
@@ -19,7 +19,7 @@ async def _post(toy: httpx2.AsyncClient, content: bytes | str, **headers: str) -
     return await toy.post("/api/notes", content=content, headers={"Content-Type": "application/json", **_WRITE, **headers})
 
 
-async def test_a_good_body_is_understood_and_answered(toy: httpx2.AsyncClient, doorman: Doorman) -> None:
+async def test_a_good_body_is_understood_and_answered(toy: httpx2.AsyncClient, guard: FakeGuard) -> None:
     """D-13: times come back as ISO 8601 with Z; spec 5.3 step 7: the call is recorded; the key's headers are on it."""
     answer = await _post(toy, '{"text": "é𝄞", "at": "2026-11-21T10:30:00+01:00"}')
 
@@ -27,7 +27,7 @@ async def test_a_good_body_is_understood_and_answered(toy: httpx2.AsyncClient, d
     assert answer.json() == {"text": "é𝄞", "count": 0, "weight": 0.0, "at": "2026-11-21T09:30:00.000000Z", "free": {}}
     assert answer.headers["x-ratelimit-limit"] == "7"
     assert answer.headers["content-type"] == "application/json"
-    assert doorman.recorded == [("POST", "/api/notes", 201)]
+    assert guard.recorded == [("POST", "/api/notes", 201)]
 
 
 @pytest.mark.parametrize(

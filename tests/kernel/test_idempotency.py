@@ -47,16 +47,16 @@ from rookery.kernel.sealing import KeySource, SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.memory.store.tables import memories
 from rookery.wiring import build_platform
-from tests.conftest import OPERATOR, Caller, FakeClock, House, Settings, eventually, lend_model
+from tests.conftest import OPERATOR, Caller, FakeClock, Instance, Settings, eventually, lend_model
 from tests.documentation import ROOT, code, table
-from tests.processes import running
+from tests.processes import run_server
 
 KEY = Secret("the secret key of these tests, 0123456789")
 COUNTED = select(func.count().label("n")).select_from(stored_responses)
 
 
 class Note(RequestModel):
-    """What the toy routes take."""
+    """The request body of the toy routes."""
 
     text: str = ""
     size: float = 0.0
@@ -69,26 +69,26 @@ class Space(QueryModel):
 
 
 @dataclass
-class Somebody:
+class FakeCaller:
     """A caller, as far as these routes are concerned."""
 
     key_id: str
     workspace_id: int
 
 
-class Letting:
+class FakeAdmission:
     """An admission of the key that X-Key names."""
 
     headers: tuple[tuple[bytes, bytes], ...] = ((b"x-ratelimit-remaining", b"7"),)
 
-    def __init__(self, caller: Somebody) -> None:
+    def __init__(self, caller: FakeCaller) -> None:
         self.caller = caller
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Nothing to keep."""
+        """Do nothing; the request is not recorded."""
 
 
-class Doorman:
+class FakeGuard:
     """Admits every key but the one that was revoked."""
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
@@ -96,17 +96,17 @@ class Doorman:
         named = dict(cast("list[tuple[bytes, bytes]]", scope["headers"])).get(b"x-key", b"k").decode()
         if named == "revoked":
             raise PermissionDenied(str(required_scope))
-        return Letting(Somebody(named, 1))
+        return FakeAdmission(FakeCaller(named, 1))
 
 
 @dataclass
-class Toy:
+class ToyRoutes:
     """Routes of every kind; `done` is how often work was done."""
 
     db: Database
     done: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    later: asyncio.Task[Somebody] | None = None
+    later: asyncio.Task[FakeCaller] | None = None
 
     def routes(self) -> list[Route]:
         """Return the table."""
@@ -180,14 +180,14 @@ class Toy:
 
     async def leaving(self, body: Note) -> Response:
         """Start a task that writes long after the request, which is refused."""
-        respond_with(Somebody, lambda made: json_response({"id": made.key_id}))
+        respond_with(FakeCaller, lambda made: json_response({"id": made.key_id}))
         self.later = asyncio.create_task(self.write_later(body.text))
         raise Conflict("not now")
 
-    async def write_later(self, name: str) -> Somebody:
+    async def write_later(self, name: str) -> FakeCaller:
         """Write, once the gate opens, what the request was to return."""
         await self.gate.wait()
-        return await self.db.write(lambda tx: Somebody(name, 1))
+        return await self.db.write(lambda tx: FakeCaller(name, 1))
 
     async def stream(self) -> Response:
         """Answer in pieces."""
@@ -200,7 +200,7 @@ class Server:
     """A toy server on a record store."""
 
     client: httpx2.AsyncClient
-    toy: Toy
+    toy: ToyRoutes
     kept: IdempotencyStore
     db: Database
     sealer: Sealer
@@ -216,12 +216,12 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(db: Database, data_dir: Path, clock: FakeClock, *, renew_s: float = 20.0) -> AsyncGenerator[Server]:
+async def run_toy_server(db: Database, data_dir: Path, clock: FakeClock, *, renew_s: float = 20.0) -> AsyncGenerator[Server]:
     """Serve the toy routes; another server may be on the same store."""
     sealer = Sealer(db, KeySource(data_dir, configured=KEY), [SEALED_COLUMN], clock)
     await sealer.start()
-    kept, toy, mounted = IdempotencyStore(db, sealer, clock, uuid7), Toy(db), RouteTable(FastAPI())
-    mount_routes(mounted, "", toy.routes(), Doorman(), IdempotencyHandler(kept, renew_interval_s=renew_s))
+    kept, toy, mounted = IdempotencyStore(db, sealer, clock, uuid7), ToyRoutes(db), RouteTable(FastAPI())
+    mount_routes(mounted, "", toy.routes(), FakeGuard(), IdempotencyHandler(kept, renew_interval_s=renew_s))
     mounted.app.router.default = respond_not_found
     shell = EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,
@@ -237,7 +237,7 @@ async def serving(db: Database, data_dir: Path, clock: FakeClock, *, renew_s: fl
 @pytest.fixture
 async def server(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Server]:
     """A toy server on an empty store."""
-    async with serving(database, data_dir, clock) as started:
+    async with run_toy_server(database, data_dir, clock) as started:
         yield started
 
 
@@ -294,7 +294,7 @@ async def test_another_request_under_the_same_mark_is_refused(server: Server, pa
 
 
 async def test_a_mark_belongs_to_a_key_and_a_path(server: Server) -> None:
-    """D-14: scope is key id, method and path; nobody gets the answer to another key's request."""
+    """D-14: the scope is key id, method and path; a key never receives the response to another key's request."""
     answers = [
         await server.post(),
         await server.post(**{"X-Key": "other"}),
@@ -351,7 +351,7 @@ async def test_of_many_at_once_one_is_done(server: Server) -> None:
 async def test_of_two_processes_one_does_it(server: Server, database_url: str, data_dir: Path, clock: FakeClock) -> None:
     """D-14, D-01: the record store decides, for all processes on it."""
     other_db = open_database(database_url, data_dir=data_dir)
-    async with serving(other_db, data_dir, clock) as other:
+    async with run_toy_server(other_db, data_dir, clock) as other:
         for number in range(20):
             pair = await asyncio.gather(*(each.post(mark=str(number)) for each in (server, other)))
             statuses = sorted((each.status_code, "idempotent-replay" in each.headers) for each in pair)
@@ -400,7 +400,7 @@ async def test_what_cannot_be_understood_reserves_nothing(server: Server) -> Non
     ],
 )
 async def test_the_mark_is_1_to_255_printable_characters_once(server: Server, values: list[bytes], is_good: bool) -> None:
-    """D-14, D-10: anything else is 422; on a route that does not take the header nobody looks at it."""
+    """D-14, D-10: anything else is 422; routes without idempotency ignore the header."""
     headers = [(b"idempotency-key", value) for value in values]
     answer = await server.client.post("/things", json={}, headers=headers)
     elsewhere = await server.client.post("/questions", json={}, headers=headers)
@@ -500,14 +500,14 @@ async def test_a_task_that_outlives_its_request_stores_no_response(server: Serve
 
     server.toy.gate.set()
 
-    assert (refused.status_code, await server.toy.later) == (409, Somebody("a", 1))
+    assert (refused.status_code, await server.toy.later) == (409, FakeCaller("a", 1))
     assert (await server.post("/leaving")).status_code == 409
     await server.toy.later
 
 
 async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """D-14: the lease is renewed while the request is worked, however long that is."""
-    async with serving(database, data_dir, clock, renew_s=0.01) as server:
+    async with run_toy_server(database, data_dir, clock, renew_s=0.01) as server:
         running = asyncio.create_task(server.post("/slow"))
         await eventually(server.rows)
         for _ in range(3):
@@ -525,8 +525,8 @@ async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path
 async def test_without_the_store_nothing_is_begun(data_dir: Path, server: Server, clock: FakeClock) -> None:
     """D-14: record store down: 503 before the handler runs, with the code of D-10."""
     nowhere = open_database("embedded:", data_dir=data_dir / "gone")
-    kept, toy, mounted = IdempotencyStore(nowhere, server.sealer, clock, uuid7), Toy(nowhere), RouteTable(FastAPI())
-    mount_routes(mounted, "", toy.routes(), Doorman(), IdempotencyHandler(kept))
+    kept, toy, mounted = IdempotencyStore(nowhere, server.sealer, clock, uuid7), ToyRoutes(nowhere), RouteTable(FastAPI())
+    mount_routes(mounted, "", toy.routes(), FakeGuard(), IdempotencyHandler(kept))
     shell = EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
@@ -557,7 +557,7 @@ async def test_a_public_route_cannot_take_the_header(server: Server) -> None:
         Route(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
     ):
         with pytest.raises(ValueError, match="Idempotency-Key"):
-            mount_routes(RouteTable(FastAPI()), "", [route], Doorman())
+            mount_routes(RouteTable(FastAPI()), "", [route], FakeGuard())
 
 
 # --- the platform's own routes
@@ -647,64 +647,64 @@ def _fields(model: type[BaseModel]) -> set[str]:
     return {name for each in properties for name in each}
 
 
-async def _memories(house: House) -> int:
+async def _memories(instance: Instance) -> int:
     counted = select(func.count().label("n")).select_from(memories)
-    return (await house.rookery.db.read(lambda tx: tx.fetch_all(counted)))[0].integer("n")
+    return (await instance.rookery.db.read(lambda tx: tx.fetch_all(counted)))[0].integer("n")
 
 
 async def _remember(caller: Caller, content: str = "x", mark: str = "m") -> httpx2.Response:
     return await caller.post("/v1/brain/remember", {"type": "fact", "content": content}, **{"Idempotency-Key": mark})
 
 
-async def test_a_memory_is_remembered_once(house: House) -> None:
+async def test_a_memory_is_remembered_once(instance: Instance) -> None:
     """D-14 on spec 4.3: remember and its batch; a replay spends the rate limit as any request does."""
-    key = await house.api_key("brain:write", tier=Tier.FREE)
+    key = await instance.api_key("brain:write", tier=Tier.FREE)
     first, again = await _remember(key), await _remember(key)
     batch = {"memories": [{"type": "fact", "content": str(number)} for number in range(3)]}
     batches = [await key.post("/v1/brain/remember/batch", batch, **{"Idempotency-Key": "m"}) for _ in range(2)]
 
     assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
     assert batches[0].json() == batches[1].json()
-    assert await _memories(house) == 4
+    assert await _memories(instance) == 4
     left = [int(each.headers["x-ratelimit-remaining"]) for each in (first, again, *batches)]
     assert left == [999, 998, 997, 996]
-    rows = await house.rookery.db.read(lambda tx: tx.fetch_all(select(stored_responses)))
+    rows = await instance.rookery.db.read(lambda tx: tx.fetch_all(select(stored_responses)))
     assert len(rows) == 2
 
 
-async def test_a_key_is_made_once_and_shown_once(house: House) -> None:
+async def test_a_key_is_made_once_and_shown_once(instance: Instance) -> None:
     """D-14 on D-29: a repeated creation makes no second key, and tells the id of the first."""
     new = {"name": "ci", "scopes": ["brain:read"]}
-    first, again = [await house.admin.post("/api/v1/api-keys", new, **{"Idempotency-Key": "m"}) for _ in range(2)]
+    first, again = [await instance.admin.post("/api/v1/api-keys", new, **{"Idempotency-Key": "m"}) for _ in range(2)]
 
     assert (first.status_code, again.status_code, again.json()["error"]) == (201, 409, "secret_already_shown")
     assert again.json()["id"] == first.json()["id"]
-    assert [each["name"] for each in (await house.admin.get("/api/v1/api-keys")).json()["data"]].count("ci") == 1
+    assert [each["name"] for each in (await instance.admin.get("/api/v1/api-keys")).json()["data"]].count("ci") == 1
 
 
-async def test_who_is_not_let_in_gets_no_replay(house: House) -> None:
+async def test_who_is_not_let_in_gets_no_replay(instance: Instance) -> None:
     """D-14, D-20: the guard comes first: a revoked key is 401, one that lost the scope is 403, and another key's mark is its own."""
-    agent, narrowed, other = await house.agent_key(), await house.agent_key(), await house.api_key()
+    agent, narrowed, other = await instance.agent_key(), await instance.agent_key(), await instance.api_key()
     for each in (agent, narrowed):
         assert (await _remember(each)).status_code == 201
-    keys = house.rookery.access.agent_keys
-    await keys.revoke(house.workspace_id, agent.key_id, by=OPERATOR)
-    await keys.set_permissions(house.workspace_id, narrowed.key_id, ["brain:read"], by=OPERATOR)
+    keys = instance.rookery.access.agent_keys
+    await keys.revoke(instance.workspace_id, agent.key_id, by=OPERATOR)
+    await keys.set_permissions(instance.workspace_id, narrowed.key_id, ["brain:read"], by=OPERATOR)
 
     assert [(await _remember(each)).status_code for each in (agent, narrowed, other)] == [401, 403, 201]
-    assert await _memories(house) == 3
+    assert await _memories(instance) == 3
 
 
-async def test_kept_answers_go_with_their_workspace(house: House) -> None:
-    """D-14, D-04: workspace delete; the sandbox twin's too (D-25), and nobody else's."""
-    doomed = await house.workspace("doomed")
-    callers = [await house.api_key(workspace_id=doomed), await house.api_key(workspace_id=doomed, environment="test"), house.admin]
+async def test_kept_answers_go_with_their_workspace(instance: Instance) -> None:
+    """D-14, D-04: `workspace delete` also deletes the sandbox twin's rows (D-25), and no other workspace's."""
+    doomed = await instance.workspace("doomed")
+    callers = [await instance.api_key(workspace_id=doomed), await instance.api_key(workspace_id=doomed, environment="test"), instance.admin]
     for each in callers:
         assert (await _remember(each)).status_code == 201
-    await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
+    await instance.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
-    assert (await house.rookery.db.read(lambda tx: tx.fetch_all(COUNTED)))[0].integer("n") == 1
-    assert (await _remember(house.admin)).headers["idempotent-replay"] == "true"
+    assert (await instance.rookery.db.read(lambda tx: tx.fetch_all(COUNTED)))[0].integer("n") == 1
+    assert (await _remember(instance.admin)).headers["idempotent-replay"] == "true"
 
 
 @pytest.fixture
@@ -723,7 +723,7 @@ async def test_a_server_killed_before_its_answer_does_not_do_it_again(folder: Pa
     """D-14; issue 14 (attack 1): kill -9 between the write and its answer: the repetition gets the answer, and there is one record."""
     body, mark = {"type": "fact", "content": "x", "wait_ms": 5000}, {"Idempotency-Key": "m"}
     records = folder / "records.db"
-    with running(folder) as server:
+    with run_server(folder) as server:
         # Nothing is indexed while we hold the file, so the request waits for it, long after its memory was stored.
         server.client.post("/v1/brain/remember", json=body)
         holding = sqlite3.connect(folder / "vectors.db", isolation_level=None)
@@ -738,7 +738,7 @@ async def test_a_server_killed_before_its_answer_does_not_do_it_again(folder: Pa
         with pytest.raises(httpx2.TransportError):
             await asking
 
-    with running(folder) as server:
+    with run_server(folder) as server:
         again = server.client.post("/v1/brain/remember", json=body, headers=mark)
 
         assert (again.status_code, again.headers["idempotent-replay"]) == (201, "true")

@@ -37,7 +37,7 @@ from rookery.kernel.ids import ALPHANUMERIC
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.redaction import redact
 from tests.conftest import eventually
-from tests.kernel.conftest import Doorman
+from tests.kernel.conftest import FakeGuard
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
 SECRETS = [f"sk_live_{RANDOM}", f"sk_test_{RANDOM}", f"ak_{RANDOM}", f"whsec_{RANDOM}"]
@@ -136,13 +136,13 @@ def form(request: pytest.FixtureRequest) -> logs.LogFormat:
 
 @pytest.fixture
 def stream(form: logs.LogFormat) -> Iterator[io.StringIO]:
-    """What is logged while the test runs."""
+    """The log stream of the running test."""
     yield from _logged(form)
 
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, object]]]]:
-    """What is logged while the test runs, line by line."""
+    """A function that returns the parsed log lines so far."""
     for stream in _logged("json"):
         yield partial(_read, stream)
 
@@ -227,7 +227,7 @@ def test_what_an_upstream_answered_is_not_logged(stream: io.StringIO) -> None:
 
 
 def test_fields_named_as_headers_are_cut_whatever_they_hold(stream: io.StringIO) -> None:
-    """House 6, errors: a dump of somebody's headers holds keys of others, whose form we do not know."""
+    """House 6, errors: dumped headers may contain keys of other systems, whose form is unknown."""
     structlog.stdlib.get_logger("ours").info("dump", headers={"X-API-Key": "theirs-1", "cookie": "session=theirs-2", "accept": "*/*"})
 
     assert "theirs" not in stream.getvalue()
@@ -243,7 +243,7 @@ def test_handlers_beside_ours_see_no_key_either(stream: io.StringIO, caplog: pyt
 
 
 def test_json_lines_are_json_whatever_is_logged(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """House 6, errors: a line that fails to be written helps nobody."""
+    """House 6, errors: a value that cannot be formatted must not lose the log line."""
     _log_in_every_way(KEY)
     structlog.stdlib.get_logger("ours").info("broken", broken=_Broken(), endless=[[[[[[[[1]]]]]]]], long=list(range(10_000)))
 
@@ -285,7 +285,7 @@ def test_nothing_that_is_logged_can_forge_a_line(stream: io.StringIO) -> None:
 
 @dataclass(frozen=True)
 class _Caller:
-    """Who is let in: what of the guard's caller a line shows."""
+    """The admitted caller: the fields of it that a log line shows."""
 
     key_id: str = "key-1"
     public_workspace_id: int = 7
@@ -293,7 +293,7 @@ class _Caller:
     secret: str = KEY
 
 
-class _Open(Doorman):
+class _FakeGuard(FakeGuard):
     """Lets everybody in."""
 
     async def admit(self, scope: object, *, required_scope: str | None, rate_limited: bool = True) -> _Admission:
@@ -314,7 +314,7 @@ def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = F
         Route(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
         Route(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
-    mount_routes(mounted, "", routes, _Open())
+    mount_routes(mounted, "", routes, _FakeGuard())
     mounted.app.router.default = respond_not_found
     shell = EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,
@@ -473,7 +473,7 @@ def test_what_nobody_caught_is_a_line_without_keys() -> None:
 
 
 def test_a_process_is_watched_in_every_place() -> None:
-    """House 6, errors: whoever installs these hooks over ours would be heard of here."""
+    """House 6, errors: a later installation of these hooks would be detected here."""
     saved = sys.excepthook, threading.excepthook, sys.unraisablehook
     try:
         with warnings.catch_warnings():

@@ -24,7 +24,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.metrics_page import MetricsServer
 from rookery.kernel.metrics import MAX_LABEL_SETS, MetricDescription, Metrics, MetricSample, MetricSource
 from rookery.wiring import build_platform
-from tests.conftest import Caller, House, eventually, open_house
+from tests.conftest import Caller, Instance, eventually, run_instance
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
@@ -59,11 +59,11 @@ async def scraped(caller: Caller) -> Figures:
     return figures(answer.text)
 
 
-async def test_metrics_need_their_scope_and_no_wildcard_has_it(house: House) -> None:
+async def test_metrics_need_their_scope_and_no_wildcard_has_it(instance: Instance) -> None:
     """D-05, D-23: platform:metrics lies outside of `*`; the first run's key has it by name."""
     answers = [
         await each.get("/metrics")
-        for each in (house.caller(None), await house.api_key("*"), await house.api_key("platform:metrics"), house.admin)
+        for each in (instance.caller(None), await instance.api_key("*"), await instance.api_key("platform:metrics"), instance.admin)
     ]
 
     assert [answer.status_code for answer in answers] == [401, 403, 200, 200]
@@ -71,10 +71,10 @@ async def test_metrics_need_their_scope_and_no_wildcard_has_it(house: House) -> 
     assert answers[2].headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def test_openmetrics_is_spoken_when_it_is_asked_for(house: House) -> None:
+async def test_openmetrics_is_spoken_when_it_is_asked_for(instance: Instance) -> None:
     """D-05: what Prometheus asks for first; its strict parser finds the same families."""
-    text = await house.admin.get("/metrics")
-    answer = await house.admin.get("/metrics", Accept=OPENMETRICS)
+    text = await instance.admin.get("/metrics")
+    answer = await instance.admin.get("/metrics", Accept=OPENMETRICS)
 
     parse = cast("Callable[[str], Iterable[Metric]]", openmetrics.text_string_to_metric_families)  # pyright: ignore[reportUnknownMemberType] - it has no types
     found = list(parse(answer.text))
@@ -83,15 +83,15 @@ async def test_openmetrics_is_spoken_when_it_is_asked_for(house: House) -> None:
     assert {family.name for family in found} == {family.name for family in families(text.text)}
 
 
-async def test_requests_are_counted_by_pattern_and_never_by_path(house: House) -> None:
+async def test_requests_are_counted_by_pattern_and_never_by_path(instance: Instance) -> None:
     """D-05: bounded labels: route, method, status; what no route takes is one."""
-    memory_id = (await house.admin.remember())["id"]
+    memory_id = (await instance.admin.remember())["id"]
     for path in (f"/v1/brain/memories/{memory_id}", "/v1/brain/memories/x", "/v1/brain/tags", "/v1/brain/tags?nope=1", "/private/path"):
-        await house.admin.get(path)
-    await house.admin.send("PURGE", "/private/path")
-    await house.admin.send("PURGE", "/v1/brain/tags")
+        await instance.admin.get(path)
+    await instance.admin.send("PURGE", "/private/path")
+    await instance.admin.send("PURGE", "/v1/brain/tags")
 
-    found = await scraped(house.admin)
+    found = await scraped(instance.admin)
 
     requests, durations = "rookery_http_requests_total", "rookery_http_request_duration_seconds_count"
     pattern = "/v1/brain/memories/{memory_id}"
@@ -107,39 +107,39 @@ async def test_requests_are_counted_by_pattern_and_never_by_path(house: House) -
     assert not any("private" in each for each in labels(found, "route"))
 
 
-async def test_refusals_are_counted_by_their_code(house: House) -> None:
-    """D-05, spec 7: what is refused, and why, whoever asked."""
-    limited = await house.agent_key(rate_limit=1)
+async def test_refusals_are_counted_by_their_code(instance: Instance) -> None:
+    """D-05, spec 7: refusals are counted by reason, for every caller."""
+    limited = await instance.agent_key(rate_limit=1)
     await limited.get("/v1/brain/tags")
-    elsewhere = await house.agent_key(ip_restriction=True)
-    for caller in (limited, elsewhere, await house.api_key("docs:read"), house.caller(None), house.caller("nonsense")):
+    elsewhere = await instance.agent_key(ip_restriction=True)
+    for caller in (limited, elsewhere, await instance.api_key("docs:read"), instance.caller(None), instance.caller("nonsense")):
         await caller.get("/v1/brain/tags")
-    await house.admin.get("/v1/brain/tags", Host="evil.test")
+    await instance.admin.get("/v1/brain/tags", Host="evil.test")
 
-    found = await scraped(house.admin)
+    found = await scraped(instance.admin)
 
     codes = {"rate_limited": 1, "ip_not_allowed": 1, "scope_missing": 1, "unauthorised": 2, "host_not_allowed": 1}
     assert {code: value(found, "rookery_http_errors_total", code=code) for code in codes} == codes
 
 
-async def test_what_the_platform_does_is_counted(house: House) -> None:
+async def test_what_the_platform_does_is_counted(instance: Instance) -> None:
     """D-05, D-57: recalls by mode, memories, jobs, tool calls by outcome, bcrypt, writes, engines."""
-    stored = await house.admin.remember()
+    stored = await instance.admin.remember()
     for mode in ("semantic", "hybrid", "hybrid"):
-        await house.admin.post("/v1/brain/recall", {"query": "when", "mode": mode})
-    await house.admin.post(f"/v1/brain/memories/{stored['id']}/archive")
+        await instance.admin.post("/v1/brain/recall", {"query": "when", "mode": mode})
+    await instance.admin.post(f"/v1/brain/memories/{stored['id']}/archive")
     call = {"server": "brain", "tool": "search", "arguments": {"query": "deploy"}}
-    await house.admin.post("/api/v1/mcp/tools/call", call)
-    await house.admin.post("/api/v1/mcp/tools/call", call | {"arguments": {}})
-    await house.admin.post("/api/v1/mcp/tools/call", call | {"tool": "made_up"})
+    await instance.admin.post("/api/v1/mcp/tools/call", call)
+    await instance.admin.post("/api/v1/mcp/tools/call", call | {"arguments": {}})
+    await instance.admin.post("/api/v1/mcp/tools/call", call | {"tool": "made_up"})
 
     async def is_worked() -> bool:
-        found = await scraped(house.admin)
+        found = await scraped(instance.admin)
         return value(found, "rookery_jobs_run_total", kind="DeleteFromIndex", outcome="done") == 1
 
     await eventually(is_worked)
-    await house.rookery.tools.journal.flush()
-    found = await scraped(house.admin)
+    await instance.rookery.tools.journal.flush()
+    found = await scraped(instance.admin)
 
     assert value(found, "rookery_recall_duration_seconds_count", mode="semantic") == 1
     assert value(found, "rookery_recall_duration_seconds_count", mode="hybrid") == 2
@@ -169,10 +169,10 @@ async def test_what_callers_call_a_tool_is_no_label(settings: Settings) -> None:
     """D-05: of a server that was never seen it is not known which tools it has; any word would be counted under itself."""
     entry = {"mcpServers": {"gone": {"command": "/nowhere/to/be/found"}}}
     (settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
-    async with open_house(settings) as house:
-        answer = await house.admin.post("/api/v1/mcp/tools/call", {"server": "gone", "tool": "made_up"})
-        await house.rookery.tools.journal.flush()
-        found = await scraped(house.admin)
+    async with run_instance(settings) as instance:
+        answer = await instance.admin.post("/api/v1/mcp/tools/call", {"server": "gone", "tool": "made_up"})
+        await instance.rookery.tools.journal.flush()
+        found = await scraped(instance.admin)
 
     assert answer.json()["code"] == "server_unavailable"
     assert value(found, "rookery_tool_calls_total", server="gone", tool="other", outcome="server_unavailable") == 1
@@ -182,23 +182,23 @@ async def test_what_callers_call_a_tool_is_no_label(settings: Settings) -> None:
     assert "made_up" not in labels(found, "tool")
 
 
-async def test_failed_jobs_and_the_age_of_the_oldest_are_told(house: House) -> None:
+async def test_failed_jobs_and_the_age_of_the_oldest_are_told(instance: Instance) -> None:
     """D-05, D-51: how long the worker is behind, of the whole store."""
-    at = house.rookery.clock()
-    await house.rookery.worker.stop()
-    jobs = replace(house.rookery.jobs, clock=lambda: at.replace(year=at.year - 1))
-    await house.rookery.db.write(lambda tx: jobs.enqueue(tx, "EmbedMemory", workspace_id=1, payload={"memory_id": "x"}))
+    at = instance.rookery.clock()
+    await instance.rookery.worker.stop()
+    jobs = replace(instance.rookery.jobs, clock=lambda: at.replace(year=at.year - 1))
+    await instance.rookery.db.write(lambda tx: jobs.enqueue(tx, "EmbedMemory", workspace_id=1, payload={"memory_id": "x"}))
 
-    found = await scraped(house.admin)
+    found = await scraped(instance.admin)
 
     assert value(found, "rookery_jobs_waiting", kind="EmbedMemory") == 1
     assert value(found, "rookery_jobs_failed", kind="EmbedMemory") == 0
     assert (value(found, "rookery_jobs_oldest_age_seconds", kind="EmbedMemory") or 0) > 300 * 86400
 
 
-async def test_no_figure_tells_of_a_tenant(house: House) -> None:
+async def test_no_figure_tells_of_a_tenant(instance: Instance) -> None:
     """D-05, spec 2.8: no workspace, key, name, content, query or argument is in any label."""
-    stranger = await house.api_key(workspace_id=await house.workspace("zanzibar-inc"), agent_id="zanzibar-agent")
+    stranger = await instance.api_key(workspace_id=await instance.workspace("zanzibar-inc"), agent_id="zanzibar-agent")
     stored = await stranger.remember("The zanzibar secret.", org="zanzibar", project="zanzibar", tags=["zanzibar"], type="zanzibar")
     await stranger.post("/v1/brain/recall", {"query": "zanzibar"})
     await stranger.get("/v1/brain/search?q=zanzibar")
@@ -206,7 +206,7 @@ async def test_no_figure_tells_of_a_tenant(house: House) -> None:
     await stranger.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "search", "arguments": {"query": "zanzibar"}})
     await stranger.post("/api/v1/mcp/tools/call", {"server": "zanzibar", "tool": "zanzibar", "arguments": {}})
 
-    text = (await house.admin.get("/metrics")).text
+    text = (await instance.admin.get("/metrics")).text
 
     for secret in ("zanzibar", str(stored["id"]), stranger.key_id, str(stranger.key)):
         assert secret not in text
@@ -214,7 +214,7 @@ async def test_no_figure_tells_of_a_tenant(house: House) -> None:
 
 async def test_two_processes_on_one_store_count_for_themselves(settings: Settings) -> None:
     """D-01, D-05: each shows its own requests; what is of the store, both do."""
-    async with open_house(settings) as one, open_house(settings) as other:
+    async with run_instance(settings) as one, run_instance(settings) as other:
         await one.admin.get("/v1/brain/tags")
         second = other.caller(one.admin.key)
         first, found = await scraped(one.admin), await scraped(second)
@@ -327,8 +327,8 @@ async def _asked(port: int, head: str) -> str:
 
 async def test_a_port_of_the_loopback_shows_metrics_without_a_key(settings: Settings) -> None:
     """D-05, D-09: on 127.0.0.1 alone, one page, no other Host; closed with the server."""
-    async with open_house(replace(settings, metrics_port=0)) as house:
-        port = house.rookery.observability.metrics_server
+    async with run_instance(replace(settings, metrics_port=0)) as instance:
+        port = instance.rookery.observability.metrics_server
         assert port is not None
         host = f"Host: 127.0.0.1:{port.port}\r\n\r\n"
         good = await _asked(port.port, f"GET /metrics HTTP/1.1\r\n{host}")
@@ -355,7 +355,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_who_does_not_finish_a_question_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-16: a bound for the head, in time, size and number; the next who asks is answered."""
+    """D-16: the request head is limited in time, size and number; the next client is served."""
     monkeypatch.setattr("rookery.kernel.http.metrics_page._HEAD_TIMEOUT_S", 1.5)
     port = MetricsServer(Metrics(), 0)
     await port.start()

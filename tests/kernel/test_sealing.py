@@ -177,7 +177,7 @@ def test_random_secret_keys_are_taken() -> None:
 
 
 def test_a_weak_key_of_before_can_still_be_rotated_away() -> None:
-    """Issue 14: whoever started with the placeholder names it as ROOKERY_SECRET_KEY_PREVIOUS and moves on; D-07."""
+    """Issue 14: a first start with the placeholder key is fixed by setting ROOKERY_SECRET_KEY_PREVIOUS; D-07."""
     placeholder = "choose-32-random-characters-or-more"
 
     assert load_settings({"ROOKERY_SECRET_KEY_PREVIOUS": placeholder}).settings.secret_key_previous == Secret(placeholder)
@@ -320,7 +320,7 @@ async def test_a_change_of_keys_may_be_killed_at_any_step(box: Box, database_url
 
 
 async def test_texts_sealed_during_a_change_of_keys_are_never_lost(box: Box) -> None:
-    """D-07: whoever seals reads which key is the one in the same transaction; writers and changes of keys, at the same time."""
+    """D-07: sealing reads the current key in the same transaction; with concurrent writers and key changes."""
     sealer = await box.sealer()
     written = list[str]()
     is_over = asyncio.Event()
@@ -464,7 +464,7 @@ async def test_every_registered_column_is_sealed_anew(box: Box, nullable: Sealed
 
 
 async def test_a_text_that_changed_meanwhile_is_left_alone(box: Box) -> None:
-    """D-07: a change of keys never puts back what its reader saw over what somebody wrote since."""
+    """D-07: a key change never overwrites a value that was written after it was read."""
     sealer = await box.sealer()
     await box.put(sealer, "a")
     [seen] = await box.db.read(lambda tx: SEALED_COLUMN.list_others(tx, heads=[], after="", limit=5))

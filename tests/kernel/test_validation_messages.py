@@ -1,10 +1,10 @@
-"""What is wrong with a body or a query, in sentences (D-10)."""
+"""Messages for invalid bodies and query parameters (D-10)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.conftest import House
+from tests.conftest import Instance
 
 _LONG = "x" * 101
 _FACT = {"content": "The build runs on Tuesdays.", "type": "fact"}
@@ -25,10 +25,10 @@ _FACT = {"content": "The build runs on Tuesdays.", "type": "fact"}
     ],
 )
 async def test_a_wrong_field_is_told_with_its_value_and_what_is_allowed(
-    house: House, fields: dict[str, object], errors: dict[str, str]
+    instance: Instance, fields: dict[str, object], errors: dict[str, str]
 ) -> None:
     """Issue 14: no regular expression and no words of a library: what was wrong, which value, what is allowed; D-10."""
-    refused = await house.admin.post("/v1/brain/remember", {**_FACT, **fields})
+    refused = await instance.admin.post("/v1/brain/remember", {**_FACT, **fields})
 
     assert refused.status_code == 422
     told = refused.json()["errors"]
@@ -39,15 +39,15 @@ async def test_a_wrong_field_is_told_with_its_value_and_what_is_allowed(
         assert "^" not in told[field][0]
 
 
-async def test_a_value_that_may_be_a_secret_is_not_repeated(house: House) -> None:
+async def test_a_value_that_may_be_a_secret_is_not_repeated(instance: Instance) -> None:
     """Issue 14: messages name the wrong value, but not that of a field that holds secrets; house rules on secrets. D-10."""
-    refused = await house.admin.post("/api/v1/webhooks", {"url": "https://example.org/hook", "events": ["*"], "secret": "too short"})
+    refused = await instance.admin.post("/api/v1/webhooks", {"url": "https://example.org/hook", "events": ["*"], "secret": "too short"})
 
     assert refused.status_code == 422
     assert "too short" not in refused.text
 
     server = {"id": "made", "url": "https://example.org/mcp", "secrets": {"GITHUB_PAT": 987654321}}
-    refused = await house.admin.post("/api/v1/servers", server)
+    refused = await instance.admin.post("/api/v1/servers", server)
 
     assert refused.status_code == 422
     assert "987654321" not in refused.text

@@ -15,21 +15,21 @@ from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
 from rookery.memory.api import MemoryApi
 from tests.conftest import FakeClock
-from tests.memory.makers import Doorman, Rig, build, make_agent, make_caller
+from tests.memory.makers import FakeGuard, MemoryRig, build_rig, make_agent, make_caller
 
 
 @pytest.fixture
-async def rig(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Rig]:
+async def rig(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[MemoryRig]:
     """Memory on an empty store of each dialect in turn."""
-    built = build(database, data_dir, clock)
+    built = build_rig(database, data_dir, clock)
     yield built
     await built.close()
 
 
 @pytest.fixture
-def doorman() -> Doorman:
-    """Who may come in: two workspaces, two agents, a key of one org, a test key's twin."""
-    return Doorman(
+def guard() -> FakeGuard:
+    """The known callers: two workspaces, two agents, a key of one org, and the sandbox twin of a test key."""
+    return FakeGuard(
         {
             "admin": make_caller(),
             "stranger": make_caller(workspace_id=2, public_workspace_id=2),
@@ -43,9 +43,9 @@ def doorman() -> Doorman:
 
 
 @pytest.fixture
-async def api(rig: Rig, doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
+async def api(rig: MemoryRig, guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the memory API; the header X-Test-Caller says as whom, `admin` without it."""
-    brain = rig.brain
+    brain = rig.services
     memory = MemoryApi(
         remember=brain.remember,
         records=brain.records,
@@ -54,10 +54,10 @@ async def api(rig: Rig, doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        serializer=brain.answers,
+        serializer=brain.serializer,
     )
     mounted = RouteTable(FastAPI())
-    mount_routes(mounted, "/v1/brain", memory.routes(), doorman)
+    mount_routes(mounted, "/v1/brain", memory.routes(), guard)
     mounted.app.router.default = respond_not_found
     shell = EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,

@@ -1,4 +1,4 @@
-"""Memory as wiring builds it, on real engines, with an embedder that is quick and can be made to fail."""
+"""The memory domain as wiring builds it, on real engines, with a fast embedder that can be made to fail."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from tests.conftest import FakeClock
 DIMENSION = 64
 MODEL = "stems/1"
 HERON = "The heron nests on the roof."
-_MOST_BATCHES = 200
+_MAX_BATCHES = 200
 
 
 @dataclass
@@ -72,31 +72,31 @@ class StemEmbedder:
     dimension: int = DIMENSION
     is_down: bool = False
     poison: str | None = None
-    embedded: list[str] = field(default_factory=list[str])
+    embedded_contents: list[str] = field(default_factory=list[str])
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the text's direction."""
-        self._must_be_up()
-        return direction(text)
+        """Return the vector of the text."""
+        self._raise_if_down()
+        return text_vector(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        """Return each content's direction; the context is left out, so that similarities are easy to say."""
-        self._must_be_up()
+        """Return the vector of each content; the context is ignored, so that similarities are simple."""
+        self._raise_if_down()
         await asyncio.sleep(0)
         for passage in passages:
             if self.poison is not None and self.poison in passage.content:
                 msg = f"cannot embed {self.poison}"
                 raise ValueError(msg)
-            self.embedded.append(passage.content)
-        return [(direction(passage.content),) for passage in passages]
+            self.embedded_contents.append(passage.content)
+        return [(text_vector(passage.content),) for passage in passages]
 
-    def _must_be_up(self) -> None:
+    def _raise_if_down(self) -> None:
         if self.is_down:
             raise EngineUnavailable("embedder", "it is switched off")
 
 
-def direction(text: str) -> Vector:
-    """Return the sum of the directions of the stems of *text*, of unit length."""
+def text_vector(text: str) -> Vector:
+    """Return the normalized sum of the stems' vectors."""
     total = np.zeros(DIMENSION)
     for stem in stem_words(text):
         seed = int.from_bytes(blake2b(stem.encode(), digest_size=8).digest(), "big")
@@ -164,8 +164,8 @@ def make_memory(clock: FakeClock, **fields: object) -> Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brain:
-    """What the edges of memory call."""
+class MemoryServices:
+    """The services of the memory domain."""
 
     remember: Remember
     records: Records
@@ -174,14 +174,14 @@ class Brain:
     listing: Listing
     feedback: Feedback
     context: AgentContext
-    answers: MemorySerializer
-    lifecycle: Reindexer
-    tidying: MaintenanceServices
-    rebuild: EmbeddingMigration
+    serializer: MemorySerializer
+    reindexer: Reindexer
+    maintenance: MaintenanceServices
+    migration: EmbeddingMigration
     indexer: Indexer
-    journal: RecallBuffer
+    recall_buffer: RecallBuffer
     training: Training
-    upkeep: RetentionTask
+    retention: RetentionTask
 
 
 def _assemble(
@@ -190,7 +190,7 @@ def _assemble(
     jobs: JobQueue,
     embedder: Embedder,
     vectors: vector_engines.VectorEngine,
-    former: Callable[[ModelVersion], IndexVersion | None],
+    find_previous: Callable[[ModelVersion], IndexVersion | None],
     texts: text_engines.TextEngine,
     bus: EventBus,
     clock: Clock,
@@ -198,13 +198,15 @@ def _assemble(
     limits: StorageLimits,
     index_first: bool,
     monotonic: Callable[[], float],
-) -> Brain:
-    """Return the verbs, as `wiring` does."""
-    rebuild = EmbeddingMigration(current=IndexVersion(embedder=embedder, vectors=vectors), model_versions=vectors, find_previous=former)
+) -> MemoryServices:
+    """Build the services, as `wiring` does."""
+    rebuild = EmbeddingMigration(
+        current=IndexVersion(embedder=embedder, vectors=vectors), model_versions=vectors, find_previous=find_previous
+    )
     indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, migration=rebuild)
     capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
     journal, erasing = RecallBuffer(db=db), Erasure(db=db, stores=[texts, vectors], clock=clock)
-    return Brain(
+    return MemoryServices(
         remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
@@ -220,22 +222,22 @@ def _assemble(
         listing=Listing(db=db, clock=clock, model=embedder.model),
         feedback=Feedback(db=db, jobs=jobs, recalls=journal, clock=clock),
         context=AgentContext(db=db, clock=clock),
-        answers=MemorySerializer(clock=clock, model=embedder.model),
-        lifecycle=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
-        tidying=build_maintenance(
+        serializer=MemorySerializer(clock=clock, model=embedder.model),
+        reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
+        maintenance=build_maintenance(
             db=db, indexer=indexer, vectors=vectors, comparer=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasing
         ),
-        rebuild=rebuild,
+        migration=rebuild,
         indexer=indexer,
-        journal=journal,
+        recall_buffer=journal,
         training=Training(db=db, bus=bus, clock=clock),
-        upkeep=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
+        retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 
 
 @dataclass
-class Rig:
-    """Everything of memory, as one process has it."""
+class MemoryRig:
+    """The memory domain of one process, with its engines and recorded events."""
 
     db: Database
     clock: FakeClock
@@ -244,27 +246,27 @@ class Rig:
     embedder: StemEmbedder
     vectors: vector_engines.VectorEngine
     texts: text_engines.TextEngine
-    brain: Brain
+    services: MemoryServices
     worker: JobWorker
     events: list[object] = field(default_factory=list[object])
 
     async def remember(self, content: str = HERON, by: Caller | None = None, **fields: object) -> Memory:
         """Store a memory *by* an API key of workspace 1, unless told otherwise."""
-        return (await self.brain.remember.store(by or make_caller(), make_draft(content, **fields))).memory
+        return (await self.services.remember.store(by or make_caller(), make_draft(content, **fields))).memory
 
-    async def index(self) -> int:
-        """Work every job that is ready; return how many."""
+    async def run_jobs(self) -> int:
+        """Run every ready job and return their number."""
         done = 0
-        for _ in range(_MOST_BATCHES):
+        for _ in range(_MAX_BATCHES):
             worked = await self.worker.run_ready(DELETE_JOB) + await self.worker.run_ready(EMBED_JOB)
             done += worked
             if not worked:
                 break
         return done
 
-    async def fresh(self, memory: Memory) -> Memory:
+    async def reload(self, memory: Memory) -> Memory:
         """Return the memory as it is now."""
-        return await self.brain.records.get(make_caller(workspace_id=memory.workspace_id, scopes=frozenset({"*"})), memory.id)
+        return await self.services.records.get(make_caller(workspace_id=memory.workspace_id, scopes=frozenset({"*"})), memory.id)
 
     async def close(self) -> None:
         """End the engines; the store stays open."""
@@ -272,7 +274,7 @@ class Rig:
         await self.texts.close()
 
 
-def build(
+def build_rig(
     db: Database,
     folder: Path,
     clock: FakeClock,
@@ -280,9 +282,9 @@ def build(
     limits: StorageLimits | None = None,
     index_first: bool = False,
     embedder: StemEmbedder | None = None,
-    former: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
-) -> Rig:
-    """Build memory on *db* as a process of its own would."""
+    find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
+) -> MemoryRig:
+    """Build the memory domain on *db*, as a separate process would."""
     embedder = embedder or StemEmbedder()
     vectors = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     texts = text_engines.open("embedded:", data_dir=folder)
@@ -292,7 +294,7 @@ def build(
         jobs=jobs,
         embedder=embedder,
         vectors=vectors,
-        former=former,
+        find_previous=find_previous,
         texts=texts,
         bus=bus,
         clock=clock,
@@ -302,34 +304,34 @@ def build(
         monotonic=lambda: clock().timestamp(),
     )
     worker = JobWorker(jobs, MemoryJobs(db=db, indexer=brain.indexer, clock=clock).kinds(), lease_s=30)
-    rig = Rig(db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, brain=brain, worker=worker)
+    rig = MemoryRig(db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, services=brain, worker=worker)
     for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
         bus.subscribe(event, rig.events.append)
     return rig
 
 
 @dataclass
-class Admitted:
-    """An admission of a caller that the test made."""
+class FakeAdmission:
+    """An admission of a caller defined by the test."""
 
     caller: Caller
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Keep nothing."""
+        """Do nothing; the request is not recorded."""
 
 
 @dataclass
-class Doorman:
-    """Admits as whoever the header X-Test-Caller names, if the route's scope is theirs."""
+class FakeGuard:
+    """A guard that admits the caller named by the X-Test-Caller header, if it has the route's scope."""
 
     callers: dict[str, Caller]
 
-    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> Admitted:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> FakeAdmission:
         """Let in, or raise as the guard does."""
         headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
         name = next((value.decode() for key, value in headers if key == b"x-test-caller"), "admin")
         caller = self.callers[name]
         if required_scope is not None and not caller.has_scope(required_scope):
             raise missing_scope_error(caller.key_kind, required_scope)
-        return Admitted(caller)
+        return FakeAdmission(caller)

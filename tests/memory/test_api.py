@@ -8,7 +8,7 @@ import pytest
 from dirty_equals import IsFloat, IsInt, IsStr
 
 from rookery.kernel.ids import is_uuid
-from tests.memory.makers import Rig
+from tests.memory.makers import MemoryRig
 
 NOW = "2026-11-21T09:30:00.000000Z"
 NOTHING = "00000000-0000-7000-8000-000000000000"
@@ -32,7 +32,7 @@ def _errors(answer: httpx2.Response) -> list[str]:
 
 
 async def test_remember_answers_before_indexing(api: httpx2.AsyncClient) -> None:
-    """Spec 4.3, remember; D-40 and D-50."""
+    """`remember` responds before the memory is indexed (spec 4.3; D-40, D-50)."""
     answer = await api.post(
         "/remember", json={"content": "We deploy on Tuesdays.", "type": "decision", "org": "acme", "project": "web", "tags": ["Ops"]}
     )
@@ -69,7 +69,7 @@ async def test_remember_answers_before_indexing(api: httpx2.AsyncClient) -> None
 
 
 async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None:
-    """D-40, dedupe."""
+    """`dedupe` returns the existing memory with status 200 (D-40)."""
     first = await _remember(api)
     body = {"content": "We deploy on Tuesdays.", "type": "fact", "org": "acme", "project": "web", "dedupe": True}
     answer = await api.post("/remember", json=body)
@@ -77,10 +77,10 @@ async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None
     assert (answer.status_code, answer.json()["id"], answer.json()["duplicate"]) == (200, first, True)
 
 
-async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: Rig) -> None:
-    """Spec 4.3, recall; D-42."""
+async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """A recall response has the fields of the specification (spec 4.3; D-42)."""
     memory_id = await _remember(api)
-    await rig.index()
+    await rig.run_jobs()
     answer = await api.post("/recall", json={"query": "deploy tuesdays", "org": "acme", "project": "web"})
 
     memory: dict[str, object] = {
@@ -118,11 +118,11 @@ async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: R
     }
 
 
-async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.AsyncClient, rig: Rig) -> None:
-    """Spec 4.3; D-49."""
+async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """Search, tags and scopes return the fields of the specification (spec 4.3; D-49)."""
     memory_id = await _remember(api, tags=["ops", "friday"])
     await _remember(api, "Other.", tags=["ops"])
-    await rig.index()
+    await rig.run_jobs()
     whole = (await api.get(f"/memories/{memory_id}")).json()
 
     search = (await api.get("/search", params={"q": "deploys", "org": "acme"})).json()
@@ -137,10 +137,10 @@ async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.Asy
     assert (await api.get("/scopes")).json() == {"scopes": [{"org": "acme", "count": 2, "projects": [{"name": "web", "count": 2}]}]}
 
 
-async def test_a_memory_is_shown_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: Rig) -> None:
-    """D-50."""
+async def test_a_memory_is_shown_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """One memory goes through all routes of its life cycle (D-50)."""
     path = f"/memories/{await _remember(api)}"
-    await rig.index()
+    await rig.run_jobs()
 
     shown = (await api.get(path)).json()
     changed = (await api.patch(path, json={"content": "Never on Fridays.", "expires_in": 1, "project": None})).json()
@@ -155,8 +155,8 @@ async def test_a_memory_is_shown_changed_archived_restored_and_deleted(api: http
     assert (await api.get(path)).json()["error"] == "resource_not_found"
 
 
-async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncClient, rig: Rig) -> None:
-    """D-12 and D-50."""
+async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """The list of memories is paged, newest first (D-12, D-50)."""
     ids = list[str]()
     for number in range(5):
         ids.insert(0, await _remember(api, f"memory {number}", tags=["even" if number % 2 == 0 else "odd"]))
@@ -193,7 +193,7 @@ async def test_a_batch_answers_for_each_memory(api: httpx2.AsyncClient) -> None:
 
 
 async def test_superseding_twice_is_a_conflict_that_names_the_head(api: httpx2.AsyncClient) -> None:
-    """D-41."""
+    """A second supersede returns 409 with the id of the current head (D-41)."""
     old = await _remember(api)
     new = await _remember(api, "Wednesdays.", supersedes_id=old.upper())
     answer = await api.post("/remember", json={"content": "c", "type": "fact", "supersedes_id": old})
@@ -323,7 +323,7 @@ WRONG_QUESTIONS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "value"), WRONG_QUESTIONS)
 async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncClient, field: str, value: object) -> None:
-    """D-10 and D-42."""
+    """Recall rejects values out of range and names the field (D-10, D-42)."""
     assert _errors(await api.post("/recall", json={"query": "q", field.split(".", maxsplit=1)[0]: value})) == [field]
 
 
@@ -335,12 +335,12 @@ async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncCl
     ],
 )
 async def test_queries_refuse_what_is_out_of_bounds(api: httpx2.AsyncClient, address: str) -> None:
-    """D-10, D-12 and D-49."""
+    """Query parameters out of range are rejected (D-10, D-12, D-49)."""
     assert len(_errors(await api.get(address))) == 1
 
 
 async def test_a_change_has_the_bounds_of_a_draft(api: httpx2.AsyncClient) -> None:
-    """D-10 and D-50."""
+    """PATCH has the same limits as `remember` (D-10, D-50)."""
     path = f"/memories/{await _remember(api)}"
     for field, value in (("content", ""), ("type", "X"), ("confidence", 2), ("tags", ["x" * 129]), ("expires_in", 0), ("agent_id", "kim")):
         assert len(_errors(await api.patch(path, json={field: value}))) == 1
@@ -361,10 +361,10 @@ async def test_a_reader_changes_nothing(api: httpx2.AsyncClient, method: str, pa
     assert (answer.status_code, answer.json()["error"]) == (403, "scope_missing")
 
 
-async def test_nothing_of_one_workspace_shows_in_another(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_nothing_of_one_workspace_shows_in_another(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Spec 2.8: over every route."""
     memory_id = await _remember(api, tags=["secret"])
-    await rig.index()
+    await rig.run_jobs()
     stranger = _as("stranger")
 
     seen = [
@@ -404,11 +404,11 @@ async def test_another_agent_may_not_be_named(api: httpx2.AsyncClient) -> None:
     }
 
 
-async def test_a_key_of_one_org_works_there_alone(api: httpx2.AsyncClient, rig: Rig) -> None:
-    """D-23."""
+async def test_a_key_of_one_org_works_there_alone(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """A key restricted to one org reads and writes only there (D-23)."""
     await _remember(api, org="zoo")
     mine = await _remember(api, caller="acme")
-    await rig.index()
+    await rig.run_jobs()
     refused = await api.post("/remember", json={"content": "c", "type": "fact", "org": "zoo"}, headers=_as("acme"))
 
     assert (refused.status_code, refused.json()["error"]) == (403, "permission_denied")
@@ -418,7 +418,7 @@ async def test_a_key_of_one_org_works_there_alone(api: httpx2.AsyncClient, rig: 
 
 
 async def test_a_test_key_shows_its_parents_workspace(api: httpx2.AsyncClient) -> None:
-    """D-25."""
+    """Responses to a test key show the parent's workspace id (D-25)."""
     body = {"content": "c", "type": "fact"}
     answer = (await api.post("/remember", json=body, headers=_as("twin"))).json()
 

@@ -7,7 +7,7 @@ import pytest
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance.backfill import BackfillRequest, parse_org
 from rookery.memory.models import MemoryScope, MemoryState, RecallRequest, get_state
-from tests.memory.makers import MODEL, Rig, make_caller
+from tests.memory.makers import MODEL, MemoryRig, make_caller
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_project_names_its_org_before_a_slash(project: str, org: str | None) -
     assert parse_org(project) == org
 
 
-async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
+async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: MemoryRig) -> None:
     """Spec 4.4: infers org from project; D-52: else the one org under which that project is known; D-45: leaves Stale."""
     known = await rig.remember("known", org="acme", project="web")
     named = await rig.remember("named", org=None, project="zoo/web")
@@ -37,19 +37,19 @@ async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
     ambiguous = await rig.remember("ambiguous", org=None, project="shared")
     bare = await rig.remember("bare", org=None, project=None)
     foreign = await rig.remember("foreign", make_caller(workspace_id=2), org=None, project="acme/web")
-    await rig.index()
+    await rig.run_jobs()
     told, done = list[RunItem](), list[RunItem]()
 
-    dry = await rig.brain.tidying.backfill.run(
+    dry = await rig.services.maintenance.backfill.run(
         BackfillRequest(workspace_id=1, dry_run=True), observer=RunObserver(on_item=told.append, on_progress=lambda done, total: None)
     )
-    assert (await rig.fresh(named)).org is None
-    real = await rig.brain.tidying.backfill.run(
+    assert (await rig.reload(named)).org is None
+    real = await rig.services.maintenance.backfill.run(
         BackfillRequest(workspace_id=1), observer=RunObserver(on_item=done.append, on_progress=lambda done, total: None)
     )
-    again = await rig.brain.tidying.backfill.run(BackfillRequest(workspace_id=1))
+    again = await rig.services.maintenance.backfill.run(BackfillRequest(workspace_id=1))
 
-    assert [(await rig.fresh(each)).org for each in (known, named, inferred, ambiguous, bare, foreign)] == [
+    assert [(await rig.reload(each)).org for each in (known, named, inferred, ambiguous, bare, foreign)] == [
         "acme", "zoo", "acme", None, None, None,
     ]  # fmt: skip
     assert (dry.counts, real.counts, again.counts) == (
@@ -58,7 +58,7 @@ async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
         {"changed": 0, "unknown": 1},
     )
     assert (dry.total, told) == (3, done)
-    assert (await rig.fresh(named)).project == "zoo/web"
-    assert get_state(await rig.fresh(named), model=MODEL) is MemoryState.STALE
-    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="named", mode="keyword"))
+    assert (await rig.reload(named)).project == "zoo/web"
+    assert get_state(await rig.reload(named), model=MODEL) is MemoryState.STALE
+    found = await rig.services.recall.find(make_caller(), RecallRequest(query="named", mode="keyword"))
     assert [hit.memory.id for hit in found.hits] == [named.id]

@@ -40,7 +40,7 @@ def test_each_kind_has_its_mark(kind: PiiKind) -> None:
 
 
 def test_an_address_in_a_link_is_one_too() -> None:
-    """D-52: as browsers write it; a sign that only looks so is none."""
+    """D-52: as browsers write it; look-alike characters are not replaced."""
     said = "https://example.org/?to=kim.lee%40mail.example.org&by=50%40 off"
 
     assert redact(said, FINDERS).text == "https://example.org/?to=[email]&by=50%40 off"

@@ -1,4 +1,4 @@
-"""What a killed server answers after its next start."""
+"""The answers of a server that was killed, after its restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import lend_model
-from tests.memory.crashing import Crashing
+from tests.memory.crash_run import CrashRun
 
 KILLS = 2
 
@@ -21,9 +21,9 @@ async def test_after_kill_9_nothing_shows_what_was_archived_replaced_or_deleted(
     """Issue 14: search found text of memories that were gone, after crashes; D-46: every hit is read from its record."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
-    crashing = Crashing(seed=14)
+    crashing = CrashRun(seed=14)
 
     for number in range(KILLS):
-        crashing.round(folder, number)
+        crashing.run_round(folder, number)
 
-    assert (crashing.wrong, crashing.checks > 1_000) == ([], True)
+    assert (crashing.failures, crashing.checks > 1_000) == ([], True)

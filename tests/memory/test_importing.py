@@ -1,4 +1,4 @@
-"""Moving memories in: room, announcements, and lines that nobody could mean (D-04, D-17, D-41, spec 6.1)."""
+"""Imports of memories: storage limits, events, and invalid lines (D-04, D-17, D-41, spec 6.1)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.importing import BATCH_SIZE
 from rookery.memory.transfer.importing import ImportRequest as In
 from rookery.memory.transfer.items import copy_id
-from tests.memory.makers import Rig, make_caller, make_memory
-from tests.memory.moved import Moves, of_kind
+from tests.memory.makers import MemoryRig, make_caller, make_memory
+from tests.memory.transfers import Transfers, lines_of_kind
 
 HEADER = b'{"kind":"rookery-memories","version":1}'
 
@@ -25,18 +25,18 @@ def _counts(report: RunReport) -> dict[str, int]:
     return {name: number for name, number in report.counts.items() if number}
 
 
-async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: Rig) -> None:
+async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: MemoryRig) -> None:
     """D-17: max_memories holds for an import too, to the last one; it says from where on nothing was stored, and goes on from there."""
-    moves, full = Moves(rig), Moves(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
+    moves, full = Transfers(rig), Transfers(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
     memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH_SIZE + 10)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
-    lines = await moves.out()
+    lines = await moves.export_lines()
     wanted = In(workspace_id=2, new_ids=True, run="import 2 a file")
 
-    dry, _ = await full.into(lines, replace(wanted, dry_run=True))
-    report, _ = await full.into(lines, wanted)
-    again, _ = await full.into(lines, wanted)
-    rest, _ = await moves.into(lines, replace(wanted, resume=True))
+    dry, _ = await full.import_source(lines, replace(wanted, dry_run=True))
+    report, _ = await full.import_source(lines, wanted)
+    again, _ = await full.import_source(lines, wanted)
+    rest, _ = await moves.import_source(lines, replace(wanted, resume=True))
 
     assert report.stopped is not None
     assert f"Nothing was stored from line {BATCH_SIZE + 7} on" in report.stopped
@@ -45,18 +45,18 @@ async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: Rig) ->
     assert (_counts(rest), rest.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
 
 
-async def test_what_was_moved_in_is_announced_unless_quiet(rig: Rig) -> None:
+async def test_what_was_moved_in_is_announced_unless_quiet(rig: MemoryRig) -> None:
     """Spec 6.1: MemoryStored is raised when a memory is stored, however it came; what ends by an import is announced as well (D-41)."""
-    moves = Moves(rig)
+    moves = Transfers(rig)
     old = (await rig.remember("we deploy on Monday")).id
-    before = await moves.out()
+    before = await moves.export_lines()
     new = (await rig.remember("we deploy on Friday", supersedes_id=old)).id
     rig.events.clear()
 
-    await moves.into(before, In(workspace_id=2, new_ids=True, is_quiet=True))
+    await moves.import_source(before, In(workspace_id=2, new_ids=True, is_quiet=True))
     quiet = list(rig.events)
-    await moves.into(await moves.out(), In(workspace_id=2, new_ids=True))
-    await moves.into(await moves.out(), In(workspace_id=2, new_ids=True))
+    await moves.import_source(await moves.export_lines(), In(workspace_id=2, new_ids=True))
+    await moves.import_source(await moves.export_lines(), In(workspace_id=2, new_ids=True))
 
     copies = [copy_id(2, each) for each in (old, new)]
     assert quiet == []
@@ -66,11 +66,11 @@ async def test_what_was_moved_in_is_announced_unless_quiet(rig: Rig) -> None:
     ]
 
 
-async def test_a_lineage_that_runs_in_a_circle_and_a_time_to_come_are_refused(rig: Rig) -> None:
+async def test_a_lineage_that_runs_in_a_circle_and_a_time_to_come_are_refused(rig: MemoryRig) -> None:
     """D-41: history has an end; issue 5: a bad line is refused in words, by whatever order it comes, also in a dry run."""
-    moves = Moves(rig)
+    moves = Transfers(rig)
     first = (await rig.remember("first")).id
-    (line,) = of_kind(await moves.out(), "memory")
+    (line,) = lines_of_kind(await moves.export_lines(), "memory")
     ids = [uuid7() for _ in range(4)]
     later = "2999-01-01T00:00:00Z"
     rows = [
@@ -82,32 +82,32 @@ async def test_a_lineage_that_runs_in_a_circle_and_a_time_to_come_are_refused(ri
 
     written = b"\n".join([HEADER, *map(orjson.dumps, rows)])
 
-    dry, _ = await moves.into(written, In(workspace_id=1, dry_run=True))
-    report, heard = await moves.into(written)
+    dry, _ = await moves.import_source(written, In(workspace_id=1, dry_run=True))
+    report, heard = await moves.import_source(written)
 
     assert _counts(dry) == _counts(report) == {"imported": 1, "refused": 4}
     assert [each.why.partition(":")[0] for each in heard] == ["line 3", "line 4", "line 5", "the end"]
-    assert len(await rig.brain.records.history(make_caller(), first)) == 1
+    assert len(await rig.services.records.history(make_caller(), first)) == 1
 
 
-async def test_a_circle_that_is_there_already_ends_in_a_history(rig: Rig) -> None:
+async def test_a_circle_that_is_there_already_ends_in_a_history(rig: MemoryRig) -> None:
     """D-41: a store that was damaged, or filled by an older version, is shown once round."""
     one, other = (make_memory(rig.clock, content=word) for word in ("one", "other"))
     circle = [replace(one, superseded_by=other.id), replace(other, superseded_by=one.id)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in circle]))
 
-    history = await rig.brain.records.history(make_caller(), one.id)
+    history = await rig.services.records.history(make_caller(), one.id)
 
     assert [each.id for each in history] == [one.id, other.id]
 
 
-async def test_a_byte_order_mark_says_nothing(rig: Rig) -> None:
+async def test_a_byte_order_mark_says_nothing(rig: MemoryRig) -> None:
     """Issue 5: what an editor of another system put before the first line keeps nothing from being read."""
-    moves = Moves(rig)
+    moves = Transfers(rig)
     await rig.remember("first")
-    lines = (await moves.out()).replace(b"\n", b"\r\n")
+    lines = (await moves.export_lines()).replace(b"\n", b"\r\n")
 
-    report, heard = await moves.into(b"\xef\xbb\xbf" + lines, In(workspace_id=2, new_ids=True))
-    mem0, _ = await moves.into(b'\xef\xbb\xbf[{"memory": "kim likes tea"}]', In(workspace_id=2))
+    report, heard = await moves.import_source(b"\xef\xbb\xbf" + lines, In(workspace_id=2, new_ids=True))
+    mem0, _ = await moves.import_source(b'\xef\xbb\xbf[{"memory": "kim likes tea"}]', In(workspace_id=2))
 
     assert (_counts(report), heard, _counts(mem0)) == ({"imported": 1}, [], {"imported": 1})

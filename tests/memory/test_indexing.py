@@ -12,19 +12,19 @@ from rookery.memory.indexing import EMBED_JOB, build_passage
 from rookery.memory.jobs import BATCH_SIZE, RETRY_DELAYS_S, MemoryJobs
 from rookery.memory.models import Memory, MemoryChange, MemoryFilter, MemoryState, Passage, RecallRequest, get_state
 from tests.conftest import FakeClock
-from tests.memory.makers import HERON, MODEL, Rig, StemEmbedder, build, make_caller, make_memory
+from tests.memory.makers import HERON, MODEL, MemoryRig, StemEmbedder, build_rig, make_caller, make_memory
 
 
-async def _state(rig: Rig, memory: Memory) -> MemoryState:
-    return get_state(await rig.fresh(memory), model=MODEL)
+async def _state(rig: MemoryRig, memory: Memory) -> MemoryState:
+    return get_state(await rig.reload(memory), model=MODEL)
 
 
-async def _recalled(rig: Rig, query: str) -> list[str]:
-    return [hit.memory.content for hit in (await rig.brain.recall.find(make_caller(), RecallRequest(query=query))).hits]
+async def _recalled(rig: MemoryRig, query: str) -> list[str]:
+    return [hit.memory.content for hit in (await rig.services.recall.find(make_caller(), RecallRequest(query=query))).hits]
 
 
-def _jobs(rig: Rig) -> MemoryJobs:
-    return MemoryJobs(db=rig.db, indexer=rig.brain.indexer, clock=rig.clock)
+def _jobs(rig: MemoryRig) -> MemoryJobs:
+    return MemoryJobs(db=rig.db, indexer=rig.services.indexer, clock=rig.clock)
 
 
 def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
@@ -39,19 +39,19 @@ def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
     )
 
 
-async def test_a_memory_goes_from_pending_to_indexed(rig: Rig) -> None:
+async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
     """Spec 3.4: embedding, vector upsert and full text succeed; indexed_at is set."""
     memory = await rig.remember()
     before = await _state(rig, memory)
     rig.clock.advance(seconds=1)
-    await rig.index()
+    await rig.run_jobs()
 
     assert (before, await _state(rig, memory)) == (MemoryState.PENDING_EMBED, MemoryState.INDEXED)
-    assert (await rig.fresh(memory)).indexed_at == rig.clock()
-    assert (await rig.fresh(memory)).updated_at == memory.updated_at
+    assert (await rig.reload(memory)).indexed_at == rig.clock()
+    assert (await rig.reload(memory)).updated_at == memory.updated_at
 
 
-async def test_jobs_are_worked_in_batches(rig: Rig) -> None:
+async def test_jobs_are_worked_in_batches(rig: MemoryRig) -> None:
     """D-51: taken in batches."""
     for number in range(BATCH_SIZE + 1):
         await rig.remember(f"memory {number}")
@@ -59,7 +59,7 @@ async def test_jobs_are_worked_in_batches(rig: Rig) -> None:
     assert [await rig.worker.run_ready(EMBED_JOB) for _ in range(3)] == [BATCH_SIZE, 1, 0]
 
 
-async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig: Rig) -> None:
+async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig: MemoryRig) -> None:
     """Spec 3.4 and D-51: one run, retries after 10, 60 and 300 s, then failed; tried again a day later."""
     rig.embedder.poison = "arsenic"
     memory = await rig.remember("arsenic")
@@ -74,51 +74,51 @@ async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig
     failed = await _state(rig, memory)
     rig.embedder.poison = None
     rig.clock.advance(days=1)
-    await rig.index()
+    await rig.run_jobs()
     assert (failed, await _state(rig, memory)) == (MemoryState.FAILED, MemoryState.INDEXED)
     assert await rig.jobs.list_failed() == []
 
 
-async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: Rig) -> None:
+async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: MemoryRig) -> None:
     """D-51: a failure is a memory's own."""
     rig.embedder.poison = "arsenic"
     memories = [await rig.remember("arsenic" if number == 5 else f"memory {number}") for number in range(9)]
-    await rig.index()
+    await rig.run_jobs()
 
     states = [await _state(rig, memory) for memory in memories]
     assert states == [MemoryState.PENDING_EMBED if number == 5 else MemoryState.INDEXED for number in range(9)]
 
 
-async def test_an_engine_that_is_down_spends_no_attempt(rig: Rig) -> None:
+async def test_an_engine_that_is_down_spends_no_attempt(rig: MemoryRig) -> None:
     """D-51: it pauses the kind."""
     memory = await rig.remember()
     rig.embedder.is_down = True
     for _ in range(6):
         await rig.worker.run_ready(EMBED_JOB)
     rig.embedder.is_down = False
-    await rig.index()
+    await rig.run_jobs()
 
     assert await _state(rig, memory) is MemoryState.INDEXED
 
 
-async def test_a_memory_deleted_first_ends_its_job_without_error(rig: Rig) -> None:
+async def test_a_memory_deleted_first_ends_its_job_without_error(rig: MemoryRig) -> None:
     """Spec 3.4: no record, job ends without error."""
     memory = await rig.remember()
-    await rig.brain.records.delete(make_caller(), memory.id)
+    await rig.services.records.delete(make_caller(), memory.id)
 
     assert await _jobs(rig).embed([make_job(memory)]) == {f"job-{memory.id}": JobDone()}
-    assert (rig.embedder.embedded, await rig.vectors.count(1)) == ([], 0)
+    assert (rig.embedder.embedded_contents, await rig.vectors.count(1)) == ([], 0)
 
 
 class _DeletesMeanwhile(StemEmbedder):
-    """An embedder during whose work somebody deletes what it embeds, and the indexes hear of that first."""
+    """An embedder that deletes the memory while it embeds, before the indexes are written."""
 
-    rig: Rig
+    rig: MemoryRig
     memory: Memory
 
     async def embed_passages(self, passages: object) -> list[tuple[bytes, ...]]:
         vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
-        await self.rig.brain.records.delete(make_caller(), self.memory.id)
+        await self.rig.services.records.delete(make_caller(), self.memory.id)
         await self.rig.worker.run_ready("DeleteFromIndex")
         return vectors
 
@@ -126,19 +126,19 @@ class _DeletesMeanwhile(StemEmbedder):
 async def test_a_memory_deleted_while_it_is_embedded_leaves_nothing_behind(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """Spec 3.4: deleted means removed from all stores, whatever ran meanwhile."""
     embedder = _DeletesMeanwhile()
-    rig = build(database, data_dir, clock, embedder=embedder)
+    rig = build_rig(database, data_dir, clock, embedder=embedder)
     embedder.rig, embedder.memory = rig, await rig.remember()
     await rig.worker.run_ready(EMBED_JOB)
-    left = (await rig.vectors.count(1), (await rig.brain.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
+    left = (await rig.vectors.count(1), (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
     await rig.close()
 
     assert left == (0, 0)
 
 
 class _ChangesMeanwhile(StemEmbedder):
-    """An embedder during whose work somebody changes what it embeds."""
+    """An embedder that changes the memory while it embeds."""
 
-    rig: Rig
+    rig: MemoryRig
     memory: Memory
     has_changed: bool = False
 
@@ -147,28 +147,28 @@ class _ChangesMeanwhile(StemEmbedder):
         if not self.has_changed:
             self.has_changed = True
             change = MemoryChange(changed_fields=frozenset({"content"}), content="A crane nests here.")
-            await self.rig.brain.records.change(make_caller(), self.memory.id, change)
+            await self.rig.services.records.change(make_caller(), self.memory.id, change)
         return vectors
 
 
 async def test_a_memory_changed_while_it_is_embedded_is_indexed_as_it_is_now(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """D-45 and D-51: indexed_at is set only if the record is still the one embedded; what was embedded is not what stays."""
     embedder = _ChangesMeanwhile()
-    rig = build(database, data_dir, clock, embedder=embedder)
+    rig = build_rig(database, data_dir, clock, embedder=embedder)
     memory = embedder.memory = await rig.remember()
     embedder.rig = rig
     await rig.worker.run_ready(EMBED_JOB)
     first = await _state(rig, memory)
-    await rig.index()
+    await rig.run_jobs()
     states, found = (first, await _state(rig, memory)), await _recalled(rig, "crane")
     await rig.close()
 
     assert states == (MemoryState.INDEXED, MemoryState.INDEXED)
-    assert embedder.embedded == [HERON, "A crane nests here."]
+    assert embedder.embedded_contents == [HERON, "A crane nests here."]
     assert found == ["A crane nests here."]
 
 
-async def test_a_job_given_twice_does_its_work_once(rig: Rig) -> None:
+async def test_a_job_given_twice_does_its_work_once(rig: MemoryRig) -> None:
     """D-51: at least once is harmless."""
     memory = await rig.remember()
     handler = _jobs(rig).embed
@@ -176,10 +176,10 @@ async def test_a_job_given_twice_does_its_work_once(rig: Rig) -> None:
     await handler([make_job(memory), make_job(memory)])
     await handler([make_job(memory)])
 
-    assert (rig.embedder.embedded, await rig.vectors.count(1)) == ([memory.content], 1)
+    assert (rig.embedder.embedded_contents, await rig.vectors.count(1)) == ([memory.content], 1)
 
 
-async def test_a_worker_killed_in_the_middle_loses_nothing(rig: Rig) -> None:
+async def test_a_worker_killed_in_the_middle_loses_nothing(rig: MemoryRig) -> None:
     """D-51: the job's lease runs out and another worker does it all again."""
     memory = await rig.remember()
     rig.embedder.is_down = True
@@ -191,17 +191,17 @@ async def test_a_worker_killed_in_the_middle_loses_nothing(rig: Rig) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    await rig.index()
+    await rig.run_jobs()
 
     assert await _recalled(rig, "heron") == [memory.content]
 
 
-async def test_another_model_makes_a_memory_stale(rig: Rig) -> None:
-    """D-54."""
+async def test_another_model_makes_a_memory_stale(rig: MemoryRig) -> None:
+    """A memory with vectors of another model is stale (D-54)."""
     memory = await rig.remember()
-    await rig.index()
+    await rig.run_jobs()
 
-    assert get_state(await rig.fresh(memory), model="other/2") is MemoryState.STALE
+    assert get_state(await rig.reload(memory), model="other/2") is MemoryState.STALE
 
 
 def test_what_is_embedded_is_enriched_with_tags(clock: FakeClock) -> None:
@@ -211,12 +211,12 @@ def test_what_is_embedded_is_enriched_with_tags(clock: FakeClock) -> None:
     assert build_passage(memory) == Passage(context="api, deploy", content=memory.content)
 
 
-async def test_recalls_are_kept_thirty_days(rig: Rig) -> None:
-    """D-17."""
-    await rig.brain.recall.find(make_caller(), RecallRequest(query="heron"))
-    await rig.brain.journal.flush()
+async def test_recalls_are_kept_thirty_days(rig: MemoryRig) -> None:
+    """Recall records are deleted after thirty days (D-17)."""
+    await rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
+    await rig.services.recall_buffer.flush()
     rig.clock.advance(days=30)
-    early = await rig.brain.upkeep.sweep()
+    early = await rig.services.retention.sweep()
     rig.clock.advance(seconds=1)
 
-    assert (early, await rig.brain.upkeep.sweep()) == ((0, 0), (0, 1))
+    assert (early, await rig.services.retention.sweep()) == ((0, 0), (0, 1))

@@ -11,11 +11,11 @@ from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.mcp_tools.definitions import TOOLS
 from rookery.memory.models import MemoryScope
 from rookery.memory.schemas.requests import MemoriesQuery, RecallBody, RememberBody, SearchQuery
-from tests.memory.makers import Rig, make_agent, make_caller
+from tests.memory.makers import MemoryRig, make_agent, make_caller
 
 
-def _server(rig: Rig) -> BrainServer:
-    brain = rig.brain
+def _server(rig: MemoryRig) -> BrainServer:
+    brain = rig.services
     return BrainServer(
         remember=brain.remember,
         records=brain.records,
@@ -24,16 +24,16 @@ def _server(rig: Rig) -> BrainServer:
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        serializer=brain.answers,
+        serializer=brain.serializer,
     )
 
 
-async def test_an_agent_remembers_recalls_searches_and_forgets(rig: Rig) -> None:
+async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -> None:
     """D-92: each tool is its REST twin, as its caller."""
     server, kim = _server(rig), make_agent("kim")
 
     stored = await server.call("remember", {"content": "We deploy on Tuesdays.", "type": "decision"}, kim)
-    await rig.index()
+    await rig.run_jobs()
     recalled = await server.call("recall", {"query": "deploy"}, kim)
     searched = await server.call("search", {"query": '"on tuesdays"', "limit": 3}, kim)
     forgotten = await server.call("forget", {"ids": [stored["id"], "nothing"]}, kim)
@@ -45,11 +45,11 @@ async def test_an_agent_remembers_recalls_searches_and_forgets(rig: Rig) -> None
     assert (await server.call("search", {"query": "deploy"}, kim))["total"] == 0
 
 
-async def test_an_agents_own_memories_count_without_being_named(rig: Rig) -> None:
-    """D-92 and D-43: an agent that asks its memory means its own, too; nobody else's."""
+async def test_an_agents_own_memories_count_without_being_named(rig: MemoryRig) -> None:
+    """D-92 and D-43: an agent's search includes its own memories, and no other agent's."""
     server = _server(rig)
     await rig.remember("kim knows herons", make_agent("kim"), memory_scope=MemoryScope.AGENT)
-    await rig.index()
+    await rig.run_jobs()
 
     async def found(agent_id: str) -> tuple[int, object]:
         recalled = await server.call("recall", {"query": "herons"}, make_agent(agent_id))
@@ -95,11 +95,11 @@ def test_the_hints_and_scopes_are_true() -> None:
     }
 
 
-async def test_the_rest_of_a_memory_s_life_is_there_too(rig: Rig) -> None:
+async def test_the_rest_of_a_memory_s_life_is_there_too(rig: MemoryRig) -> None:
     """D-92: all of memory: context, feedback, one memory read, changed, archived, brought back, its lineage, and what words are in use."""
     server, kim = _server(rig), make_agent("kim")
     mine = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
-    await rig.index()
+    await rig.run_jobs()
     recall = await server.call("recall", {"query": "own"}, kim)
 
     judged = await server.call("feedback", {"recall_id": recall["recall_id"], "used": [mine.id]}, kim)
@@ -123,7 +123,7 @@ async def test_the_rest_of_a_memory_s_life_is_there_too(rig: Rig) -> None:
     assert scopes == {"scopes": [{"org": "acme", "count": 1, "projects": [{"name": "web", "count": 1}]}]}
 
 
-async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: Rig) -> None:
+async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: MemoryRig) -> None:
     """D-92: as the REST twins: since and until where memories are looked for; null for an org, a project, an expiry that go."""
     server = _server(rig)
     memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
@@ -149,7 +149,7 @@ async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: Rig) -> N
     assert (changed["org"], changed["project"], changed["expires_at"]) == (None, None, None)
 
 
-async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: Rig) -> None:
+async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: MemoryRig) -> None:
     """D-43: lee neither reads, changes, archives nor deletes what is kim's; it is as if it were not there."""
     server = _server(rig)
     mine = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
@@ -164,7 +164,7 @@ async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: Rig) -> No
     assert forgotten == {"forgotten": [], "missing": [mine.id]}
 
 
-async def test_what_a_tool_refuses_it_says_in_words(rig: Rig) -> None:
+async def test_what_a_tool_refuses_it_says_in_words(rig: MemoryRig) -> None:
     """D-10: the twin's errors."""
     with pytest.raises(ValidationFailed):
         await _server(rig).call("remember", {"content": "c", "type": "fact", "memory_scope": "session"}, make_caller())

@@ -9,8 +9,8 @@ import pytest
 
 from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.metadata import MAX_BYTES, MAX_KEYS
-from tests.conftest import House
-from tests.memory.makers import Rig, make_caller
+from tests.conftest import Instance
+from tests.memory.makers import MemoryRig, make_caller
 
 Row = dict[str, object]
 
@@ -21,11 +21,11 @@ async def _store(api: httpx2.AsyncClient, content: str, **fields: object) -> Row
     return cast("Row", answer.json())
 
 
-async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: `type` was required; it is `observation` by default, in remember, in a batch and over MCP."""
     stored = await _store(api, "The heron nests.")
     batch = (await api.post("/remember/batch", json={"memories": [{"content": "It is grey."}]})).json()["results"][0]["memory"]
-    brain = rig.brain
+    brain = rig.services
     server = BrainServer(
         remember=brain.remember,
         records=brain.records,
@@ -34,7 +34,7 @@ async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, r
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        serializer=brain.answers,
+        serializer=brain.serializer,
     )
     tool = await server.call("remember", {"content": "It flies."}, make_caller())
 
@@ -49,12 +49,12 @@ async def test_the_answer_of_remember_is_the_memory_but_for_its_text(api: httpx2
     assert {**stored, "content": "The heron nests.", "metadata": {"user": "u1"}} == {**shown, "duplicate": False, "duplicates": []}
 
 
-async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: a memory had no place for an integrator's own fields."""
     given = {"user_id": "u1", "n": 7, "deep": {"list": [1, None, "x"]}, "none": None, "yes": True}
     stored = await _store(api, "The heron nests.", metadata=given)
     path = f"/memories/{stored['id']}"
-    await rig.index()
+    await rig.run_jobs()
 
     recalled = (await api.post("/recall", json={"query": "heron"})).json()["memories"][0]
     found = (await api.get("/search?q=heron")).json()["hits"][0]
@@ -67,13 +67,13 @@ async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, 
     assert (await api.get("/memories?metadata.user_id=u2")).json()["meta"]["total"] == 0
 
 
-async def test_every_way_to_look_filters_by_metadata(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_every_way_to_look_filters_by_metadata(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: by equality, in recall of each mode, search, lists; values are compared as text, as a query string has no types."""
     wanted = await _store(api, "heron of one", metadata={"user": "u1", "n": 7, "ok": True})
     await _store(api, "heron of two", metadata={"user": "u2", "n": 8, "ok": False})
     await _store(api, "heron of none")
     await _store(api, "heron of a tag", tags=["u1", "user", "7"])
-    await rig.index()
+    await rig.run_jobs()
 
     for asked in ({"user": "u1"}, {"n": 7}, {"n": "7"}, {"n": 7.0}, {"ok": True}, {"user": "u1", "ok": "true"}):
         for mode in ("semantic", "keyword", "hybrid"):
@@ -86,13 +86,13 @@ async def test_every_way_to_look_filters_by_metadata(api: httpx2.AsyncClient, ri
     assert (await api.post("/recall", json={"query": "heron", "metadata": {"user": "u1", "n": 8}})).json()["memories"] == []
 
 
-async def test_a_filter_by_metadata_is_not_thinned(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_a_filter_by_metadata_is_not_thinned(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: the indexes filter, so one memory among hundreds of nearer ones is found."""
     body = [{"content": "heron heron heron", "metadata": {"user": "many", "id": number}} for number in range(300)]
     await api.post("/remember/batch", json={"memories": body})
     wanted = await _store(api, "the roof has a heron", metadata={"user": "one"})
     for _ in range(20):
-        await rig.index()
+        await rig.run_jobs()
 
     for mode in ("semantic", "keyword", "hybrid"):
         answer = await api.post("/recall", json={"query": "heron", "mode": mode, "top_k": 1, "metadata": {"user": "one"}})
@@ -143,11 +143,11 @@ async def test_names_of_other_products_lead_to_ours(api: httpx2.AsyncClient, pat
     assert (answer.status_code, answer.json()["errors"]) == (422, {field: [f"unknown field; did you mean {meant!r}?"]})
 
 
-async def test_recall_leaves_out_what_is_below_the_least_relevance(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_recall_leaves_out_what_is_below_the_least_relevance(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: nonsense still returned five memories; `min_relevance` is compared with the `score` that is shown, in every mode."""
     for content in ("the heron nests on the roof", "the heron", "a ladder leans on the wall", "swallows fly south"):
         await _store(api, content)
-    await rig.index()
+    await rig.run_jobs()
 
     for mode in ("semantic", "keyword", "hybrid"):
         body = {"query": "heron on the roof", "mode": mode, "top_k": 10}
@@ -159,10 +159,10 @@ async def test_recall_leaves_out_what_is_below_the_least_relevance(api: httpx2.A
     assert (await api.post("/recall", json={"query": "x", "min_relevance": 1.1})).status_code == 422
 
 
-async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: 16 digits were shown of a number that orders by two."""
     await _store(api, "the heron nests on the roof", confidence=0.7)
-    await rig.index()
+    await rig.run_jobs()
     rig.clock.advance(days=17)
 
     memory = (await api.post("/recall", json={"query": "heron", "mode": "hybrid"})).json()["memories"][0]
@@ -188,17 +188,17 @@ async def test_null_empties_what_a_memory_may_be_without(api: httpx2.AsyncClient
     assert [changed[name] for name in ("org", "project", "tags", "metadata", "expires_at")] == [None, None, [], {}, None]
 
 
-async def test_a_batch_can_be_waited_for(house: House) -> None:
+async def test_a_batch_can_be_waited_for(instance: Instance) -> None:
     """Issue 14: `wait_ms` was an unknown field of a batch."""
     body = {"memories": [{"content": f"heron {number}"} for number in range(3)], "wait_ms": 5000}
-    await house.admin.remember("the model is loaded by now")
-    results = (await house.admin.post("/v1/brain/remember/batch", body)).json()["results"]
+    await instance.admin.remember("the model is loaded by now")
+    results = (await instance.admin.post("/v1/brain/remember/batch", body)).json()["results"]
 
     assert [each["memory"]["state"] for each in results] == ["indexed"] * 3
 
 
 async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: httpx2.AsyncClient) -> None:
-    """Issue 14: 404; spec 4.3: GET /agent/{agent_id}/context."""
+    """An agent id with a slash no longer returns 404 (issue 14; spec 4.3: GET /agent/{agent_id}/context)."""
     await _store(api, "mine", agent_id="team/ann", memory_scope="agent")
 
     for path in ("/agent/team%2Fann/context", "/agent/team/ann/context"):
@@ -219,10 +219,10 @@ async def test_all_agents_memories_are_listed_for_an_administrator(api: httpx2.A
     assert (await api.post("/remember", json={"content": "x", "agent_id": "*"})).status_code == 422
 
 
-async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: httpx2.AsyncClient, rig: Rig) -> None:
+async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Issue 14: a plain recall, search or list left them out silently; D-43."""
     await _store(api, "kim knows", agent_id="kim", memory_scope="agent")
-    await rig.index()
+    await rig.run_jobs()
     kim, lee = {"X-Test-Caller": "kim"}, {"X-Test-Caller": "lee"}
 
     for headers, count in ((kim, 1), (lee, 0)):

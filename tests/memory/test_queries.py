@@ -181,7 +181,7 @@ async def test_tags_are_counted_most_frequent_first(database: Database, clock: F
 
 
 async def test_scopes_are_orgs_and_their_projects_most_memories_first(database: Database, clock: FakeClock) -> None:
-    """Spec 4.3, scopes; D-43."""
+    """The scopes route lists orgs and projects by number of memories, largest first (spec 4.3; D-43)."""
     await _store(
         database,
         *(make_memory(clock, project=project) for project in ("web", "web", "api")),

@@ -86,7 +86,7 @@ def test_a_memory_from_the_future_is_fresh() -> None:
 
 
 def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> None:
-    """Spec 8 and D-40."""
+    """Half-lives follow the table; other types have sixty days (spec 8; D-40)."""
     assert HALF_LIVES_DAYS == {
         "observation": 30,
         "context": 60,
@@ -140,7 +140,7 @@ def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
 
 
 def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
-    """Spec 4.3: relevance first."""
+    """Recall ranks by relevance before scope (spec 4.3)."""
     project = make_ranked("a", relevance=0.52)
     agent = make_ranked("b", relevance=0.5, memory_scope=MemoryScope.AGENT)
 

@@ -24,56 +24,58 @@ from rookery.memory.recall_records import LabelledMemory, TrainingStatus
 from rookery.memory.store import recalls
 from rookery.memory.training import BATCH_SIZE, Training
 from tests.conftest import FakeClock
-from tests.memory.makers import Rig, StemEmbedder, build, make_caller
+from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
 
 
-async def taught(rig: Rig, workspace_id: int = 1) -> list[LabelledMemory]:
+async def list_rows(rig: MemoryRig, workspace_id: int = 1) -> list[LabelledMemory]:
     """Return all training rows of a workspace."""
-    await rig.brain.journal.flush()
-    await rig.brain.training.flush()
-    return [each async for page in rig.brain.training.iter_pages(workspace_id) for each in page]
+    await rig.services.recall_buffer.flush()
+    await rig.services.training.flush()
+    return [each async for page in rig.services.training.iter_pages(workspace_id) for each in page]
 
 
-async def lessons(rig: Rig, workspace_id: int = 1) -> list[tuple[str, str, str | None]]:
+async def list_examples(rig: MemoryRig, workspace_id: int = 1) -> list[tuple[str, str, str | None]]:
     """Return of each row what it says, of which content, to which question."""
-    return [(each.example.label, each.memory.content, each.example.query) for each in await taught(rig, workspace_id)]
+    return [(each.example.label, each.memory.content, each.example.query) for each in await list_rows(rig, workspace_id)]
 
 
-async def asked(rig: Rig, query: str = "heron", mode: RecallMode = "hybrid") -> str:
+async def recall(rig: MemoryRig, query: str = "heron", mode: RecallMode = "hybrid") -> str:
     """Ask, and return the recall's id."""
-    return (await rig.brain.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter(), mode=mode))).recall_id
+    return (
+        await rig.services.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter(), mode=mode))
+    ).recall_id
 
 
-async def judged(rig: Rig, recall_id: str, *used: Memory, ignored: Memory | None = None) -> None:
+async def give_feedback(rig: MemoryRig, recall_id: str, *used: Memory, ignored: Memory | None = None) -> None:
     """Give feedback."""
     given = [] if ignored is None else [ignored.id]
-    await rig.brain.feedback.record(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
+    await rig.services.feedback.record(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
 
 
-async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: Rig) -> None:
+async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: MemoryRig) -> None:
     """D-57: off by default; not even what a recall was asked is written."""
     memory = await rig.remember("The heron sleeps.")
-    await rig.index()
-    recall_id = await asked(rig)
-    await judged(rig, recall_id, memory)
+    await rig.run_jobs()
+    recall_id = await recall(rig)
+    await give_feedback(rig, recall_id, memory)
 
-    assert await taught(rig) == []
-    assert await rig.brain.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
+    assert await list_rows(rig) == []
+    assert await rig.services.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
     past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
     assert past is not None
     assert past.query_record is None
 
 
-async def test_what_is_stored_used_and_ignored_leaves_rows(rig: Rig, clock: FakeClock) -> None:
+async def test_what_is_stored_used_and_ignored_leaves_rows(rig: MemoryRig, clock: FakeClock) -> None:
     """Spec 6.1, D-57: MemoryStored and feedback; a used and an ignored one with the question, its mode and their ranks."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     best = await rig.remember("The heron sleeps on the roof.")
     other = await rig.remember("The heron dreams.")
-    await rig.index()
-    recall_id = await asked(rig, "heron on the roof")
-    await judged(rig, recall_id, best, ignored=other)
+    await rig.run_jobs()
+    recall_id = await recall(rig, "heron on the roof")
+    await give_feedback(rig, recall_id, best, ignored=other)
 
-    rows = [each.example for each in await taught(rig)]
+    rows = [each.example for each in await list_rows(rig)]
 
     assert [(row.label, row.memory_id, row.query, row.mode, row.place, row.at) for row in rows] == [
         ("stored", best.id, None, None, None, best.created_at),
@@ -84,145 +86,145 @@ async def test_what_is_stored_used_and_ignored_leaves_rows(rig: Rig, clock: Fake
     assert [(row.recall_id, row.semantic_rank, row.keyword_rank) for row in rows if row.query] == [(recall_id, 1, 1), (recall_id, 2, 2)]
 
 
-async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: Rig) -> None:
+async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: MemoryRig) -> None:
     """D-57: what was asked is in the store for 30 days, so it does not matter who takes the feedback, nor when."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
-    await rig.index()
-    recall_id = await asked(rig, mode="keyword")
-    await rig.brain.journal.flush()
-    await judged(rig, recall_id, memory)
+    await rig.run_jobs()
+    recall_id = await recall(rig, mode="keyword")
+    await rig.services.recall_buffer.flush()
+    await give_feedback(rig, recall_id, memory)
 
-    used = [each.example for each in await taught(rig) if each.example.label == "used"]
+    used = [each.example for each in await list_rows(rig) if each.example.label == "used"]
 
     assert [(row.query, row.mode, row.place, row.semantic_rank, row.keyword_rank) for row in used] == [("heron", "keyword", 1, None, 1)]
 
 
-async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: Rig) -> None:
+async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: MemoryRig) -> None:
     """D-57: repeating feedback adds no row; another question is another lesson, even where confidence counts it once a day."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps on the roof.")
-    await rig.index()
-    first, second = await asked(rig, "heron"), await asked(rig, "roof")
-    await judged(rig, first, memory)
-    await judged(rig, first, ignored=memory)
-    await judged(rig, second, memory)
+    await rig.run_jobs()
+    first, second = await recall(rig, "heron"), await recall(rig, "roof")
+    await give_feedback(rig, first, memory)
+    await give_feedback(rig, first, ignored=memory)
+    await give_feedback(rig, second, memory)
 
-    found = {(lesson, query) for lesson, _, query in await lessons(rig)}
+    found = {(lesson, query) for lesson, _, query in await list_examples(rig)}
 
     assert found == {("stored", None), ("used", "heron"), ("used", "roof")}
 
 
-async def test_rows_go_with_their_memory(rig: Rig, clock: FakeClock) -> None:
+async def test_rows_go_with_their_memory(rig: MemoryRig, clock: FakeClock) -> None:
     """D-57, D-41: deleted, superseded or expired, a memory leaves no row; archived, it keeps them and says so."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     deleted, old, brief = (
         await rig.remember("heron one"),
         await rig.remember("heron two"),
         await rig.remember("heron three", expires_in_h=1.0),
     )
     kept = await rig.remember("heron four")
-    await rig.index()
-    await judged(rig, await asked(rig), deleted, old, brief, kept)
-    assert len(await taught(rig)) == 8
-    await rig.brain.records.delete(make_caller(), deleted.id)
+    await rig.run_jobs()
+    await give_feedback(rig, await recall(rig), deleted, old, brief, kept)
+    assert len(await list_rows(rig)) == 8
+    await rig.services.records.delete(make_caller(), deleted.id)
     new = await rig.remember("heron five", supersedes_id=old.id)
-    await rig.brain.records.archive(make_caller(), kept.id)
+    await rig.services.records.archive(make_caller(), kept.id)
     clock.advance(hours=2)
-    await rig.brain.upkeep.sweep()
+    await rig.services.retention.sweep()
 
-    left = await taught(rig)
+    left = await list_rows(rig)
 
     assert [(each.example.label, each.memory.id) for each in left] == [("stored", kept.id), ("used", kept.id), ("stored", new.id)]
     assert [each.memory.archived_at is not None for each in left] == [True, True, False]
 
 
-async def test_a_memory_that_is_gone_before_its_row_is_written_has_none(rig: Rig) -> None:
+async def test_a_memory_that_is_gone_before_its_row_is_written_has_none(rig: MemoryRig) -> None:
     """D-57: what was stored is written a moment later, and by then it may be deleted."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     gone = await rig.remember("heron one")
-    await rig.brain.records.delete(make_caller(), gone.id)
+    await rig.services.records.delete(make_caller(), gone.id)
     left = await rig.remember("heron two")
 
-    assert [each.example.memory_id for each in await taught(rig)] == [left.id]
+    assert [each.example.memory_id for each in await list_rows(rig)] == [left.id]
 
 
-async def test_each_workspace_decides_for_itself(rig: Rig) -> None:
+async def test_each_workspace_decides_for_itself(rig: MemoryRig) -> None:
     """D-57: per workspace; another one keeps none and sees none."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await rig.remember("heron two", make_caller(workspace_id=2))
 
-    assert [content for _, content, _ in await lessons(rig)] == ["heron one"]
-    assert await lessons(rig, 2) == []
+    assert [content for _, content, _ in await list_examples(rig)] == ["heron one"]
+    assert await list_examples(rig, 2) == []
 
 
-async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig: Rig) -> None:
+async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig: MemoryRig) -> None:
     """D-57: the rows stay until they are forgotten; what recalls of the last days were asked is not kept for later."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
-    await rig.index()
-    recall_id = await asked(rig)
-    await taught(rig)
-    await rig.brain.training.set_enabled(1, is_enabled=False)
-    await judged(rig, recall_id, memory)
+    await rig.run_jobs()
+    recall_id = await recall(rig)
+    await list_rows(rig)
+    await rig.services.training.set_enabled(1, is_enabled=False)
+    await give_feedback(rig, recall_id, memory)
     await rig.remember("The heron dreams.")
 
     past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
-    assert [lesson for lesson, _, _ in await lessons(rig)] == ["stored"]
+    assert [lesson for lesson, _, _ in await list_examples(rig)] == ["stored"]
     assert past is not None
     assert past.query_record is None
-    assert await rig.brain.training.delete_all(1) == 1
-    assert await taught(rig) == []
+    assert await rig.services.training.delete_all(1) == 1
+    assert await list_rows(rig) == []
 
 
-async def test_switched_on_twice_it_began_once(rig: Rig, clock: FakeClock) -> None:
+async def test_switched_on_twice_it_began_once(rig: MemoryRig, clock: FakeClock) -> None:
     """D-57: the second time changes nothing."""
-    began = await rig.brain.training.set_enabled(1, is_enabled=True)
+    began = await rig.services.training.set_enabled(1, is_enabled=True)
     clock.advance(days=1)
 
     assert (
-        await rig.brain.training.set_enabled(1, is_enabled=True)
+        await rig.services.training.set_enabled(1, is_enabled=True)
         == began
         == TrainingStatus(enabled_since=clock() - timedelta(days=1), example_count=0)
     )
 
 
-async def test_more_rows_than_a_stretch_are_all_read_out(rig: Rig) -> None:
+async def test_more_rows_than_a_stretch_are_all_read_out(rig: MemoryRig) -> None:
     """D-57: in stretches, none twice and none left out, several of one memory among them."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     for start in range(0, BATCH_SIZE + 10, 50):
         await asked_about(rig, start)
-    rows = await taught(rig)
+    rows = await list_rows(rig)
 
     assert len(rows) == len({(each.example.memory_id, each.example.recall_id) for each in rows})
     assert len([each for each in rows if each.example.label == "stored"]) == BATCH_SIZE + 50
 
 
-async def asked_about(rig: Rig, start: int) -> None:
+async def asked_about(rig: MemoryRig, start: int) -> None:
     """Remember fifty, and say of the first ten that they were of use."""
     stored = [await rig.remember(f"heron number {number}", agent_id="kim") for number in range(start, start + 50)]
-    await rig.index()
-    recall_id = await asked(rig, f"heron number {start}", mode="keyword")
-    past = await rig.brain.journal.find(1, recall_id)
+    await rig.run_jobs()
+    recall_id = await recall(rig, f"heron number {start}", mode="keyword")
+    past = await rig.services.recall_buffer.find(1, recall_id)
     assert past is not None
     here = [memory for memory in stored if memory.id in past.memory_ids][:10]
-    await judged(rig, recall_id, *here)
+    await give_feedback(rig, recall_id, *here)
 
 
-async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: Rig) -> None:
+async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: MemoryRig) -> None:
     """D-57: with the workspace all is gone, also that it wanted rows."""
-    await rig.brain.training.set_enabled(1, is_enabled=True)
+    await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
-    await taught(rig)
+    await list_rows(rig)
     await rig.db.write(lambda tx: MemoryPurge(rig.jobs, rig.clock)(tx, 1))
 
-    assert await taught(rig) == []
-    assert await rig.brain.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
+    assert await list_rows(rig) == []
+    assert await rig.services.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
 
 
 @dataclass
-class _Opened:
+class _OpenPlatform:
     training: Training
 
     async def workspaces(self) -> Mapping[int, str]:
@@ -231,16 +233,16 @@ class _Opened:
 
 
 @dataclass
-class _Opens:
-    """What the command line hands to commands."""
+class _Platform:
+    """The platform object that commands receive."""
 
     folder: Path
 
     @asynccontextmanager
-    async def rig(self) -> AsyncGenerator[Rig]:
+    async def rig(self) -> AsyncGenerator[MemoryRig]:
         """Open memory on the folder, as another process than the server would."""
         db = open_database("embedded:", data_dir=self.folder)
-        rig = build(db, self.folder, FakeClock(), embedder=StemEmbedder())
+        rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
         try:
             yield rig
         finally:
@@ -248,33 +250,33 @@ class _Opens:
             await db.close()
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[_Opened]:
+    async def open(self) -> AsyncGenerator[_OpenPlatform]:
         """Return the platform as the commands see it."""
         async with self.rig() as rig:
-            yield _Opened(rig.brain.training)
+            yield _OpenPlatform(rig.services.training)
 
 
 @pytest.fixture
-def opens(data_dir: Path) -> _Opens:
+def opens(data_dir: Path) -> _Platform:
     """An empty folder."""
-    return _Opens(data_dir)
+    return _Platform(data_dir)
 
 
-def _run(opens: _Opens, *words: str) -> Result:
+def _run(opens: _Platform, *words: str) -> Result:
     app = typer.Typer()
     add_commands(app, "brain", "export")
     return CliRunner().invoke(app, ["brain", *words], obj=opens)
 
 
-async def _teach(opens: _Opens) -> None:
+async def _teach(opens: _Platform) -> None:
     async with opens.rig() as rig:
         memory = await rig.remember("Ask kim@example.org about the heron.", tags=("birds",))
-        await rig.index()
-        await judged(rig, await asked(rig, "who knows lee@example.org, or the heron?"), memory)
-        await taught(rig)
+        await rig.run_jobs()
+        await give_feedback(rig, await recall(rig, "who knows lee@example.org, or the heron?"), memory)
+        await list_rows(rig)
 
 
-def test_an_operator_switches_it_on_and_exports(opens: _Opens, tmp_path: Path) -> None:
+def test_an_operator_switches_it_on_and_exports(opens: _Platform, tmp_path: Path) -> None:
     """D-57, D-04: `brain training --on`, then `brain export-training`: JSON lines with the memory as it is now."""
     assert "not recorded" in _run(opens, "training").output
     assert json.loads(_run(opens, "training", "--on", "--json").output)["on"] is True
@@ -299,7 +301,7 @@ def test_an_operator_switches_it_on_and_exports(opens: _Opens, tmp_path: Path) -
     assert _run(opens, "export-training", "--out", str(file)).exit_code == 2, "a file that is there is never written over"
 
 
-def test_an_export_can_leave_personal_data_out(opens: _Opens) -> None:
+def test_an_export_can_leave_personal_data_out(opens: _Platform) -> None:
     """D-52, D-57: with --strip-pii, of questions and contents alike; what is kept stays as it is."""
     _run(opens, "training", "--on")
     asyncio.run(_teach(opens))
@@ -311,7 +313,7 @@ def test_an_export_can_leave_personal_data_out(opens: _Opens) -> None:
     assert "kim@example.org" in _run(opens, "export-training").stdout
 
 
-def test_rows_are_not_deleted_unasked(opens: _Opens) -> None:
+def test_rows_are_not_deleted_unasked(opens: _Platform) -> None:
     """D-04: what cannot be brought back asks first, and off a terminal needs --yes."""
     _run(opens, "training", "--on")
     asyncio.run(_teach(opens))

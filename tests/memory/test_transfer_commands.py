@@ -35,9 +35,9 @@ from rookery.memory.transfer.items import copy_id
 from rookery.migrations import migrate
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
-from tests.memory.makers import build, make_memory
-from tests.memory.moved import things
-from tests.processes import Server, running
+from tests.memory.makers import build_rig, make_memory
+from tests.memory.transfers import parse_lines
+from tests.processes import Server, run_server
 
 MANY = 2_000
 _WAIT_S = 40.0
@@ -55,7 +55,7 @@ def _rookery(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Co
 
 
 @dataclass
-class _Opened:
+class _OpenPlatform:
     transfer: TransferServices
     training: Training
     known: Mapping[int, str]
@@ -66,23 +66,25 @@ class _Opened:
 
 
 @dataclass
-class _Opens:
-    """What the command line hands to commands, on a folder."""
+class _Platform:
+    """The platform object that commands receive, on a data folder."""
 
     folder: Path
     known: dict[int, str] = field(default_factory=lambda: {1: "main"})
     limits: StorageLimits = field(default_factory=lambda: StorageLimits(min_free_bytes=0))
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[_Opened]:
+    async def open(self) -> AsyncGenerator[_OpenPlatform]:
         """Return the platform as the commands see it."""
         clock = FakeClock()
         db = open_database("embedded:", data_dir=self.folder)
-        rig = build(db, self.folder, clock)
+        rig = build_rig(db, self.folder, clock)
         capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
-        verb = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.brain.indexer, capacity=capacity, bus=rig.bus, clock=clock)
+        verb = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.services.indexer, capacity=capacity, bus=rig.bus, clock=clock)
         try:
-            yield _Opened(TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=verb), rig.brain.training, self.known)
+            yield _OpenPlatform(
+                TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=verb), rig.services.training, self.known
+            )
         finally:
             await rig.close()
             await db.close()
@@ -101,10 +103,10 @@ class _Opens:
 
 
 @pytest.fixture
-def opens(data_dir: Path) -> _Opens:
+def opens(data_dir: Path) -> _Platform:
     """An empty store."""
     migrate("embedded:", data_dir=data_dir)
-    return _Opens(data_dir)
+    return _Platform(data_dir)
 
 
 def _lines(number: int) -> bytes:
@@ -144,12 +146,12 @@ def test_a_running_server_gives_and_takes(model_folder: Path, tmp_path: Path) ->
     """Issue 6: beside a running server: words find it at once, meaning once the server has done the jobs that it found."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
-    with running(folder) as server:
+    with run_server(folder) as server:
         body = {"type": "decision", "content": "We deploy on Tuesdays.", "org": "acme", "tags": ["Ship"]}
         first = server.client.post("/v1/brain/remember", json=body).json()["id"]
         body = {"type": "decision", "content": "We deploy on Mondays, never on Fridays.", "org": "acme", "supersedes_id": first}
         second = server.client.post("/v1/brain/remember", json=body).json()["id"]
-        exported = _Opens(folder).run("export", "--org", "acme")
+        exported = _Platform(folder).run("export", "--org", "acme")
         server.client.delete(f"/v1/brain/memories/{second}").raise_for_status()
         imported = _rookery(folder, "import", "-", "--new-ids", "--json", given=exported.stdout_bytes)
         by_words = _ask(server, "Fridays", "keyword")
@@ -165,7 +167,7 @@ def test_a_running_server_gives_and_takes(model_folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(120)
-def test_an_import_that_is_killed_is_run_again(opens: _Opens, tmp_path: Path) -> None:
+def test_an_import_that_is_killed_is_run_again(opens: _Platform, tmp_path: Path) -> None:
     """Issue 6: killed in the middle and run again: nothing lost, nothing twice."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_lines(MANY))
@@ -184,7 +186,7 @@ def test_an_import_that_is_killed_is_run_again(opens: _Opens, tmp_path: Path) ->
     assert _count(opens.folder) == MANY
 
 
-def test_an_import_that_was_stopped_goes_on_from_there(opens: _Opens, tmp_path: Path) -> None:
+def test_an_import_that_was_stopped_goes_on_from_there(opens: _Platform, tmp_path: Path) -> None:
     """D-17, issue 5: exit code 1, from which line on nothing was stored, and --resume; what it stored is announced by its own process."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_lines(5))
@@ -202,7 +204,7 @@ def test_an_import_that_was_stopped_goes_on_from_there(opens: _Opens, tmp_path: 
     assert (again.get("earlier"), again["unchanged"]) == (None, 5)
 
 
-def test_what_went_out_comes_in(opens: _Opens, tmp_path: Path) -> None:
+def test_what_went_out_comes_in(opens: _Platform, tmp_path: Path) -> None:
     """D-04: --out makes a new file of mode 0600; .gz is compressed; a pipe gets the lines alone."""
     packed, notes = tmp_path / "out.jsonl.gz", tmp_path / "notes"
     assert opens.run("import", "-", given=_lines(2)).exit_code == 0
@@ -216,12 +218,12 @@ def test_what_went_out_comes_in(opens: _Opens, tmp_path: Path) -> None:
 
     assert told == [2, 2]
     assert packed.stat().st_mode & 0o777 == 0o600
-    assert things(piped.stdout_bytes) == things(gzip.decompress(packed.read_bytes()))
+    assert parse_lines(piped.stdout_bytes) == parse_lines(gzip.decompress(packed.read_bytes()))
     assert (copied["imported"], copied["items"]) == (2, [])
     assert (taken.exit_code, taken.stdout.count("\tconflict\t")) == (1, 2)
 
 
-def test_what_was_not_stored_is_listed_with_its_line(opens: _Opens) -> None:
+def test_what_was_not_stored_is_listed_with_its_line(opens: _Platform) -> None:
     """Issue 6: a line for each that was refused, exit code 1, and the others are stored."""
     result = opens.run("import", "-", given=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
 
@@ -231,7 +233,7 @@ def test_what_was_not_stored_is_listed_with_its_line(opens: _Opens) -> None:
     assert (result.exit_code, _count(opens.folder)) == (1, 1)
 
 
-def test_what_cannot_be_meant_is_wrong_usage(opens: _Opens, tmp_path: Path) -> None:
+def test_what_cannot_be_meant_is_wrong_usage(opens: _Platform, tmp_path: Path) -> None:
     """D-04: exit code 2, and nothing is written over; D-52: the workspace is named once there are two."""
     there, notes = tmp_path / "there.jsonl", tmp_path / "notes"
     there.write_bytes(_lines(1))

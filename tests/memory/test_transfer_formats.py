@@ -1,4 +1,4 @@
-"""What memories are read from beside our own lines: Markdown notes, agents' instructions, mem0's lists (D-04)."""
+"""Import formats besides JSON Lines: Markdown notes, agents' instruction files, mem0 exports (D-04)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from rookery.memory.transfer import formats
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import ImportRequest as In
 from rookery.memory.transfer.markdown import build_parser, parse_document, split_document
-from tests.memory.makers import Rig
-from tests.memory.moved import EVERYTHING, NOON, Moves, held, made, of_kind, refused
+from tests.memory.makers import MemoryRig
+from tests.memory.transfers import EVERYTHING, NOON, Transfers, lines_of_kind, make_source, read_memories, read_rejections
 
 MTIME = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -97,7 +97,7 @@ def _contents(memories: list[Memory]) -> list[str]:
 
 def test_a_note_is_a_memory_with_what_its_front_matter_says(tmp_path: Path) -> None:
     """Issue 6: front matter, Obsidian's tags, one memory a note; its title is its first heading."""
-    (memory,) = held(_write(tmp_path, {"infra/Database choice.md": NOTE}))
+    (memory,) = read_memories(_write(tmp_path, {"infra/Database choice.md": NOTE}))
 
     assert memory.content.startswith("# Database choice\n\nWe chose #Postgres over mysql.")
     assert memory.content.endswith("# no heading #notag\n```")
@@ -115,7 +115,7 @@ def test_a_note_is_a_memory_with_what_its_front_matter_says(tmp_path: Path) -> N
 def test_a_note_without_any_front_matter_is_read_too(tmp_path: Path) -> None:
     """Issue 6: what is not said is filled in: the file's time, its name as title; line ends and a byte order mark are nothing."""
     files = {"a.md": "\ufeffOne\r\ntwo\r\n", "b.md": "# Own title\ntext", "c.md": "---\nnot fields\n---\ntext", "empty.md": "\n \n"}
-    one, own, ruled = held(_write(tmp_path, files))
+    one, own, ruled = read_memories(_write(tmp_path, files))
 
     assert _contents([one, own]) == ["# a\n\nOne\ntwo", "# Own title\ntext"]
     assert ruled.content.startswith("# c\n\n---\nnot fields")
@@ -123,9 +123,9 @@ def test_a_note_without_any_front_matter_is_read_too(tmp_path: Path) -> None:
 
 
 def test_each_section_can_be_a_memory(tmp_path: Path) -> None:
-    """Issue 6: a heading section each, under the headings that it is under; a heading alone is none."""
+    """Issue 6: one memory for each section, with its parent headings; a heading without text is skipped."""
     text = "# Guide\n\nStart here.\n\n## Deploy\n\n### Rollback\n\nUndo it.\n\n## Test\n\nRun it."
-    found = held(_write(tmp_path, {"guide.md": text}), split_by="section")
+    found = read_memories(_write(tmp_path, {"guide.md": text}), split_by="section")
 
     assert _contents(found) == [
         "# Guide\n\nStart here.",
@@ -155,7 +155,7 @@ def test_long_notes_are_split_and_lose_nothing(blocks: list[tuple[str, str]], mo
 def test_a_note_of_a_hundred_thousand_characters_becomes_memories_that_fit(tmp_path: Path) -> None:
     """Issue 6: under 50,000 characters each."""
     text = "# Log\n\n" + "\n\n".join(f"## Day {day}\n\n" + "It rained again. " * 300 for day in range(20))
-    found = held(_write(tmp_path, {"log.md": text}))
+    found = read_memories(_write(tmp_path, {"log.md": text}))
 
     assert (len(found), max(len(memory.content) for memory in found) <= 50_000) == (3, True)
     assert found[1].content.startswith("# Log\n## Day ")
@@ -164,7 +164,7 @@ def test_a_note_of_a_hundred_thousand_characters_becomes_memories_that_fit(tmp_p
 def test_what_agents_are_told_becomes_conventions(tmp_path: Path) -> None:
     """Issue 6: CLAUDE.md and AGENTS.md: sections and bullets, type convention, the project from the folder."""
     folder = _write(tmp_path, {"shop/AGENTS.md": AGENTS, "shop/.claude/CLAUDE.md": "- be kind\n", "shop/notes.txt": "no"})
-    found = held(folder)
+    found = read_memories(folder)
 
     assert (
         _contents(found)
@@ -188,7 +188,7 @@ def test_the_project_is_the_repository(tmp_path: Path) -> None:
     """Issue 6: the project from the folder: a package's instructions are its repository's."""
     folder = _write(tmp_path, {"web/.git/HEAD": "", "web/packages/api/CLAUDE.md": "- be kind"})
 
-    assert [memory.project for memory in held(folder / "web" / "packages" / "api" / "CLAUDE.md")] == ["web"]
+    assert [memory.project for memory in read_memories(folder / "web" / "packages" / "api" / "CLAUDE.md")] == ["web"]
 
 
 def test_a_copy_and_a_link_say_it_once(tmp_path: Path) -> None:
@@ -198,17 +198,17 @@ def test_a_copy_and_a_link_say_it_once(tmp_path: Path) -> None:
     (folder / "shop" / "out").symlink_to(folder / "elsewhere")
     (folder / "shop" / "out.md").symlink_to(folder / "elsewhere" / "secret.md")
 
-    assert _contents(held(folder / "shop")) == ["be kind"]
+    assert _contents(read_memories(folder / "shop")) == ["be kind"]
 
 
-async def test_notes_are_stored_once_however_often_they_are_read(rig: Rig, tmp_path: Path) -> None:
+async def test_notes_are_stored_once_however_often_they_are_read(rig: MemoryRig, tmp_path: Path) -> None:
     """Issue 6: harmlessly repeatable; a changed note comes as another memory, a copy of instructions as none."""
     folder = _write(tmp_path, {"a.md": "one", "AGENTS.md": "- be kind", "CLAUDE.md": "- be kind"})
-    first, _ = await Moves(rig).into(folder)
+    first, _ = await Transfers(rig).import_source(folder)
     (folder / "a.md").touch()
-    second, heard = await Moves(rig).into(folder)
+    second, heard = await Transfers(rig).import_source(folder)
     (folder / "a.md").write_text("one and more", encoding="utf-8")
-    third, _ = await Moves(rig).into(folder)
+    third, _ = await Transfers(rig).import_source(folder)
 
     assert [(each.counts["imported"], each.counts["unchanged"], each.failures) for each in (first, second, third)] == [
         (2, 1, 0), (0, 3, 0), (1, 2, 0),
@@ -216,7 +216,7 @@ async def test_notes_are_stored_once_however_often_they_are_read(rig: Rig, tmp_p
     assert heard == []
 
 
-async def test_bad_notes_do_not_stop_the_others(rig: Rig, tmp_path: Path) -> None:
+async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) -> None:
     """Issue 6: each is named, and why."""
     folder = _write(
         tmp_path,
@@ -241,7 +241,7 @@ async def test_bad_notes_do_not_stop_the_others(rig: Rig, tmp_path: Path) -> Non
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.md")).write_bytes(b"A name of bytes.")
     os.mkfifo(folder / "pipe.md")  # who opens it waits for a writer
 
-    report, heard = await Moves(rig).into(folder)
+    report, heard = await Transfers(rig).import_source(folder)
 
     assert report.counts["imported"] == 3
     assert sorted(item.why.partition(":")[0] for item in heard) == [
@@ -270,19 +270,19 @@ def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) ->
         target.write_header()
         target.write_memory(TransferRecord(memory=memory))
 
-        assert held(Path(name)) == [memory]
+        assert read_memories(Path(name)) == [memory]
         (path,) = (path for path in Path(name).rglob("*") if path.is_file())
         assert (path.stat().st_mode & 0o777, path.resolve().is_relative_to(Path(name).resolve())) == (0o600, True)
 
 
-async def test_a_folder_of_notes_is_named_for_people(rig: Rig, tmp_path: Path) -> None:
+async def test_a_folder_of_notes_is_named_for_people(rig: MemoryRig, tmp_path: Path) -> None:
     """Issue 6: --format markdown; what is in a name never leads out of the folder."""
     memory = await rig.remember("Grüße vom / Dach!\nmehr", org="../../etc", project="Web Shop")
     await MemoryExport(db=rig.db, clock=rig.clock).run(EVERYTHING, formats.create_note_folder(tmp_path / "out"))
 
     (path,) = (path for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert path.relative_to(tmp_path / "out").as_posix() == f"etc/web-shop/grue-vom-dach-{memory.id}.md"
-    assert _contents(held(tmp_path / "out")) == ["Grüße vom / Dach!\nmehr"]
+    assert _contents(read_memories(tmp_path / "out")) == ["Grüße vom / Dach!\nmehr"]
 
 
 OPEN_SOURCE = {
@@ -311,7 +311,7 @@ OPENMEMORY = {
 
 def test_mem0s_names_become_scopes() -> None:
     """Issue 6: run_id, agent_id, else the project; whose it is becomes a tag; ids that are UUIDs stay."""
-    tea, french, hurry = held(orjson.dumps(OPEN_SOURCE))
+    tea, french, hurry = read_memories(orjson.dumps(OPEN_SOURCE))
 
     assert (tea.id, tea.content, tea.type, tea.memory_scope, tea.tags) == (
         "3c90c3cc-0d44-4b50-8888-8dd25736052a",
@@ -341,29 +341,29 @@ def test_mem0s_names_become_scopes() -> None:
 )
 def test_mem0_is_read_in_whichever_form_it_wrote(written: bytes) -> None:
     """Issue 6: JSON and JSON lines as mem0 writes them: the library, the server, the platform's pages, a vector store's payloads."""
-    assert _contents(held(written)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
+    assert _contents(read_memories(written)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
 
 
 def test_the_platform_and_openmemory_have_more_to_say(tmp_path: Path) -> None:
-    """Issue 6: categories, expiry, the app as project, archived; what was deleted there is not brought back."""
-    (vim,) = held(orjson.dumps([PLATFORM]))
+    """Issue 6: categories, expiry, the app as project, archived; deleted ones are not imported."""
+    (vim,) = read_memories(orjson.dumps([PLATFORM]))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("memories.json", b"{}")
         lines = b"\n".join(orjson.dumps(each) for each in (OPENMEMORY, {**OPENMEMORY, "state": "deleted"}))
         archive.writestr("memories.jsonl.gz", gzip.compress(lines))
     (tmp_path / "export.zip").write_bytes(packed.getvalue())
-    (dark,) = held(tmp_path / "export.zip")
+    (dark,) = read_memories(tmp_path / "export.zip")
 
     assert (vim.project, vim.tags, vim.expires_at) == ("ide", ("user:bob", "tools", "editors"), datetime(2030, 1, 31, tzinfo=UTC))
     assert (dark.content, dark.project, dark.tags, dark.archived_at is not None) == ("Prefers dark mode.", "cursor", ("ui",), True)
 
 
-async def test_mem0_twice_is_once(rig: Rig) -> None:
+async def test_mem0_twice_is_once(rig: MemoryRig) -> None:
     """Issue 6: harmlessly repeatable, with and without ids that are UUIDs; what mem0 changed since is a conflict."""
-    moves = Moves(rig)
-    reports = [(await moves.into(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
-    changed, heard = await moves.into(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
+    moves = Transfers(rig)
+    reports = [(await moves.import_source(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
+    changed, heard = await moves.import_source(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
 
     assert [(each.counts["imported"], each.counts["unchanged"]) for each in reports] == [(3, 0), (0, 3)]
     assert (changed.counts["conflicts"], heard[0].why) == (1, "entry 1: it is already stored with another content")
@@ -373,13 +373,13 @@ def test_what_is_no_memory_is_refused_by_its_place() -> None:
     """Issue 6: one bad entry does not stop the rest."""
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
-    assert refused(lines) == [
+    assert read_rejections(lines) == [
         "line 2: memory: is missing; a memory needs one of memory, content, data or text",
         "line 3: the entry is not a JSON object",
         "line 4: the entry is not a JSON object",
         "line 5: created_at: must be an ISO 8601 time, not 'soon'",
     ]
-    assert refused(b'{"answer": {}') == ["the file: the file is not valid JSON, or has no list of memories in a format of mem0"]
+    assert read_rejections(b'{"answer": {}') == ["the file: the file is not valid JSON, or has no list of memories in a format of mem0"]
 
 
 def test_what_breaks_off_says_so(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_what_breaks_off_says_so(tmp_path: Path) -> None:
     whole = gzip.compress(b"".join(orjson.dumps({"memory": os.urandom(40).hex()}) + b"\n" for _ in range(2_000)))
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
 
-    said = refused(tmp_path / "cut.gz")
+    said = read_rejections(tmp_path / "cut.gz")
     assert len(said) == 1
     assert "reading failed" in said[0]
 
@@ -396,32 +396,34 @@ def test_what_breaks_off_says_so(tmp_path: Path) -> None:
 def test_what_is_none_of_these_is_refused_in_words(written: bytes) -> None:
     """Issue 6, D-16: a wrong file is an error that says what to do, before anything is stored."""
     with pytest.raises(ValidationFailed):
-        held(written)
+        read_memories(written)
 
 
 def test_an_endless_line_is_not_read_into_memory() -> None:
     """Issue 6: constant memory: a line longer than any memory is passed over."""
     header = b'{"kind":"rookery-memories","version":1}\n'
-    said = refused(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
+    said = read_rejections(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
 
     assert said == ["line 2: the line is too long for a memory"]
 
 
-async def test_nothing_of_another_tool_can_name_a_workspace(rig: Rig) -> None:
+async def test_nothing_of_another_tool_can_name_a_workspace(rig: MemoryRig) -> None:
     """Spec 3.1: the workspace is the command's, whatever a file says."""
     lines = orjson.dumps([{"memory": "x", "workspace_id": 2, "workspace": "other"}])
-    await Moves(rig).into(lines, In(workspace_id=1))
+    await Transfers(rig).import_source(lines, In(workspace_id=1))
 
-    assert [len(of_kind(await Moves(rig).out(replace(EVERYTHING, workspace_id=number)), "memory")) for number in (1, 2)] == [1, 0]
+    assert [
+        len(lines_of_kind(await Transfers(rig).export_lines(replace(EVERYTHING, workspace_id=number)), "memory")) for number in (1, 2)
+    ] == [1, 0]
 
 
 def test_forms_are_told_from_each_other(tmp_path: Path) -> None:
     """Issue 6: --format auto; one that is named is believed."""
     folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
 
-    assert _contents(held(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
-    assert _contents(held(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", import_format="agents-md")) == ["be kind"]
+    assert _contents(read_memories(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
+    assert _contents(read_memories(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", import_format="agents-md")) == ["be kind"]
     for form in ("jsonl", "mem0"):
         with pytest.raises(ValidationFailed):
-            held(folder, import_format=form)
-    assert made(b"").import_format == "auto"
+            read_memories(folder, import_format=form)
+    assert make_source(b"").import_format == "auto"

@@ -42,7 +42,7 @@ _FLAGS = [
 
 
 def program() -> str:
-    """Chromium; the test is skipped, aloud, where there is none, but on CI it fails."""
+    """The path of Chromium; without it the test is skipped with a message, and fails on CI."""
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if found is None:
         missing = "there is no Chromium: make browser"
@@ -62,10 +62,10 @@ class Page:
     One tab.
 
     Attributes:
-        requests: Addresses that it asked for on its own server.
-        outside: Those that it would have asked elsewhere, had it been let.
-        complaints: What it wrote to its console as a warning of the browser or an error, and exceptions that nobody caught.
-        challenges: How often it was asked to log in.
+        requests: Requested addresses on its own server.
+        outside: Blocked requests to other hosts.
+        complaints: Browser warnings and errors on its console, and uncaught exceptions.
+        challenges: The number of login challenges.
     """
 
     browser: Browser
@@ -207,7 +207,7 @@ class Browser:
 
 @asynccontextmanager
 async def chromium(folder: Path) -> AsyncGenerator[Browser]:
-    """Run Chromium with *folder* for whatever it keeps; it ends with the block, by its own id."""
+    """Run Chromium with its profile in *folder* until the block ends; it is ended by its own id."""
     orders, answers = os.pipe(), os.pipe()
     inherited = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (orders[0], answers[1])]  # clear of 3 and 4
     for end in (orders[0], answers[1]):

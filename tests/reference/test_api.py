@@ -1,4 +1,4 @@
-"""Who is shown the document, and how it is sent (spec 4.5, D-83)."""
+"""Access to the OpenAPI document and its transfer (spec 4.5, D-83)."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ import pytest
 
 from rookery.kernel.config import load_settings
 from rookery.kernel.secret import Secret
-from tests.conftest import House, Settings, open_house
+from tests.conftest import Instance, Settings, run_instance
 
 _PATHS = ("/api/docs/openapi", "/docs/openapi.json")
 _SECRET_KEY = "the secret key of these tests, 0123456789"
 
 
-async def test_the_document_is_for_keys_that_may_view_it(house: House) -> None:
+async def test_the_document_is_for_keys_that_may_view_it(instance: Instance) -> None:
     """Spec 4.5: when enabled it is guarded by authentication and a view permission."""
-    viewer, other = await house.api_key("docs:read"), await house.api_key("brain:read")
+    viewer, other = await instance.api_key("docs:read"), await instance.api_key("brain:read")
     for path in _PATHS:
-        answers = [await each.get(path) for each in (viewer, other, house.agent, house.caller(None))]
+        answers = [await each.get(path) for each in (viewer, other, instance.agent, instance.caller(None))]
 
         assert [each.status_code for each in answers] == [200, 403, 403, 401]
         assert answers[0].json()["openapi"] == "3.0.3"
         assert answers[1].json()["required_scope"] == "docs:read"
 
 
-async def test_both_addresses_show_the_same_document(house: House) -> None:
+async def test_both_addresses_show_the_same_document(instance: Instance) -> None:
     """D-83: GET /docs/openapi.json is the same as /api/docs/openapi."""
-    one, other = [await house.admin.get(path) for path in _PATHS]
+    one, other = [await instance.admin.get(path) for path in _PATHS]
 
     assert one.content == other.content
     assert one.headers["etag"] == other.headers["etag"]
 
 
-async def test_a_document_that_was_seen_is_not_sent_again(house: House) -> None:
+async def test_a_document_that_was_seen_is_not_sent_again(instance: Instance) -> None:
     """RFC 9110, 13.1.2: If-None-Match with the ETag is answered 304, in whatever form it was seen; another one is sent all."""
-    etag = (await house.admin.get(_PATHS[0])).headers["etag"]
+    etag = (await instance.admin.get(_PATHS[0])).headers["etag"]
 
-    seen = [await house.admin.http.get(_PATHS[1], headers={"If-None-Match": each}) for each in (etag, etag.removeprefix("W/"), "*")]
-    unseen = await house.admin.http.get(_PATHS[1], headers={"If-None-Match": '"another"'})
+    seen = [await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": each}) for each in (etag, etag.removeprefix("W/"), "*")]
+    unseen = await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": '"another"'})
 
     assert [(each.status_code, each.content, each.headers["etag"]) for each in seen] == [(304, b"", etag)] * 3
     assert unseen.status_code == 200
 
 
-async def test_the_document_is_packed_for_who_takes_it_packed(house: House) -> None:
+async def test_the_document_is_packed_for_who_takes_it_packed(instance: Instance) -> None:
     """RFC 9110, 12.5.3: gzip alone if it is accepted, and caches are told that it depends."""
     for accepted, is_packed in (
         ("gzip", True),
@@ -57,7 +57,7 @@ async def test_the_document_is_packed_for_who_takes_it_packed(house: House) -> N
         ("notgzip, gzip ; q=0.0, br", False),
         ("br,GZIP ;q=1", True),
     ):
-        async with house.admin.http.stream("GET", _PATHS[0], headers={"Accept-Encoding": accepted}) as answer:
+        async with instance.admin.http.stream("GET", _PATHS[0], headers={"Accept-Encoding": accepted}) as answer:
             raw = b"".join([part async for part in answer.aiter_raw()])
 
         assert answer.headers.get("content-encoding") == ("gzip" if is_packed else None), accepted
@@ -74,8 +74,8 @@ async def test_the_documentation_is_off_in_production_unless_it_is_wanted(
 ) -> None:
     """Spec 4.5: enabled by default outside production and disabled by default in production; off, nothing of it is there."""
     chosen = replace(settings, environment=environment, api_docs_enabled=wanted, secret_key=Secret(_SECRET_KEY))
-    async with open_house(chosen) as house:
-        answers = [await house.admin.get(path) for path in _PATHS]
+    async with run_instance(chosen) as instance:
+        answers = [await instance.admin.get(path) for path in _PATHS]
 
     assert [each.status_code for each in answers] == [status] * 2
     if status == 404:

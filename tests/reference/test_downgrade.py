@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, create_model
 
 from rookery.reference.downgrade import Schema, downgrade, null_schema
-from tests.documented import as_json_schema
+from tests.openapi_check import as_json_schema
 
 _NAMES = st.sampled_from(["id", "name", "size", "nullable", "default", "type"])
 _TEXTS = st.sampled_from(["", "a", "ab", "green"])

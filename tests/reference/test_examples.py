@@ -22,8 +22,8 @@ from rookery.reference.examples import Examples, load_packaged_examples
 from rookery.reference.openapi import build_document
 from rookery.wiring import build_platform
 from tests.conftest import lend_model
-from tests.documented import as_json_schema
-from tests.reference.recording.story import WITHOUT, told
+from tests.openapi_check import as_json_schema
+from tests.reference.recording.story import UNRECORDED, record_story
 
 _ANEW = "make examples, and look at what changed"
 
@@ -36,7 +36,7 @@ def examples() -> Examples:
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
-    """What is served, and documented."""
+    """The route table of the documented application."""
     mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
     return [each for each in mounted.endpoints if not get_route_docs(each.route.handler).hidden]
 
@@ -51,7 +51,7 @@ def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples
     """Issue 7: each operation shows a request and an answer, recorded under its path or under an alias; what has none says why."""
     routes = documented_routes(endpoints)
 
-    assert {each.name for each in routes if examples.keys().isdisjoint(each.all_names)} == set(WITHOUT), _ANEW
+    assert {each.name for each in routes if examples.keys().isdisjoint(each.all_names)} == set(UNRECORDED), _ANEW
     assert examples.keys() <= {name for each in routes for name in each.all_names}, "there are examples of what there is not"
 
 
@@ -59,7 +59,7 @@ def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples
 async def test_the_examples_are_what_the_server_answers(data_dir: Path, model_folder: Path, examples: Examples) -> None:
     """D-83: played again, the story is answered with the same statuses and the same fields, of the same types."""
     lend_model(model_folder, data_dir)
-    again = {name: each for part in (await told(data_dir)).values() for name, each in part.items()}
+    again = {name: each for part in (await record_story(data_dir)).values() for name, each in part.items()}
 
     assert again.keys() == examples.keys(), _ANEW
     for name, example in examples.items():

@@ -14,7 +14,7 @@ from rookery.memory.mcp_tools import TOOLS as BRAIN_TOOLS
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document
 from rookery.wiring import build_platform
-from tests.conftest import House
+from tests.conftest import Instance
 from tests.documentation import ROOT, all_commands, table
 
 _NAMES = table(ROOT / "docs" / "reference" / "names.md", "Word")
@@ -55,16 +55,16 @@ def test_a_command_that_has_an_earlier_word_has_ours_too(row: list[str]) -> None
 
 
 @pytest.mark.parametrize("path", ["/v1/tasks", "/api/agent/tasks"])
-async def test_tasks_are_listed_by_status_and_by_its_earlier_name(house: House, path: str) -> None:
+async def test_tasks_are_listed_by_status_and_by_its_earlier_name(instance: Instance, path: str) -> None:
     """Issue 14: `?status=` was an unknown field; both names work, and two values are refused. D-08, D-65."""
-    made = await house.admin.post("/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]})
+    made = await instance.admin.post("/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]})
     assert made.status_code == 201
 
     for name in ("status", "state"):
-        found = await house.admin.get(f"{path}?{name}=ready")
+        found = await instance.admin.get(f"{path}?{name}=ready")
         assert [task["name"] for task in found.json()["data"]] == ["Boxes"], name
-        assert (await house.admin.get(f"{path}?{name}=completed")).json()["data"] == []
-    refused = await house.admin.get(f"{path}?status=ready&state=completed")
+        assert (await instance.admin.get(f"{path}?{name}=completed")).json()["data"] == []
+    refused = await instance.admin.get(f"{path}?status=ready&state=completed")
     assert refused.status_code == 422
     assert "state" in refused.json()["errors"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rookery.reference.viewers import VIEWERS
-from tests.conftest import House, eventually
-from tests.processes import Server, running
+from tests.conftest import Instance, eventually
+from tests.processes import Server, run_server
 from tests.reference.browser import Browser, Page, chromium, program
 from tests.reference.vendoring import FOLDER, PACKAGES
 
@@ -36,7 +36,7 @@ _OPENED = {"scalar": "#tag/memory", "redoc": "#tag/Memory"}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server as users run it."""
     program()
-    with running(tmp_path_factory.mktemp("viewers")) as server:
+    with run_server(tmp_path_factory.mktemp("viewers")) as server:
         yield server
 
 
@@ -121,9 +121,9 @@ async def test_without_scripts_a_page_says_what_to_do(server: Server, browser: B
     await eventually(is_shown, within_s=_DRAWN_S)
 
 
-async def test_the_pages_are_for_keys_that_may_view_the_documentation(house: House) -> None:
-    """D-83: docs:read; whoever has no key is asked for Basic here, and nowhere else."""
-    viewer, other, nobody = await house.api_key("docs:read"), await house.api_key("brain:read"), house.caller(None)
+async def test_the_pages_are_for_keys_that_may_view_the_documentation(instance: Instance) -> None:
+    """D-83: needs docs:read; a request without a key gets a Basic challenge here, and nowhere else."""
+    viewer, other, nobody = await instance.api_key("docs:read"), await instance.api_key("brain:read"), instance.caller(None)
     for path in [*_PAGES, "/api/docs/static/0/page.css"]:
         assert (await viewer.get(path)).status_code == (404 if "static" in path else 200)
         assert (await other.get(path)).status_code == 403
@@ -133,10 +133,10 @@ async def test_the_pages_are_for_keys_that_may_view_the_documentation(house: Hou
     assert "Basic" not in (await nobody.get("/api/v1/mcp/servers")).headers["www-authenticate"]
 
 
-async def test_the_files_of_a_page_are_there_and_never_change(house: House) -> None:
-    """D-83: each file that a page names is served, packed or not, for a browser to keep; the page lets it ask nobody else."""
+async def test_the_files_of_a_page_are_there_and_never_change(instance: Instance) -> None:
+    """D-83: each file that a page names is served, compressed or not, and cacheable; the CSP allows no other host."""
     for path, name in _PAGES.items():
-        page = await house.admin.get(path)
+        page = await instance.admin.get(path)
         root = "/api/docs/" if path == "/api/docs" else ""
         named = [part.split('"')[0] for part in page.text.replace("'", '"').split('"') if "static/" in part]
 
@@ -144,8 +144,8 @@ async def test_the_files_of_a_page_are_there_and_never_change(house: House) -> N
         assert len(named) >= 3, (name, root)
         for each in named:
             address = "/api/docs/" + each[each.index("static/") :]
-            packed = await house.admin.get(address, **{"Accept-Encoding": "gzip"})
-            plain = await house.admin.get(address, **{"Accept-Encoding": "identity"})
+            packed = await instance.admin.get(address, **{"Accept-Encoding": "gzip"})
+            plain = await instance.admin.get(address, **{"Accept-Encoding": "identity"})
             assert packed.status_code == plain.status_code == 200
             assert packed.headers["content-encoding"] == "gzip"
             assert "content-encoding" not in plain.headers

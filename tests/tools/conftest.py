@@ -11,7 +11,7 @@ import pytest
 
 from rookery.kernel.db import Database, open_database
 from tests.conftest import eventually
-from tests.tools.makers import Tools, build, children
+from tests.tools.makers import Tools, build_tools, list_children
 
 Start = Callable[..., Awaitable[Tools]]
 
@@ -26,7 +26,7 @@ async def db(data_dir: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the file of servers is, or will be."""
+    """The path of the servers file, which may not exist yet."""
     return tmp_path / "servers.json"
 
 
@@ -38,16 +38,16 @@ def write(file: Path, **servers: object) -> None:
 @pytest.fixture
 async def start(db: Database, file: Path) -> AsyncIterator[Start]:
     """Start the domain with these entries in its file; whatever was started is closed, and leaves no process."""
-    before = {each.pid for each in children()}
+    before = {each.pid for each in list_children()}
     async with AsyncExitStack() as stack:
 
         async def begin(servers: dict[str, object] | None = None, **options: object) -> Tools:
             if servers is not None:
                 write(file, **servers)
-            tools = build(db, file, **options)  # pyright: ignore[reportArgumentType] - passed on as they are
+            tools = build_tools(db, file, **options)  # pyright: ignore[reportArgumentType] - passed on as they are
             stack.push_async_callback(tools.aclose)
             await tools.start()
             return tools
 
         yield begin
-    await eventually(lambda: {each.pid for each in children()} <= before)
+    await eventually(lambda: {each.pid for each in list_children()} <= before)

@@ -28,7 +28,7 @@ from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 
 SERVERS = Path(__file__).parent / "servers"
 BIN = Path(sys.executable).parent
-QUICK = SupervisionTimeouts(connect_timeout_s=10.0)
+SHORT_TIMEOUTS = SupervisionTimeouts(connect_timeout_s=10.0)
 CONNECTORS = upstreams.open([])
 
 
@@ -54,25 +54,25 @@ def make_caller(**fields: object) -> Caller:
     return replace(caller, **fields)
 
 
-def odd(*flags: str, id: str = "odd", env: Mapping[str, str] | None = None, **fields: object) -> Server:
+def make_odd_server(*flags: str, id: str = "odd", env: Mapping[str, str] | None = None, **fields: object) -> Server:
     """Make the entry of the server that misbehaves as its flags say."""
     target = CommandTarget(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "odd.py"), *flags), env=env or {})
     return replace(Server(id=id, name=id, target=target), **fields)
 
 
-def entry(*flags: str, **fields: object) -> dict[str, object]:
+def make_odd_entry(*flags: str, **fields: object) -> dict[str, object]:
     """Make an entry of a file for the same server."""
     return {"command": sys.executable, "args": ["-I", "-S", "-u", str(SERVERS / "odd.py"), *flags], **fields}
 
 
-def at(url: str, **fields: object) -> Server:
+def make_http_server(url: str, **fields: object) -> Server:
     """Make the entry of a server at *url*."""
     kind = "sse" if url.endswith("/sse") else "http"
     return replace(Server(id="served", name="served", target=HttpTarget(url=url, kind=kind)), **fields)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -83,26 +83,26 @@ def text_of(result: Mapping[str, object]) -> str:
     return str(cast("list[dict[str, object]]", result["content"])[0]["text"])
 
 
-def children() -> list[psutil.Process]:
-    """Return every process below this one that still runs."""
+def list_children() -> list[psutil.Process]:
+    """Return the running descendants of this process."""
     return [each for each in psutil.Process().children(recursive=True) if is_alive(each.pid)]
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not count."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def descriptors() -> int:
-    """Return how many files this process has open."""
+def count_open_files() -> int:
+    """Return the number of open files of this process."""
     return psutil.Process().num_fds()
 
 
-class NoLimits:
-    """Limits that limit nothing, and remember what was spent."""
+class RecordingLimiter:
+    """A limiter without limits that records the calls."""
 
     def __init__(self) -> None:
         self.spent: list[str] = []
@@ -114,35 +114,35 @@ class NoLimits:
 
 @dataclass(kw_only=True)
 class Tools:
-    """The domain as one process has it."""
+    """The tools domain of one process."""
 
     db: Database
     sessions: SessionPool
     catalogue: Catalogue
-    calls: ToolRunner
-    journal: CallBuffer
+    runner: ToolRunner
+    call_buffer: CallBuffer
     resources: ResourceReader
-    limits: NoLimits
+    limits: RecordingLimiter
 
     async def start(self) -> None:
-        """Start what has tasks."""
+        """Start the background tasks."""
         await self.sessions.start()
         await self.catalogue.start()
 
     async def aclose(self) -> None:
-        """Close it all, in the order of wiring."""
+        """Close everything in the order of wiring."""
         await self.catalogue.aclose()
         await self.sessions.aclose()
-        await self.journal.aclose()
+        await self.call_buffer.aclose()
 
 
-def build(
+def build_tools(
     db: Database,
     path: Path | None,
     *,
     builtins: Sequence[BuiltinServer] = (),
     environment: Mapping[str, str] | None = None,
-    timing: SupervisionTimeouts = QUICK,
+    timing: SupervisionTimeouts = SHORT_TIMEOUTS,
     bus: EventBus | None = None,
     keep_arguments: bool = False,
     cache: ResultCache | None = None,
@@ -152,13 +152,13 @@ def build(
     sessions = SessionPool(upstreams.open(builtins), timeouts=timing, bus=bus)
     entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
     catalogue = Catalogue(db, sessions, ServerRegistry(builtins=entries, path=path, environment=environment))
-    limits, journal = NoLimits(), CallBuffer(db, bus=bus)
+    limits, journal = RecordingLimiter(), CallBuffer(db, bus=bus)
     return Tools(
         db=db,
         sessions=sessions,
         catalogue=catalogue,
-        calls=ToolRunner(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
-        journal=journal,
+        runner=ToolRunner(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
+        call_buffer=journal,
         resources=ResourceReader(catalogue, sessions),
         limits=limits,
     )

@@ -21,8 +21,8 @@ from rookery.tools.calling.analytics import CallAnalytics
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
-from tests.conftest import House, open_house
-from tests.tools.makers import entry, make_caller
+from tests.conftest import Instance, run_instance
+from tests.tools.makers import make_caller, make_odd_entry
 
 ANALYTICS = "/api/agent/tools/analytics"
 CALLS = "/api/agent/tools/calls"
@@ -58,17 +58,17 @@ def failed(number: int, code: str = "tool_execution_error", **fields: object) ->
     return row(number, success=False, code=code, **fields)
 
 
-async def keep(house: House, *rows: CallRecord) -> None:
-    """Put rows into the workspace of *house*."""
-    await house.rookery.db.write(lambda tx: store.insert_calls(tx, rows))
+async def keep(instance: Instance, *rows: CallRecord) -> None:
+    """Put rows into the workspace of *instance*."""
+    await instance.rookery.db.write(lambda tx: store.insert_calls(tx, rows))
 
 
 @pytest.fixture
-async def reader(house: House) -> House:
+async def reader(instance: Instance) -> Instance:
     """A server with some calls of its workspace: 20 of one tool that took 1 to 20 ms, and others."""
-    own = house.workspace_id
+    own = instance.workspace_id
     await keep(
-        house,
+        instance,
         *[row(n, duration_ms=float(n), workspace_id=own) for n in range(1, 21)],
         failed(30, duration_ms=100.0, error="It broke.", workspace_id=own, key_id="key-2", key_kind="agent", agent_id="a"),
         failed(31, "rate_limited", duration_ms=0.01, workspace_id=own, key_id="key-2", key_kind="agent"),
@@ -77,10 +77,10 @@ async def reader(house: House) -> House:
         row(42, server_id="git", tool="log/all", workspace_id=own, success=False, code="input_required"),
         row(43, workspace_id=own + 1000, server_id="theirs"),
     )
-    return house
+    return instance
 
 
-async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: House) -> None:
+async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Instance) -> None:
     """D-38: calls, errors, error_rate, p50/p95/p99/max ms, last_called_at, last_error; by tool unless asked otherwise."""
     key = await reader.agent_key("tools.read")
 
@@ -113,7 +113,7 @@ async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Hous
     assert (answer["calls"], answer["errors"], answer["by"], answer["group_count"]) == (25, 2, "tool", 3)
 
 
-async def test_what_is_kept_or_asks_first_does_not_count_as_slow_fast_or_failed(reader: House) -> None:
+async def test_what_is_kept_or_asks_first_does_not_count_as_slow_fast_or_failed(reader: Instance) -> None:
     """D-34, D-38: a kept result flatters the tool; a question is no failure."""
     zone = (await reader.admin.get(f"{ANALYTICS}/time/zone")).json()
     asks = (await reader.admin.get(f"{ANALYTICS}/git/log/all")).json()
@@ -131,7 +131,7 @@ async def test_what_is_kept_or_asks_first_does_not_count_as_slow_fast_or_failed(
         ("day", [("2026-11-18", 1), ("2026-11-20", 24)]),
     ],
 )
-async def test_figures_come_in_whatever_groups(reader: House, by: str, groups: list[tuple[str, int]]) -> None:
+async def test_figures_come_in_whatever_groups(reader: Instance, by: str, groups: list[tuple[str, int]]) -> None:
     """D-38: by tool, server, key, session or day."""
     name = {"server": "server", "key": "key_id", "session": "session_id", "day": "day"}[by]
 
@@ -141,14 +141,14 @@ async def test_figures_come_in_whatever_groups(reader: House, by: str, groups: l
     assert (answer["calls"], answer["by"], answer["group_count"]) == (25, by, len(groups))
 
 
-async def test_groups_are_counted_beyond_those_shown(reader: House) -> None:
+async def test_groups_are_counted_beyond_those_shown(reader: Instance) -> None:
     """D-38: calls of no session are no session's group."""
     answer = (await reader.admin.get(f"{ANALYTICS}?by=session&limit=1")).json()
 
     assert (len(answer["data"]), answer["group_count"]) == (1, 1)
 
 
-async def test_figures_are_of_any_range_and_any_choice(reader: House) -> None:
+async def test_figures_are_of_any_range_and_any_choice(reader: Instance) -> None:
     """D-38: over any range; the end is not included."""
     since, until = "2026-11-20T12:05:00Z", "2026-11-20T12:10:00Z"
 
@@ -165,7 +165,7 @@ async def test_figures_are_of_any_range_and_any_choice(reader: House) -> None:
     assert wrong.status_code == 422
 
 
-async def test_a_key_sees_figures_of_what_it_reaches(reader: House) -> None:
+async def test_a_key_sees_figures_of_what_it_reaches(reader: Instance) -> None:
     """D-23: servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
     only = await reader.agent_key("tools.read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
     glob = await reader.agent_key("tools.read", restrictions=KeyRestrictions(tools=("time/z*",)))
@@ -180,8 +180,8 @@ async def test_a_key_sees_figures_of_what_it_reaches(reader: House) -> None:
     assert (await without.get(ANALYTICS)).status_code == 403
 
 
-async def test_the_calls_themselves_come_in_pages_the_latest_first(reader: House) -> None:
-    """D-12, D-38."""
+async def test_the_calls_themselves_come_in_pages_the_latest_first(reader: Instance) -> None:
+    """Call records are paged, latest first (D-12, D-38)."""
     first = (await reader.admin.get(f"{CALLS}?per_page=2&server=time")).json()
     broken = (await reader.admin.get(f"{CALLS}?success=false&tool=now&code=tool_execution_error")).json()
 
@@ -229,15 +229,15 @@ async def test_a_percentile_is_the_least_that_so_many_do_not_exceed(database: Da
 
 async def test_a_call_is_counted_at_once_and_a_tool_without_calls_is_known(settings: Settings) -> None:
     """D-38: who calls and looks sees the call, although rows are written after answers; a mistyped name is no quiet tool."""
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": entry()}}))
-    async with open_house(settings) as house:
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
+    async with run_instance(settings) as instance:
         for _ in range(3):
-            await house.admin.post("/api/v1/mcp/servers/odd/tools/echo", {"text": "hi"})
-        await house.admin.post("/api/v1/mcp/servers/odd/tools/error", {})
-        counted = (await house.admin.get(ANALYTICS)).json()
-        quiet = await house.admin.get(f"{ANALYTICS}/odd/pid")
-        unknown = await house.admin.get(f"{ANALYTICS}/odd/nothing")
-        nobody = await house.admin.get(f"{ANALYTICS}/nobody/nothing")
+            await instance.admin.post("/api/v1/mcp/servers/odd/tools/echo", {"text": "hi"})
+        await instance.admin.post("/api/v1/mcp/servers/odd/tools/error", {})
+        counted = (await instance.admin.get(ANALYTICS)).json()
+        quiet = await instance.admin.get(f"{ANALYTICS}/odd/pid")
+        unknown = await instance.admin.get(f"{ANALYTICS}/odd/nothing")
+        nobody = await instance.admin.get(f"{ANALYTICS}/nobody/nothing")
 
     assert [(group["tool"], group["calls"]) for group in counted["data"]] == [("echo", 3), ("error", 1)]
     assert counted["last_error"]["message"] == "it did not work"
@@ -261,12 +261,12 @@ async def test_figures_of_a_range_read_that_range_alone(database: Database) -> N
 async def test_rows_are_forgotten_after_the_days_that_the_operator_wants(settings: Settings) -> None:
     """D-38: a retention setting, 90 days unless set."""
     assert settings.tool_calls_days == 90
-    async with open_house(replace(settings, tool_calls_days=7)) as house:
-        now = house.rookery.clock()
-        old = [row(n, workspace_id=house.workspace_id, called_at=now - timedelta(days=n)) for n in (1, 6, 8, 89)]
-        await keep(house, *old)
-        chore = next(each for each in house.rookery.periodic_tasks if each.name == "old tool rows")
+    async with run_instance(replace(settings, tool_calls_days=7)) as instance:
+        now = instance.rookery.clock()
+        old = [row(n, workspace_id=instance.workspace_id, called_at=now - timedelta(days=n)) for n in (1, 6, 8, 89)]
+        await keep(instance, *old)
+        chore = next(each for each in instance.rookery.periodic_tasks if each.name == "old tool rows")
         await chore.run()
-        left = await house.admin.get(CALLS)
+        left = await instance.admin.get(CALLS)
 
     assert left.json()["meta"]["total"] == 2

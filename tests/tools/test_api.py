@@ -12,8 +12,8 @@ import pytest
 from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.store import calls as store
-from tests.conftest import House, eventually, open_house
-from tests.tools.makers import entry
+from tests.conftest import Instance, eventually, run_instance
+from tests.tools.makers import make_odd_entry
 
 BASE = "/api/v1/mcp"
 
@@ -25,22 +25,22 @@ def database_url() -> str:
 
 
 @pytest.fixture
-async def nest(settings: Settings) -> AsyncIterator[House]:
+async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server with two tool servers, one of them deprecated."""
     servers = {
-        "odd": entry(tagline="Misbehaves", related_servers=["old", "theirs"]),
-        "old": entry(status="deprecated"),
+        "odd": make_odd_entry(tagline="Misbehaves", related_servers=["old", "theirs"]),
+        "old": make_odd_entry(status="deprecated"),
         "gone": {"command": "no-such-program"},
         "theirs": {"command": "no-such-program", "workspaces": [999]},
     }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
-    async with open_house(settings) as house:
-        yield house
+    async with run_instance(settings) as instance:
+        yield instance
 
 
-async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
-    """Spec 2.1, 4.1; D-30, D-33."""
-    key = await nest.api_key("mcp:read", "brain:read")
+async def test_the_catalogue_is_told_by_the_specs_names(instance: Instance) -> None:
+    """The catalogue has the field names of the specification (spec 2.1, 4.1; D-30, D-33)."""
+    key = await instance.api_key("mcp:read", "brain:read")
 
     one = (await key.get(f"{BASE}/servers/odd")).json()
     listed = (await key.get(f"{BASE}/servers")).json()
@@ -71,10 +71,10 @@ async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
     assert (await key.get(f"{BASE}/servers/none")).json()["error"] == "server_not_found"
 
 
-async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -> None:
-    """Spec 2.1, 4.1; D-34, D-38."""
-    key = await nest.api_key("mcp:write")
-    session = str((await nest.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"])
+async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(instance: Instance) -> None:
+    """A call returns the fields of the specification and writes one row (spec 2.1, 4.1; D-34, D-38)."""
+    key = await instance.api_key("mcp:write")
+    session = str((await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"])
 
     answer = await key.post(
         f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}, **{"X-Session-ID": session}
@@ -88,8 +88,8 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     assert answer.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
     assert bare.json()["result"] == result
     assert without.status_code == 200
-    await nest.rookery.tools.journal.flush()
-    rows = await nest.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=nest.workspace_id, limit=5))
+    await instance.rookery.tools.journal.flush()
+    rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=5))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
         ("echo", None, key.key_id, True),
@@ -112,11 +112,11 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     ],
 )
 async def test_a_call_that_is_refused_says_what_was_to_be_called(
-    nest: House, body: object, status: int, code: str, called: dict[str, str | None]
+    instance: Instance, body: object, status: int, code: str, called: dict[str, str | None]
 ) -> None:
     """D-34: every 4xx is D-10's body plus success:false, server, tool."""
     content = body if isinstance(body, str) else json.dumps(body)
-    answer = await nest.admin.http.post(f"{BASE}/tools/call", content=content, headers={"Content-Type": "application/json"})
+    answer = await instance.admin.http.post(f"{BASE}/tools/call", content=content, headers={"Content-Type": "application/json"})
 
     found = answer.json()
     assert (answer.status_code, found["error"], found["success"]) == (status, code, False)
@@ -127,18 +127,18 @@ async def test_a_call_that_is_refused_says_what_was_to_be_called(
         assert set(found["errors"]) == {"/text"}
 
 
-async def test_an_error_of_all_the_arguments_names_them(nest: House) -> None:
+async def test_an_error_of_all_the_arguments_names_them(instance: Instance) -> None:
     """Issue 14: the root was "" in `errors` and "/", another place, in the message. D-34."""
-    answer = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
+    answer = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
 
     assert (answer.status_code, list(answer.json()["errors"])) == (400, [""])
     assert answer.json()["message"].startswith("The arguments do not match the tool's inputSchema: the arguments: ")
 
 
-async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> None:
-    """D-34."""
-    failed = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
-    down = await nest.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
+async def test_what_a_tool_does_wrong_is_a_500_with_its_code(instance: Instance) -> None:
+    """A failing tool returns 500 with the code of the failure (D-34)."""
+    failed = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
+    down = await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
 
     assert failed.status_code == down.status_code == 500
     found = failed.json()
@@ -158,12 +158,12 @@ async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> Non
 
 
 @pytest.mark.parametrize("path", [f"{BASE}/tools/call", "/mcp/tools/call"])
-async def test_a_call_refused_before_its_body_is_read_has_the_same_fields(nest: House, path: str) -> None:
-    """Issue 14: 401, 403 and 429 too have success, server and tool, null since nobody read what was to be called; D-34."""
-    weak, limited = await nest.api_key("mcp:read"), await nest.agent_key("mcp:write", rate_limit=1)
+async def test_a_call_refused_before_its_body_is_read_has_the_same_fields(instance: Instance, path: str) -> None:
+    """Issue 14: 401, 403 and 429 also have success, server and tool, null because the body was not read; D-34."""
+    weak, limited = await instance.api_key("mcp:read"), await instance.agent_key("mcp:write", rate_limit=1)
     body = {"server": "odd", "tool": "pid"}
     await limited.post(path, body)
-    refused = [await caller.post(path, body) for caller in (nest.caller(None), weak, limited)]
+    refused = [await caller.post(path, body) for caller in (instance.caller(None), weak, limited)]
 
     assert [answer.status_code for answer in refused] == [401, 403, 429]
     for answer in refused:
@@ -173,14 +173,14 @@ async def test_a_call_refused_before_its_body_is_read_has_the_same_fields(nest: 
 
 
 @pytest.mark.parametrize("prefer", ["tool-errors=200", 'wait=5, Tool-Errors="200"; x'])
-async def test_a_caller_may_have_a_tools_own_error_with_200(nest: House, prefer: str) -> None:
+async def test_a_caller_may_have_a_tools_own_error_with_200(instance: Instance, prefer: str) -> None:
     """Issue 14: clients that repeat every 5xx ask for 200; what is no word of the tool's stays a 500, and so do refusals; D-34."""
     wish = {"Prefer": prefer}
-    failed = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, **wish)
-    plain = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, Prefer="tool-errors=500")
-    streamed = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, Accept="text/event-stream", **wish)
-    down = await nest.admin.post(f"{BASE}/servers/gone/tools/any", {}, **wish)
-    refused = await nest.admin.post(f"{BASE}/servers/odd/tools/ecco", {}, **wish)
+    failed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, **wish)
+    plain = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Prefer="tool-errors=500")
+    streamed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Accept="text/event-stream", **wish)
+    down = await instance.admin.post(f"{BASE}/servers/gone/tools/any", {}, **wish)
+    refused = await instance.admin.post(f"{BASE}/servers/odd/tools/ecco", {}, **wish)
 
     assert (failed.status_code, failed.headers["preference-applied"]) == (200, "tool-errors=200")
     assert {**failed.json(), "duration_ms": 0} == {**plain.json(), "duration_ms": 0}
@@ -191,29 +191,29 @@ async def test_a_caller_may_have_a_tools_own_error_with_200(nest: House, prefer:
     assert refused.status_code == 404
 
 
-async def test_a_raw_question_mark_in_a_uri_is_told_how_to_be_written(nest: House) -> None:
+async def test_a_raw_question_mark_in_a_uri_is_told_how_to_be_written(instance: Instance) -> None:
     """Issue 14: what follows a raw `?` is a query, which no resource takes; the error says how to encode it. D-30, D-10."""
-    answer = await nest.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
+    answer = await instance.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
 
     assert answer.status_code == 422
     assert "%3F" in answer.json()["errors"]["x"][0]
 
 
-async def test_what_tools_get_wrong_is_no_failure_of_rookerys(nest: House) -> None:
+async def test_what_tools_get_wrong_is_no_failure_of_rookerys(instance: Instance) -> None:
     """Issue 14: the figure behind "Failures of ours" and its alert leaves out failed tools and servers that are down; D-05."""
-    await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
-    await nest.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
-    await nest.admin.get(f"{BASE}/resources/odd://demo/broken")
+    await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
+    await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
+    await instance.admin.get(f"{BASE}/resources/odd://demo/broken")
 
-    page = (await nest.admin.get("/metrics")).text
+    page = (await instance.admin.get("/metrics")).text
     assert 'rookery_http_errors_total{code="tool_execution_error"}' in page
     assert 'rookery_http_errors_total{code="resource_error"}' in page
     assert "rookery_http_failures_total{" not in page
 
 
-async def test_resources_and_prompts_are_read_raw_or_encoded(nest: House) -> None:
-    """Spec 4.1; D-30."""
-    key = await nest.api_key("mcp:read")
+async def test_resources_and_prompts_are_read_raw_or_encoded(instance: Instance) -> None:
+    """Resource and prompt names are accepted raw and percent-encoded (spec 4.1; D-30)."""
+    key = await instance.api_key("mcp:read")
 
     raw = await key.get(f"{BASE}/resources/odd://memo/insights")
     encoded = await key.get(f"{BASE}/resources/{quote('odd://memo/insights', safe='')}")
@@ -229,9 +229,9 @@ async def test_resources_and_prompts_are_read_raw_or_encoded(nest: House) -> Non
     assert prompt.json()["messages"][0]["content"]["text"] == "Hello you"
 
 
-async def test_each_route_asks_for_its_scope(nest: House) -> None:
+async def test_each_route_asks_for_its_scope(instance: Instance) -> None:
     """D-23: mcp:read lists and reads, mcp:write calls; write never implies read."""
-    reader, writer = await nest.api_key("mcp:read"), await nest.api_key("mcp:write")
+    reader, writer = await instance.api_key("mcp:read"), await instance.api_key("mcp:write")
 
     refused = await reader.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
 
@@ -241,9 +241,9 @@ async def test_each_route_asks_for_its_scope(nest: House) -> None:
         assert (await writer.get(f"{BASE}/{path}")).status_code == 403
 
 
-async def test_memory_is_there_as_a_tool(nest: House) -> None:
-    """D-92."""
-    key = await nest.api_key("mcp:read", "mcp:write", "brain:read")
+async def test_memory_is_there_as_a_tool(instance: Instance) -> None:
+    """The memory is available as a built-in tool server (D-92)."""
+    key = await instance.api_key("mcp:read", "mcp:write", "brain:read")
 
     tools = (await key.get(f"{BASE}/servers/brain/tools")).json()["tools"]
     refused = await key.post(f"{BASE}/tools/call", {"server": "brain", "tool": "remember", "arguments": {}})
@@ -253,7 +253,7 @@ async def test_memory_is_there_as_a_tool(nest: House) -> None:
     assert refused.status_code in {400, 403}
 
 
-async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Settings) -> None:
+async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, settings: Settings) -> None:
     """D-34: http.disconnect reaches the upstream."""
     mark = settings.data_dir / "cancelled"
     body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": 30, "mark": str(mark)}}).encode()
@@ -271,25 +271,25 @@ async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Sett
         sent.append(message)
 
     path = f"{BASE}/tools/call"
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {nest.admin.key}".encode())]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {instance.admin.key}".encode())]
     scope: dict[str, object] = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
     scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers}
     scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80)}
 
-    await asyncio.wait_for(nest.transport.app(scope, receive, send), 10)
+    await asyncio.wait_for(instance.transport.app(scope, receive, send), 10)
 
     await eventually(mark.exists)
-    await nest.rookery.tools.journal.flush()
-    rows = await nest.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
+    await instance.rookery.tools.journal.flush()
+    rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(each.get("status") == 200 for each in sent)
 
 
-async def test_why_a_server_is_down_is_told_to_those_who_may_see_servers(nest: House) -> None:
+async def test_why_a_server_is_down_is_told_to_those_who_may_see_servers(instance: Instance) -> None:
     """D-12: last_error needs servers:read."""
-    some, more = await nest.api_key("mcp:read"), await nest.api_key("mcp:read", "servers:read")
+    some, more = await instance.api_key("mcp:read"), await instance.api_key("mcp:read", "servers:read")
     url = f"{BASE}/servers/gone"
-    await eventually(lambda: _is_offline(nest))
+    await eventually(lambda: _is_offline(instance))
 
     shown = [(await key.get(url)).json()["last_error"] for key in (some, more)]
 
@@ -297,16 +297,16 @@ async def test_why_a_server_is_down_is_told_to_those_who_may_see_servers(nest: H
     assert "no-such-program" in shown[1]
 
 
-async def _is_offline(nest: House) -> bool:
-    key = await nest.api_key("mcp:read")
+async def _is_offline(instance: Instance) -> bool:
+    key = await instance.api_key("mcp:read")
     return (await key.get(f"{BASE}/servers/gone")).json()["health"] == "offline"
 
 
-async def test_every_refusal_of_a_call_says_what_was_called(nest: House) -> None:
+async def test_every_refusal_of_a_call_says_what_was_called(instance: Instance) -> None:
     """D-34: every 4xx is D-10's body plus success:false, server, tool."""
-    url, key, weak = f"{BASE}/servers/odd/tools/echo", await nest.api_key("mcp:write"), await nest.api_key("mcp:read")
+    url, key, weak = f"{BASE}/servers/odd/tools/echo", await instance.api_key("mcp:write"), await instance.api_key("mcp:read")
     refused = [
-        await nest.caller(None).post(url, {}),
+        await instance.caller(None).post(url, {}),
         await weak.post(url, {}),
         await key.http.post(url, content=b"{"),
         await key.post(url, []),
@@ -322,36 +322,36 @@ async def test_every_refusal_of_a_call_says_what_was_called(nest: House) -> None
         assert isinstance(body["error"], str)
 
 
-async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content(nest: House, settings: Settings) -> None:
+async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content(instance: Instance, settings: Settings) -> None:
     """D-05, D-31: degraded, in a word that shows nothing of the file to who has no key."""
     settings.servers_file.write_text('{"mcpServers": {"hunter2"')
 
-    await eventually(lambda: _is_degraded(nest))
+    await eventually(lambda: _is_degraded(instance))
 
-    answer = await nest.caller(None).get("/readyz")
+    answer = await instance.caller(None).get("/readyz")
     assert (answer.status_code, answer.json()["engines"]["servers"]) == (200, "servers.json is invalid; the last valid version is in use")
 
 
-async def _is_degraded(nest: House) -> bool:
-    return (await nest.caller(None).get("/readyz")).json()["status"] == "degraded"
+async def _is_degraded(instance: Instance) -> bool:
+    return (await instance.caller(None).get("/readyz")).json()["status"] == "degraded"
 
 
-async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(nest: House) -> None:
+async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(instance: Instance) -> None:
     """Spec 2.8, D-23: an entry's related_servers may name what this workspace, or this key, does not see."""
-    narrow = await nest.api_key("mcp:read", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
-    for key, related in ((nest.admin, ["old"]), (narrow, [])):
+    narrow = await instance.api_key("mcp:read", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
+    for key, related in ((instance.admin, ["old"]), (narrow, [])):
         listed = (await key.get(f"{BASE}/servers")).json()["servers"]
 
         assert [each["related_servers"] for each in listed if each["id"] == "odd"] == [related]
         assert (await key.get(f"{BASE}/servers/odd")).json()["related_servers"] == related
 
 
-async def test_a_sandbox_is_told_how_its_own_sessions_do_and_not_the_live_ones(nest: House) -> None:
+async def test_a_sandbox_is_told_how_its_own_sessions_do_and_not_the_live_ones(instance: Instance) -> None:
     """D-25: nothing is seen across, neither that the live workspace calls nor how its processes do."""
-    test_key = await nest.api_key(environment="test")
+    test_key = await instance.api_key(environment="test")
     echo = {"server": "odd", "tool": "echo", "arguments": {"text": "x"}}
-    assert (await nest.admin.post(f"{BASE}/tools/call", echo)).status_code == 200
-    live, test = [(await key.get(f"{BASE}/servers/odd")).json()["standing"] for key in (nest.admin, test_key)]
+    assert (await instance.admin.post(f"{BASE}/tools/call", echo)).status_code == 200
+    live, test = [(await key.get(f"{BASE}/servers/odd")).json()["standing"] for key in (instance.admin, test_key)]
 
     assert [each["state"] for each in live["sessions"]] == ["open"]
     assert {each["pid"] for each in live["sessions"]}.isdisjoint(each["pid"] for each in test["sessions"])

@@ -24,7 +24,7 @@ from rookery.tools.store import calls as store
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
-from tests.tools.makers import Tools, entry, is_alive, make_caller
+from tests.tools.makers import Tools, is_alive, make_caller, make_odd_entry
 
 CALLER = make_caller()
 OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
@@ -32,7 +32,7 @@ OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
 
 async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
     """Call a tool."""
-    return await tools.calls.call(caller, server, tool, arguments)
+    return await tools.runner.call(caller, server, tool, arguments)
 
 
 async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
@@ -44,7 +44,7 @@ async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
 
 async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
     """Return the rows of a workspace, the latest first."""
-    await tools.journal.flush()
+    await tools.call_buffer.flush()
     return await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=workspace_id, limit=100))
 
 
@@ -52,8 +52,8 @@ async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
 
 
 async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) -> None:
-    """D-34, D-38."""
-    tools = await start({"odd": entry()})
+    """A call returns the complete result and writes one row (D-34, D-38)."""
+    tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "echo", text="hi")
 
@@ -86,9 +86,9 @@ async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) ->
 )
 async def test_what_a_tool_does_wrong_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:
     """D-34: 500 with one of four codes; a row all the same."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
 
-    outcome = await tools.calls.call(CALLER, "odd", tool, arguments)
+    outcome = await tools.runner.call(CALLER, "odd", tool, arguments)
 
     assert outcome.code == code
     assert error in str(outcome.error)
@@ -98,7 +98,7 @@ async def test_what_a_tool_does_wrong_is_an_outcome(start: Start, tool: str, arg
 
 async def test_the_result_of_a_failure_is_kept(start: Start) -> None:
     """D-34: result? beside the error."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "error")
 
@@ -106,8 +106,8 @@ async def test_the_result_of_a_failure_is_kept(start: Start) -> None:
 
 
 async def test_arguments_that_do_not_fit_never_reach_the_server(start: Start) -> None:
-    """D-34."""
-    tools = await start({"odd": entry()})
+    """Invalid arguments are rejected before the server is called (D-34)."""
+    tools = await start({"odd": make_odd_entry()})
     await said(tools, "echo", text="hi")
 
     with pytest.raises(ArgumentsInvalid) as refused:
@@ -120,8 +120,8 @@ async def test_arguments_that_do_not_fit_never_reach_the_server(start: Start) ->
 
 
 async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> None:
-    """D-34: server_not_found, tool_not_found."""
-    tools = await start({"odd": entry()})
+    """Unknown names return server_not_found or tool_not_found and write no row (D-34)."""
+    tools = await start({"odd": make_odd_entry()})
 
     with pytest.raises(ServerNotFound):
         await call(tools, "echo", server="even")
@@ -133,7 +133,7 @@ async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> Non
 
 async def test_a_call_that_the_key_may_not_make_leaves_a_row_where_the_tool_is_known(start: Start) -> None:
     """D-38, D-23: who tried what they may not is in the rows; what a caller made up is not."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await said(tools, "echo", text="hi")
     outsider = make_caller(servers=frozenset({"other"}))
 
@@ -146,7 +146,7 @@ async def test_a_call_that_the_key_may_not_make_leaves_a_row_where_the_tool_is_k
 
 async def test_a_name_too_long_for_a_tool_is_asked_of_nobody(start: Start) -> None:
     """D-30, D-38: names have 128 characters at most, and no row keeps what a caller made up."""
-    tools = await start({"odd": entry("--exit")})
+    tools = await start({"odd": make_odd_entry("--exit")})
 
     with pytest.raises(ToolNotFound):
         await call(tools, "x" * 100_000)
@@ -156,7 +156,7 @@ async def test_a_name_too_long_for_a_tool_is_asked_of_nobody(start: Start) -> No
 
 async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> None:
     """D-32: refresh on list_changed."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await said(tools, "grow")
 
     async def is_there() -> bool:
@@ -173,7 +173,7 @@ async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> No
 async def test_a_tool_that_takes_too_long_is_told_off_and_cancelled(start: Start, tmp_path: Path) -> None:
     """D-34: a timeout by tool, by server."""
     mark = tmp_path / "cancelled"
-    tools = await start({"odd": entry(tools={"timeouts": {"sl*": 0.2}})})
+    tools = await start({"odd": make_odd_entry(tools={"timeouts": {"sl*": 0.2}})})
 
     outcome = await call(tools, "slow", seconds=30, mark=str(mark))
 
@@ -184,15 +184,15 @@ async def test_a_tool_that_takes_too_long_is_told_off_and_cancelled(start: Start
 
 async def test_progress_puts_the_timeout_off(start: Start) -> None:
     """D-34: reset by progress."""
-    tools = await start({"odd": entry(timeout_s=1)})
+    tools = await start({"odd": make_odd_entry(timeout_s=1)})
 
     assert await said(tools, "progress", steps=5, pause=0.3) == "done"
 
 
 async def test_a_caller_that_leaves_cancels_the_tool_and_leaves_a_row(start: Start, tmp_path: Path) -> None:
-    """D-34, D-38."""
+    """A call whose caller leaves is cancelled upstream and recorded (D-34, D-38)."""
     mark = tmp_path / "cancelled"
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await said(tools, "echo", text="hi")
 
     task = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(mark)))
@@ -206,8 +206,8 @@ async def test_a_caller_that_leaves_cancels_the_tool_and_leaves_a_row(start: Sta
 
 
 async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(start: Start, tmp_path: Path) -> None:
-    """D-34: max_concurrency, server_busy."""
-    tools = await start({"odd": entry(max_concurrency=1)})
+    """Calls over `max_concurrency` queue, then fail with server_busy (D-34)."""
+    tools = await start({"odd": make_odd_entry(max_concurrency=1)})
     await said(tools, "echo", text="hi")
 
     slow = [call(tools, "slow", seconds=0.1, mark=str(tmp_path / "x")) for _ in range(6)]
@@ -220,8 +220,8 @@ async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(
 
 
 async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_path: Path) -> None:
-    """D-34, D-30: reading takes a place as a call does; who gets none in time is told so."""
-    tools = await start({"odd": entry(max_concurrency=1)}, timing=SupervisionTimeouts(queue_timeout_s=0.1))
+    """D-34, D-30: reading a resource takes a slot as a call does; without a free slot in time it fails."""
+    tools = await start({"odd": make_odd_entry(max_concurrency=1)}, timing=SupervisionTimeouts(queue_timeout_s=0.1))
     await said(tools, "echo", text="hi")
     slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
     await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("odd")))
@@ -238,7 +238,7 @@ async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_
 
 async def test_a_killed_server_fails_the_calls_in_flight_alone_and_is_back_within_a_second(start: Start, tmp_path: Path) -> None:
     """D-32: under concurrent callers."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     pid = int(await said(tools, "pid"))
     in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
     await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 8)
@@ -252,15 +252,15 @@ async def test_a_killed_server_fails_the_calls_in_flight_alone_and_is_back_withi
 
 
 async def test_a_read_only_tool_is_asked_again_once(start: Start, tmp_path: Path) -> None:
-    """D-32."""
-    tools = await start({"odd": entry()})
+    """A lost call of a read-only tool is retried once (D-32)."""
+    tools = await start({"odd": make_odd_entry()})
 
     assert await said(tools, "crash_once", mark=str(tmp_path / "crashed")) == "back again"
 
 
 async def test_a_session_that_crashed_while_idle_is_opened_again_for_any_tool(start: Start) -> None:
     """D-32: what was surely not done may be repeated."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     pid = int(await said(tools, "pid"))
 
     for _ in range(3):
@@ -273,7 +273,7 @@ async def test_a_session_that_crashed_while_idle_is_opened_again_for_any_tool(st
 async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
     """D-32: back-off, and a breaker for crash loops."""
     tools = await start(
-        {"odd": entry("--exit")}, timing=SupervisionTimeouts(connect_timeout_s=5, initial_backoff_s=5, max_caller_wait_s=0.1)
+        {"odd": make_odd_entry("--exit")}, timing=SupervisionTimeouts(connect_timeout_s=5, initial_backoff_s=5, max_caller_wait_s=0.1)
     )
     for _ in range(3):
         await call(tools, "echo", text="hi")
@@ -288,9 +288,9 @@ async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
 
 
 async def test_a_dead_server_slows_no_other_and_not_the_start(start: Start) -> None:
-    """D-32."""
+    """A dead server delays neither other servers nor the start (D-32)."""
     started = time.monotonic()
-    tools = await start({"dead": entry("--hang", "--deaf"), "gone": {"command": "no-such-program"}, "odd": entry()})
+    tools = await start({"dead": make_odd_entry("--hang", "--deaf"), "gone": {"command": "no-such-program"}, "odd": make_odd_entry()})
 
     assert await said(tools, "echo", text="hi") == "hi"
     assert time.monotonic() - started < 4
@@ -300,8 +300,8 @@ async def test_a_dead_server_slows_no_other_and_not_the_start(start: Start) -> N
 
 
 async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_404(start: Start) -> None:
-    """D-32."""
-    tools = await start({"dead": entry("--hang")}, timing=SupervisionTimeouts(connect_timeout_s=0.5))
+    """A call to a server that was never listed waits for its connect time-out and is not a 404 (D-32)."""
+    tools = await start({"dead": make_odd_entry("--hang")}, timing=SupervisionTimeouts(connect_timeout_s=0.5))
 
     outcome = await call(tools, "anything", server="dead")
 
@@ -324,7 +324,7 @@ async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_40
 )
 async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation: str, second: Caller, shares: bool) -> None:
     """D-32: two workspaces share only when the entry says so."""
-    tools = await start({"odd": entry(isolation=isolation)})
+    tools = await start({"odd": make_odd_entry(isolation=isolation)})
 
     first_pid = await said(tools, "pid")
     second_pid = await said(tools, "pid", caller=second)
@@ -333,10 +333,10 @@ async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation:
 
 
 async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -> None:
-    """D-32, D-38: per_session."""
-    tools = await start({"odd": entry(isolation="per_session")})
+    """With `per_session`, an agent session has its own upstream session, closed at its end (D-32, D-38)."""
+    tools = await start({"odd": make_odd_entry(isolation="per_session")})
     outcomes = [
-        await tools.calls.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")
+        await tools.runner.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")
     ]
     pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
 
@@ -349,31 +349,31 @@ async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -
 
 async def test_another_workspace_never_gets_into_an_agents_session(start: Start) -> None:
     """D-32: a session serves two workspaces only when its entry says shared, whatever session id a caller claims."""
-    tools = await start({"odd": entry(isolation="per_session")})
+    tools = await start({"odd": make_odd_entry(isolation="per_session")})
 
-    outcomes = [await tools.calls.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, OTHER)]
+    outcomes = [await tools.runner.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, OTHER)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
 
 async def test_another_key_never_gets_into_an_agents_session(start: Start) -> None:
     """Issue 14: two keys share no session that is opened per session, whichever id the other one names; D-32."""
-    tools = await start({"odd": entry(isolation="per_session")})
+    tools = await start({"odd": make_odd_entry(isolation="per_session")})
     second = make_caller(key_id="key-2")
 
-    outcomes = [await tools.calls.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, second)]
+    outcomes = [await tools.runner.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, second)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
 
 async def test_calls_that_run_while_their_servers_entry_changes_are_finished(start: Start, file: Path, tmp_path: Path) -> None:
     """D-31: an edit applies without a restart; what was taken before it is answered, in line too, by the session it was taken by."""
-    tools = await start({"odd": entry(max_concurrency=2)})
+    tools = await start({"odd": make_odd_entry(max_concurrency=2)})
     asked = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
     await eventually(lambda: sum(each.in_flight for each in tools.sessions.list_sessions("odd")) == 2)
     (old,) = (each for each in tools.sessions.list_sessions("odd") if each.in_flight)
 
-    write(file, odd=entry(tagline="Edited"))
+    write(file, odd=make_odd_entry(tagline="Edited"))
     await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").tagline == "Edited")
     assert await said(tools, "echo", text="a new session") == "a new session"
     write(file)
@@ -387,11 +387,11 @@ async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None
     bus, heard = EventBus(), list[ToolCalled | ServerHealthChanged]()
     bus.subscribe(ToolCalled, heard.append)
     bus.subscribe(ServerHealthChanged, heard.append)
-    tools = await start({"odd": entry()}, bus=bus)
+    tools = await start({"odd": make_odd_entry()}, bus=bus)
 
     await call(tools, "echo", text="hi")
     await call(tools, "crash")
-    await tools.journal.flush()
+    await tools.call_buffer.flush()
 
     called = [event for event in heard if isinstance(event, ToolCalled)]
     assert [(event.workspace_id, event.tool, event.success, event.code) for event in called] == [
@@ -407,7 +407,7 @@ async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None
 
 async def test_what_the_file_is_filled_in_with_is_never_shown(start: Start) -> None:
     """D-31: a secret in an argument is as secret as one in the environment, also when the server prints it."""
-    tools = await start({"odd": entry("--say", "${TOKEN}", "--exit")}, environment={"TOKEN": "hunter2hunter2"})
+    tools = await start({"odd": make_odd_entry("--say", "${TOKEN}", "--exit")}, environment={"TOKEN": "hunter2hunter2"})
 
     outcome = await call(tools, "echo", text="hi")
 
@@ -416,8 +416,8 @@ async def test_what_the_file_is_filled_in_with_is_never_shown(start: Start) -> N
 
 
 async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
-    """D-32: idle_s."""
-    tools = await start({"odd": entry(idle_s=0.1)})
+    """A session is closed after `idle_s` and reopened by the next call (D-32)."""
+    tools = await start({"odd": make_odd_entry(idle_s=0.1)})
     pid = int(await said(tools, "pid"))
 
     await eventually(lambda: not is_alive(pid))
@@ -441,8 +441,8 @@ async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
 async def test_a_call_that_the_key_or_the_operator_does_not_allow_is_refused(
     start: Start, caller: Caller, tool: str, error: type[RookeryError]
 ) -> None:
-    """D-23, D-25, D-33."""
-    tools = await start({"odd": entry(tools={"deny": ["refuse"]})})
+    """Calls that the key or the operator forbids are rejected (D-23, D-25, D-33)."""
+    tools = await start({"odd": make_odd_entry(tools={"deny": ["refuse"]})})
     await said(tools, "echo", text="hi")
 
     with pytest.raises(error):
@@ -450,8 +450,8 @@ async def test_a_call_that_the_key_or_the_operator_does_not_allow_is_refused(
 
 
 async def test_a_test_key_reaches_read_only_tools_and_sandboxes(start: Start) -> None:
-    """D-25."""
-    tools = await start({"odd": entry(), "sand": entry(sandbox=True)})
+    """A test key may call read-only tools and sandbox servers only (D-25)."""
+    tools = await start({"odd": make_odd_entry(), "sand": make_odd_entry(sandbox=True)})
     test = make_caller(environment="test", workspace_id=99)
 
     assert await said(tools, "echo", caller=test, text="hi") == "hi"
@@ -460,7 +460,7 @@ async def test_a_test_key_reaches_read_only_tools_and_sandboxes(start: Start) ->
 
 async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None:
     """D-31: workspaces; never whether another tenant's thing exists."""
-    tools = await start({"odd": entry(workspaces=[2])})
+    tools = await start({"odd": make_odd_entry(workspaces=[2])})
 
     with pytest.raises(ServerNotFound):
         await call(tools, "echo", text="hi")
@@ -469,8 +469,8 @@ async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None
 
 
 async def test_a_server_that_is_switched_off_is_not_listed_and_refuses(start: Start) -> None:
-    """D-33."""
-    tools = await start({"odd": entry(enabled=False)})
+    """A disabled server is not listed and rejects calls (D-33)."""
+    tools = await start({"odd": make_odd_entry(enabled=False)})
 
     with pytest.raises(ToolDisabled):
         await call(tools, "echo", text="hi")
@@ -523,7 +523,7 @@ class Nest:
 
 
 async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
-    """D-92."""
+    """A built-in server acts with the rights of its caller (D-92)."""
     tools = await start(builtins=[Nest()])
     test = make_caller(environment="test", workspace_id=99)
 
@@ -534,7 +534,7 @@ async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
 
 async def test_what_a_built_in_server_was_given_is_in_no_row(start: Start) -> None:
     """D-38, D-41: a memory that is forgotten is not left in the arguments of the call that stored it."""
-    tools = await start({"odd": entry()}, builtins=[Nest()], keep_arguments=True)
+    tools = await start({"odd": make_odd_entry()}, builtins=[Nest()], keep_arguments=True)
     await call(tools, "lay", server="nest", how="quietly")
     await said(tools, "echo", text="hi")
 
@@ -556,7 +556,7 @@ async def test_a_built_in_tool_needs_the_scope_of_its_twin(start: Start) -> None
 
 
 async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_the_callers(start: Start) -> None:
-    """D-34, D-92."""
+    """Failures of a built-in tool are tool errors; denied permissions are the caller's errors (D-34, D-92)."""
     tools = await start(builtins=[Nest()])
 
     failed = await call(tools, "look", server="nest", how="badly")

@@ -20,7 +20,7 @@ from rookery.tools.store import catalogue as store
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
-from tests.tools.makers import Tools, children, entry, make_caller
+from tests.tools.makers import Tools, list_children, make_caller, make_odd_entry
 
 CALLER = make_caller()
 EVERYBODYS = {"Insights", "Its own scheme", "A file", "A book", "Listed, but broken"}
@@ -43,23 +43,23 @@ async def seen(tools: Tools, server_id: str = "odd") -> None:
 
 
 async def test_every_server_is_looked_at_once_from_the_start_and_a_lazy_one_is_closed_again(start: Start) -> None:
-    """D-32."""
-    before = len(children())
-    tools = await start({"odd": entry()})
+    """Every server is listed once at the start; lazy ones are closed afterwards (D-32)."""
+    before = len(list_children())
+    tools = await start({"odd": make_odd_entry()})
 
     await eventually(lambda: "echo" in names(tools, "odd"))
-    await eventually(lambda: len(children()) == before)
+    await eventually(lambda: len(list_children()) == before)
     odd = tools.catalogue.get_server(CALLER, "odd")
     assert tools.sessions.get_health_state(odd).health is HealthStatus.ONLINE
 
 
 async def test_an_eager_server_is_kept_open_and_given_to_its_first_caller(start: Start) -> None:
-    """D-32: lifecycle eager."""
-    tools = await start({"odd": entry(lifecycle="eager")})
+    """An eager server stays open and serves its first caller (D-32)."""
+    tools = await start({"odd": make_odd_entry(lifecycle="eager")})
     await seen(tools)
     (session,) = tools.sessions.list_sessions("odd")
 
-    outcome = await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"})
+    outcome = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"})
 
     assert outcome.error is None
     assert tools.sessions.list_sessions("odd") == [session]
@@ -67,13 +67,13 @@ async def test_an_eager_server_is_kept_open_and_given_to_its_first_caller(start:
 
 async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_restart(start: Start, file: Path) -> None:
     """D-32: lists answer from the store and never wait."""
-    first = await start({"odd": entry()})
+    first = await start({"odd": make_odd_entry()})
     await seen(first)
     await first.aclose()
     server = first.catalogue.get_server(CALLER, "odd")
     await eventually(lambda: first.catalogue.is_known(server))
 
-    again = await start({"odd": entry()})
+    again = await start({"odd": make_odd_entry()})
 
     started = time.monotonic()
     assert "echo" in names(again, "odd")
@@ -84,7 +84,7 @@ async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_rest
 async def test_the_first_list_of_a_server_waits_for_it_but_not_for_long(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-32: 5 seconds at most."""
     monkeypatch.setattr("rookery.tools.catalogue.FIRST_LIST_TIMEOUT_S", 0.2)
-    tools = await start({"odd": entry(), "dead": entry("--hang")})
+    tools = await start({"odd": make_odd_entry(), "dead": make_odd_entry("--hang")})
 
     started = time.monotonic()
     await seen(tools, "dead")
@@ -94,26 +94,26 @@ async def test_the_first_list_of_a_server_waits_for_it_but_not_for_long(start: S
 
 
 async def test_an_edit_of_the_file_applies_without_a_restart_to_what_it_changes_alone(start: Start, file: Path) -> None:
-    """D-31."""
-    tools = await start({"odd": entry(), "old": entry()})
-    assert (await tools.calls.call(CALLER, "odd", "count", {})).error is None
+    """An edit of the servers file applies without a restart, to the changed entries only (D-31)."""
+    tools = await start({"odd": make_odd_entry(), "old": make_odd_entry()})
+    assert (await tools.runner.call(CALLER, "odd", "count", {})).error is None
 
-    write(file, odd=entry(), new=entry(tagline="New here"))
+    write(file, odd=make_odd_entry(), new=make_odd_entry(tagline="New here"))
 
     await eventually(lambda: ids(tools) == ["odd", "new"])
     await eventually(lambda: "echo" in names(tools, "new"))
-    outcome = await tools.calls.call(CALLER, "odd", "count", {})
+    outcome = await tools.runner.call(CALLER, "odd", "count", {})
     assert b'"2"' in (outcome.result or b"")
     assert tools.sessions.list_sessions("old") == [] or all(session.is_stopping for session in tools.sessions.list_sessions("old"))
 
 
 async def test_a_schema_past_64_bits_is_kept_and_comes_back_unchanged(start: Start, file: Path) -> None:
     """D-34: schemas pass through unchanged; D-32: the catalogue is kept in the store."""
-    first = await start({"odd": entry()})
+    first = await start({"odd": make_odd_entry()})
     await eventually(lambda: "vast" in names(first, "odd"))
     await eventually(lambda: first.db.read(store.list_snapshots))
     await first.aclose()
-    write(file, odd=entry())
+    write(file, odd=make_odd_entry())
     second = await start()
 
     tool = second.catalogue.find_tool(second.catalogue.get_server(CALLER, "odd"), "vast")
@@ -124,19 +124,19 @@ async def test_a_schema_past_64_bits_is_kept_and_comes_back_unchanged(start: Sta
 
 async def test_a_server_that_could_not_be_listed_once_is_online_again_with_its_next_list(start: Start) -> None:
     """D-33: health is how the server does now."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     server = tools.catalogue.get_server(CALLER, "odd")
-    await tools.calls.call(CALLER, "odd", "pid", {})
+    await tools.runner.call(CALLER, "odd", "pid", {})
     tools.sessions.record_health(server, HealthStatus.DEGRADED, "a list could not be had")
 
-    await tools.calls.call(CALLER, "odd", "grow", {})
+    await tools.runner.call(CALLER, "odd", "grow", {})
 
     await eventually(lambda: tools.sessions.get_health_state(server).health is HealthStatus.ONLINE)
 
 
 async def test_a_server_takes_no_more_room_than_any_needs(start: Start) -> None:
-    """D-32: whoever adds a server says how many tools it has, and all pay for them: the first ones are kept, and called."""
-    tools = await start({"odd": entry("--many")})
+    """D-32: a server may list any number of tools at the cost of all; only the first ones are stored and callable."""
+    tools = await start({"odd": make_odd_entry("--many")})
     server = tools.catalogue.get_server(CALLER, "odd")
     await eventually(lambda: tools.catalogue.is_known(server))
 
@@ -145,27 +145,27 @@ async def test_a_server_takes_no_more_room_than_any_needs(start: Start) -> None:
 
 
 async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
-    """D-31."""
-    tools = await start({"odd": entry()})
-    assert (await tools.calls.call(CALLER, "odd", "count", {})).error is None
+    """A changed entry restarts its server (D-31)."""
+    tools = await start({"odd": make_odd_entry()})
+    assert (await tools.runner.call(CALLER, "odd", "count", {})).error is None
 
-    write(file, odd=entry(timeout_s=5))
+    write(file, odd=make_odd_entry(timeout_s=5))
     await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").timeout_s == 5)
 
-    outcome = await tools.calls.call(CALLER, "odd", "count", {})
+    outcome = await tools.runner.call(CALLER, "odd", "count", {})
     assert b'"1"' in (outcome.result or b"")
 
 
 async def test_a_broken_edit_keeps_the_old_state_and_says_why(start: Start, file: Path) -> None:
-    """D-31."""
-    tools = await start({"odd": entry()})
+    """An invalid edit keeps the old entries and reports the reason (D-31)."""
+    tools = await start({"odd": make_odd_entry()})
 
     file.write_text('{"mcpServers": {')
     await eventually(lambda: tools.catalogue.file_state.error)
 
     assert ids(tools) == ["odd"]
     assert "servers.json is not valid JSON" in str(tools.catalogue.file_state.error)
-    write(file, odd=entry(), more=entry())
+    write(file, odd=make_odd_entry(), more=make_odd_entry())
     await eventually(lambda: ids(tools) == ["odd", "more"])
     assert tools.catalogue.file_state.error is None
 
@@ -175,7 +175,7 @@ async def test_a_file_that_comes_later_is_read_and_one_that_goes_leaves_nothing(
     tools = await start()
     assert ids(tools) == []
 
-    write(file, odd=entry())
+    write(file, odd=make_odd_entry())
     await eventually(lambda: ids(tools) == ["odd"])
     file.unlink()
     await eventually(lambda: ids(tools) == [])
@@ -183,16 +183,16 @@ async def test_a_file_that_comes_later_is_read_and_one_that_goes_leaves_nothing(
 
 async def test_a_server_elsewhere_does_not_inherit_what_was_seen(start: Start, file: Path) -> None:
     """D-32: a snapshot belongs to where it was taken."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await seen(tools)
 
-    write(file, odd=entry("--hang"))
+    write(file, odd=make_odd_entry("--hang"))
     await eventually(lambda: names(tools, "odd") == set())
 
 
 async def test_the_health_of_a_broken_server_is_told_with_the_reason(start: Start) -> None:
-    """D-33."""
-    tools = await start({"odd": entry("--exit"), "unset": {"command": "x", "args": ["${NOT_SET}"]}})
+    """The health of a broken server includes the reason (D-33)."""
+    tools = await start({"odd": make_odd_entry("--exit"), "unset": {"command": "x", "args": ["${NOT_SET}"]}})
     broken = tools.catalogue.get_server(CALLER, "odd")
 
     await eventually(lambda: tools.sessions.get_health_state(broken).health is HealthStatus.OFFLINE)
@@ -218,7 +218,7 @@ async def test_the_health_of_a_broken_server_is_told_with_the_reason(start: Star
 )
 async def test_a_resource_is_read_by_the_gateways_uri(start: Start, uri: str, upstream: str) -> None:
     """D-30: listed, of its own scheme, with escapes, and only matched by a template."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
 
     content = await tools.resources.read(CALLER, uri)
 
@@ -228,7 +228,7 @@ async def test_a_resource_is_read_by_the_gateways_uri(start: Start, uri: str, up
 
 async def test_resources_that_cannot_be_read_are_told_apart(start: Start) -> None:
     """D-30: unknown 404; upstream failure 500 resource_error, server_unavailable."""
-    tools = await start({"odd": entry(), "gone": {"command": "no-such-program"}})
+    tools = await start({"odd": make_odd_entry(), "gone": {"command": "no-such-program"}})
 
     with pytest.raises(NotFound):
         await tools.resources.read(CALLER, "odd://memo/nothing")
@@ -241,8 +241,8 @@ async def test_resources_that_cannot_be_read_are_told_apart(start: Start) -> Non
 
 
 async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start: Start) -> None:
-    """D-32, spec 2.8: each has a session of its own, and sees what that lists; who had none yet sees what nobody's lists."""
-    tools = await start({"odd": entry()})
+    """D-32, spec 2.8: each workspace has its own session and list; without a session it sees the shared list."""
+    tools = await start({"odd": make_odd_entry()})
     await seen(tools)
     ours, theirs = CALLER, make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
     odd = tools.catalogue.get_server(CALLER, "odd")
@@ -251,7 +251,7 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
         return {each["name"] for each in tools.resources.list_resources(odd, caller)} - EVERYBODYS
 
     for caller, title in ((ours, "merger"), (theirs, "lawsuit")):
-        assert (await tools.calls.call(caller, "odd", "jot", {"title": title})).code is None
+        assert (await tools.runner.call(caller, "odd", "jot", {"title": title})).code is None
     await eventually(lambda: (titles(ours), titles(theirs)) == ({"merger"}, {"lawsuit"}))
 
     assert titles(make_caller(workspace_id=3, public_workspace_id=3)) == set()
@@ -262,9 +262,9 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
 
 async def test_resources_known_of_others_alone_are_asked_for_by_a_session_of_ones_own(start: Start) -> None:
     """D-32: another workspace was first; what it lists is its own, so who comes next is not told that there is nothing."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     odd = tools.catalogue.get_server(CALLER, "odd")
-    assert (await tools.calls.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
+    assert (await tools.runner.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
     other = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
 
     await tools.catalogue.wait_listed(odd, other)
@@ -273,8 +273,8 @@ async def test_resources_known_of_others_alone_are_asked_for_by_a_session_of_one
 
 
 async def test_a_prompt_is_filled_in(start: Start) -> None:
-    """D-30."""
-    tools = await start({"odd": entry()})
+    """A prompt is returned with its arguments filled in (D-30)."""
+    tools = await start({"odd": make_odd_entry()})
     odd = tools.catalogue.get_server(CALLER, "odd")
 
     assert "Hello you" in str(await tools.resources.get_prompt(CALLER, odd, "greet", {"who": "you"}))
@@ -290,11 +290,11 @@ async def test_a_prompt_is_filled_in(start: Start) -> None:
 async def test_closing_is_quick_and_leaves_nothing_whatever_is_going_on(start: Start) -> None:
     """D-32: within 5 seconds: connecting, deaf and idle servers alike."""
     servers = {
-        "dead": entry("--hang", "--deaf"),
-        "deaf": entry("--deaf", "--grandchild", lifecycle="eager"),
-        "odd": entry(lifecycle="eager"),
+        "dead": make_odd_entry("--hang", "--deaf"),
+        "deaf": make_odd_entry("--deaf", "--grandchild", lifecycle="eager"),
+        "odd": make_odd_entry(lifecycle="eager"),
     }
-    before = {each.pid for each in children()}
+    before = {each.pid for each in list_children()}
     tools = await start(servers, timing=SupervisionTimeouts(connect_timeout_s=60))
     await seen(tools)
     await seen(tools, "deaf")
@@ -303,15 +303,15 @@ async def test_closing_is_quick_and_leaves_nothing_whatever_is_going_on(start: S
     await tools.aclose()
 
     assert time.monotonic() - started < 5
-    assert {each.pid for each in children()} <= before
+    assert {each.pid for each in list_children()} <= before
 
 
 async def test_many_callers_of_many_servers_get_their_own_answers(start: Start) -> None:
-    """D-32."""
-    tools = await start({f"odd-{n}": entry() for n in range(3)})
+    """Concurrent callers of several servers each receive their own result (D-32)."""
+    tools = await start({f"odd-{n}": make_odd_entry() for n in range(3)})
 
     async def ask(n: int) -> bool:
-        outcome = await tools.calls.call(make_caller(workspace_id=n % 2), f"odd-{n % 3}", "echo", {"text": str(n)})
+        outcome = await tools.runner.call(make_caller(workspace_id=n % 2), f"odd-{n % 3}", "echo", {"text": str(n)})
         return f'"text":"{n}"'.encode() in (outcome.result or b"")
 
     assert all(await asyncio.gather(*[ask(n) for n in range(60)]))
@@ -358,15 +358,15 @@ async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(da
 
 async def test_a_server_that_tells_of_changes_without_end_is_asked_once_a_second(start: Start) -> None:
     """D-32: refresh on list_changed; a flood of it must not become one of lists, nor be held in memory."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await seen(tools)
 
     async def lists() -> int:
-        outcome = await tools.calls.call(CALLER, "odd", "lists", {})
+        outcome = await tools.runner.call(CALLER, "odd", "lists", {})
         return int(json.loads(outcome.result or b"")["content"][0]["text"])
 
     before, began = await lists(), time.monotonic()
-    await tools.calls.call(CALLER, "odd", "flood", {"method": "tools/list_changed", "count": 20_000})
+    await tools.runner.call(CALLER, "odd", "flood", {"method": "tools/list_changed", "count": 20_000})
     during, took_s = await lists(), time.monotonic() - began
 
     assert before < during <= before + 2 + took_s

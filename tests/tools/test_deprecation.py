@@ -1,4 +1,4 @@
-"""Since when a tool server is deprecated, and when it may be gone (D-08, D-33)."""
+"""The start of a tool server's deprecation and its sunset date (D-08, D-33)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Server, ServerStatus
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.supervision.session_pool import SessionPool
-from tests.conftest import eventually, open_house
+from tests.conftest import eventually, run_instance
 from tests.tools.conftest import write
-from tests.tools.makers import CONNECTORS, entry, make_caller
+from tests.tools.makers import CONNECTORS, make_caller, make_odd_entry
 
 
 async def test_the_date_is_that_of_the_entrys_own_change(db: Database, file: Path) -> None:
     """Issue 14: the date of `Deprecation` moved with every unrelated edit of servers.json, and with a restart; D-08."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    dates = [await _date(db, file, now, entry(status="deprecated"))]
+    dates = [await _date(db, file, now, make_odd_entry(status="deprecated"))]
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
-    dates.append(await _date(db, file, now, entry(status="deprecated", tagline="Edited"), other=entry()))
-    await _date(db, file, now, entry(status="beta"))
-    dates.append(await _date(db, file, now, entry(status="deprecated")))
+    dates.append(await _date(db, file, now, make_odd_entry(status="deprecated", tagline="Edited"), other=make_odd_entry()))
+    await _date(db, file, now, make_odd_entry(status="beta"))
+    dates.append(await _date(db, file, now, make_odd_entry(status="deprecated")))
 
     assert dates == [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
 
@@ -34,13 +34,13 @@ async def test_the_date_is_that_of_the_entrys_own_change(db: Database, file: Pat
 async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) -> None:
     """Issue 14: an edit applies without a restart, and moves no date of another entry; D-08, D-31."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    write(file, odd=entry(status="deprecated"))
+    write(file, odd=make_odd_entry(status="deprecated"))
     sessions = SessionPool(CONNECTORS)
     catalogue = Catalogue(db, sessions, ServerRegistry(path=file), clock=lambda: now[0])
     await sessions.start()
     await catalogue.start()
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
-    write(file, odd=entry(status="deprecated"), late=entry(status="deprecated"))
+    write(file, odd=make_odd_entry(status="deprecated"), late=make_odd_entry(status="deprecated"))
 
     def found(server_id: str) -> Server | None:
         return next((each for each in catalogue.list_servers(make_caller()) if each.id == server_id), None)
@@ -59,15 +59,15 @@ async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) ->
 async def test_answers_tell_since_when_and_until_when(settings: Settings) -> None:
     """Issue 14: RFC 9745's `Deprecation`, and a `Sunset` six months later or by the entry; D-08."""
     servers = {
-        "dated": entry(status="deprecated", deprecated_at="2026-01-31"),
-        "long": entry(status="deprecated", deprecated_at="2026-01-31T00:00:00Z", sunset_at="2027-06-01"),
-        "short": entry(status="deprecated", deprecated_at="2026-01-31", sunset_at="2026-03-01"),
-        "plain": entry(),
+        "dated": make_odd_entry(status="deprecated", deprecated_at="2026-01-31"),
+        "long": make_odd_entry(status="deprecated", deprecated_at="2026-01-31T00:00:00Z", sunset_at="2027-06-01"),
+        "short": make_odd_entry(status="deprecated", deprecated_at="2026-01-31", sunset_at="2026-03-01"),
+        "plain": make_odd_entry(),
     }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
-    async with open_house(settings) as house:
-        answers = {name: await house.admin.get(f"/api/v1/mcp/servers/{name}") for name in servers}
-        called = await house.admin.post("/api/v1/mcp/servers/dated/tools/pid", {})
+    async with run_instance(settings) as instance:
+        answers = {name: await instance.admin.get(f"/api/v1/mcp/servers/{name}") for name in servers}
+        called = await instance.admin.post("/api/v1/mcp/servers/dated/tools/pid", {})
 
     sent = {name: (each.headers.get("deprecation"), each.headers.get("sunset")) for name, each in answers.items()}
     assert sent["dated"] == ("@1769817600", "Mon, 03 Aug 2026 00:00:00 GMT")
@@ -79,14 +79,14 @@ async def test_answers_tell_since_when_and_until_when(settings: Settings) -> Non
 
 async def test_a_workspaces_own_server_keeps_the_date_of_its_change(settings: Settings) -> None:
     """Issue 14: the same for servers added over HTTP; D-08, D-31."""
-    async with open_house(replace(settings, egress_allow=("127.0.0.0/8",))) as house:
-        await house.admin.post("/api/v1/servers", {"id": "mine", "url": "http://127.0.0.1:9/mcp"})
-        first = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"status": "deprecated"})).json()
-        second = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"tagline": "Edited"})).json()
-        shown = await house.admin.get("/api/v1/mcp/servers/mine")
+    async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",))) as instance:
+        await instance.admin.post("/api/v1/servers", {"id": "mine", "url": "http://127.0.0.1:9/mcp"})
+        first = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"status": "deprecated"})).json()
+        second = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"tagline": "Edited"})).json()
+        shown = await instance.admin.get("/api/v1/mcp/servers/mine")
         assert shown.status_code == 200, shown.text
         header = shown.headers["deprecation"]
-        third = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"status": "available"})).json()
+        third = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"status": "available"})).json()
 
     date = datetime.fromisoformat(cast("str", first["deprecated_at"]))
     assert second["deprecated_at"] == first["deprecated_at"]

@@ -23,10 +23,10 @@ from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.documents import PROTOCOL_VERSIONS
-from tests.conftest import SECRET_KEY, Caller, House, open_house
+from tests.conftest import SECRET_KEY, Caller, Instance, run_instance
 from tests.processes import Server
 from tests.real_servers import node
-from tests.tools.makers import entry
+from tests.tools.makers import make_odd_entry
 
 ADDRESS = "https://agents.example.org"
 DOCUMENTS = ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers", "/connect"]
@@ -44,29 +44,29 @@ def database_url() -> str:
 def settings(settings: Settings) -> Settings:
     """Settings with an address of our own, and servers of every kind."""
     servers = {
-        "odd": entry(
+        "odd": make_odd_entry(
             name="The odd one",
             tagline="Misbehaves",
             use_when="a test is run",
             related_servers=["old", "secret", "theirs"],
             icon="data:image/png;base64,aa",
         ),
-        "old": entry(status="deprecated", tagline=MARKUP),
-        "secret": entry(private=True),
-        "theirs": entry(workspaces=[999]),
-        "off": entry(enabled=False),
+        "old": make_odd_entry(status="deprecated", tagline=MARKUP),
+        "secret": make_odd_entry(private=True),
+        "theirs": make_odd_entry(workspaces=[999]),
+        "off": make_odd_entry(enabled=False),
     }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
     return replace(settings, mcp_url=ADDRESS, base_url=ADDRESS, organization="The Rooks", egress_allow=("127.0.0.1/32",))
 
 
 @pytest.fixture
-async def nest(settings: Settings) -> AsyncIterator[House]:
+async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server of these settings whose servers were seen."""
-    async with open_house(settings) as house:
+    async with run_instance(settings) as instance:
         for server in ("odd", "old"):
-            assert (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
-        yield house
+            assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+        yield instance
 
 
 def ids(document: object, path: str) -> set[str]:
@@ -79,9 +79,9 @@ def ids(document: object, path: str) -> set[str]:
     return {str(each["id"]) for each in content["servers"]}
 
 
-async def test_nobody_in_particular_sees_what_is_for_everybody(nest: House) -> None:
+async def test_nobody_in_particular_sees_what_is_for_everybody(instance: Instance) -> None:
     """D-35: without a key the built-in servers and those of the file, but none that is private, off, or for some workspaces."""
-    anyone, known = nest.caller(None), await nest.api_key("mcp:read")
+    anyone, known = instance.caller(None), await instance.api_key("mcp:read")
 
     for path in DOCUMENTS[:4]:
         assert ids((await anyone.get(path)).json(), path) == {"agents", "brain", "odd", "old"}
@@ -90,26 +90,26 @@ async def test_nobody_in_particular_sees_what_is_for_everybody(nest: House) -> N
     assert "secret" not in (await anyone.get("/servers", Accept=BROWSER)).text
 
 
-async def test_a_server_that_a_workspace_added_is_its_own_affair(nest: House) -> None:
-    """D-35, D-31: without a key nobody sees it; a key of the workspace does, one of another does not."""
-    made = await nest.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
+async def test_a_server_that_a_workspace_added_is_its_own_affair(instance: Instance) -> None:
+    """D-35, D-31: it is hidden without a key, visible to a key of the workspace, and hidden from other workspaces."""
+    made = await instance.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
     assert made.status_code == 201, made.text
-    stranger = await nest.api_key("mcp:read", workspace_id=await nest.workspace("another"))
+    stranger = await instance.api_key("mcp:read", workspace_id=await instance.workspace("another"))
 
     for path in DOCUMENTS[:4]:
-        assert "ours" in ids((await nest.admin.get(path)).json(), path)
-        for other in (stranger, nest.caller(None)):
+        assert "ours" in ids((await instance.admin.get(path)).json(), path)
+        for other in (stranger, instance.caller(None)):
             assert "ours" not in ids((await other.get(path)).json(), path)
     assert (await stranger.get("/mcp/ours/server-card")).json()["error"] == "server_not_found"
 
 
-async def test_a_key_that_is_sent_is_checked_and_sees_its_own(nest: House) -> None:
+async def test_a_key_that_is_sent_is_checked_and_sees_its_own(instance: Instance) -> None:
     """D-35, D-23: public pages look at a key that is sent: its allow-lists hold, and a wrong one is refused."""
-    few = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
+    few = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
 
     assert ids((await few.get("/servers")).json(), "/servers") == {"odd"}
     assert (await few.get("/mcp/brain/server-card")).status_code == 403
-    assert (await nest.caller("sk_live_" + "x" * 32).get("/servers")).status_code == 401
+    assert (await instance.caller("sk_live_" + "x" * 32).get("/servers")).status_code == 401
 
 
 async def test_production_asks_for_a_key(settings: Settings) -> None:
@@ -117,19 +117,19 @@ async def test_production_asks_for_a_key(settings: Settings) -> None:
     for environment, wanted, is_public in [("production", None, False), ("production", True, True), ("development", False, False)]:
         async with AsyncExitStack() as stack:
             chosen = replace(settings, environment=environment, public_discovery=wanted, secret_key=Secret(SECRET_KEY))
-            house = await stack.enter_async_context(open_house(chosen))
-            anyone, without = house.caller(None), await house.api_key("brain:read")
+            instance = await stack.enter_async_context(run_instance(chosen))
+            anyone, without = instance.caller(None), await instance.api_key("brain:read")
             for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card"]:
                 answer = await anyone.get(path)
                 assert answer.status_code == (200 if is_public else 401), path
             if not is_public:
                 assert (await without.get("/servers")).json()["required_scope"] == "mcp:read"
-                assert (await (await house.api_key("mcp:read")).get("/servers")).status_code == 200
+                assert (await (await instance.api_key("mcp:read")).get("/servers")).status_code == 200
 
 
-async def test_addresses_are_those_of_the_settings(nest: House) -> None:
+async def test_addresses_are_those_of_the_settings(instance: Instance) -> None:
     """D-01, D-35: a Host header, however it comes, decides of no address that others are given."""
-    anyone = nest.caller(None)
+    anyone = instance.caller(None)
 
     for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card", "/v0.1/servers/org.example.agents%2Fodd/versions/latest"]:
         text = (await anyone.get(path, Accept="application/json", Host="localhost", **{"X-Forwarded-Host": "evil.example"})).text
@@ -138,9 +138,9 @@ async def test_addresses_are_those_of_the_settings(nest: House) -> None:
         assert "localhost" not in text
 
 
-async def test_our_own_document_has_every_field(nest: House) -> None:
+async def test_our_own_document_has_every_field(instance: Instance) -> None:
     """Spec 4.2, D-35: /.well-known/mcp-servers.json in its documented shape."""
-    document = (await nest.caller(None).get("/.well-known/mcp-servers.json")).json()
+    document = (await instance.caller(None).get("/.well-known/mcp-servers.json")).json()
 
     odd = next(server for server in document["servers"] if server["id"] == "odd")
     assert (document["registry_version"], document["organization"]) == ("1.0", "The Rooks")
@@ -158,9 +158,9 @@ async def test_our_own_document_has_every_field(nest: House) -> None:
     }
 
 
-async def test_the_ai_catalog_leads_to_each_servers_card(nest: House) -> None:
+async def test_the_ai_catalog_leads_to_each_servers_card(instance: Instance) -> None:
     """D-35: AI Catalog 1.0, and from each entry the card of SEP-2127, which names no tool."""
-    anyone = nest.caller(None)
+    anyone = instance.caller(None)
     catalog = (await anyone.get("/.well-known/ai-catalog.json")).json()
 
     assert (catalog["specVersion"], catalog["host"]["displayName"]) == ("1.0", "The Rooks")
@@ -187,9 +187,9 @@ def test_cards_name_revisions_that_we_speak() -> None:
     assert set(PROTOCOL_VERSIONS) <= set(KNOWN_PROTOCOL_VERSIONS)
 
 
-async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:
+async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> None:
     """D-35: /v0.1/servers in the registry's shape: cursor, limit, search, updated_since, version."""
-    anyone = nest.caller(None)
+    anyone = instance.caller(None)
     names: list[str] = []
     cursor = ""
     for _ in range(4):
@@ -213,9 +213,9 @@ async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:
         assert (await anyone.get(f"/v0.1/servers?{wrong}")).status_code == 422
 
 
-async def test_a_server_of_the_registry_has_one_version(nest: House) -> None:
+async def test_a_server_of_the_registry_has_one_version(instance: Instance) -> None:
     """D-35: versions, and one version by name, its slash raw or encoded."""
-    anyone = nest.caller(None)
+    anyone = instance.caller(None)
     base = "/v0.1/servers/org.example.agents"
 
     versions = (await anyone.get(f"{base}%2Fold/versions")).json()["servers"]
@@ -230,7 +230,7 @@ async def test_a_server_of_the_registry_has_one_version(nest: House) -> None:
         assert (await anyone.get(f"{base}/{missing}")).json()["error"] == "resource_not_found"
 
 
-async def test_a_browser_gets_a_page_and_a_program_json(nest: House) -> None:
+async def test_a_browser_gets_a_page_and_a_program_json(instance: Instance) -> None:
     """Issue 14: /connect was HTML and /servers JSON for the same Accept; both are a page for who names HTML, JSON for the rest; D-35."""
     for accept, is_page in [
         (BROWSER, True),
@@ -243,15 +243,15 @@ async def test_a_browser_gets_a_page_and_a_program_json(nest: House) -> None:
         ("text/html;q=nonsense", False),
     ]:
         for path in ("/servers", "/connect"):
-            answer = await nest.caller(None).get(path, Accept=accept)
+            answer = await instance.caller(None).get(path, Accept=accept)
             assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
             assert "accept" in answer.headers["vary"].lower()
 
 
-async def test_pages_hold_nothing_of_others(nest: House) -> None:
+async def test_pages_hold_nothing_of_others(instance: Instance) -> None:
     """D-35: no other host, no markup of a server's own; the policy lets run what we wrote and nothing else."""
     for path in ("/servers", "/connect", "/connect?server=old", "/connect?mode=search"):
-        answer = await nest.caller(None).get(path, Accept=BROWSER)
+        answer = await instance.caller(None).get(path, Accept=BROWSER)
         policy, page = answer.headers["content-security-policy"], answer.text
 
         assert MARKUP not in page
@@ -266,9 +266,9 @@ async def test_pages_hold_nothing_of_others(nest: House) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_every_client_has_its_set_up(nest: House) -> None:
+async def test_every_client_has_its_set_up(instance: Instance) -> None:
     """D-35: every client, each with our address, by the name of a variable or a placeholder and never with a key."""
-    key = await nest.api_key("mcp:read")
+    key = await instance.api_key("mcp:read")
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd"), ("?mode=search", f"{ADDRESS}/mcp?mode=search")]:
         answer = await key.get(f"/connect{query}", Accept="application/json")
@@ -288,9 +288,9 @@ async def test_every_client_has_its_set_up(nest: House) -> None:
     assert (await key.get("/connect?mode=other")).status_code == 422
 
 
-async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(nest: House) -> None:
-    """Issue 14: whoever read from the top met neither the address for large catalogues nor a way to a key; D-35."""
-    anyone = nest.caller(None)
+async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(instance: Instance) -> None:
+    """Issue 14: the first lines named neither the address for large catalogues nor a way to a key; D-35."""
+    anyone = instance.caller(None)
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd")]:
         page = unescape((await anyone.get(f"/connect{query}", Accept=BROWSER)).text)
@@ -305,10 +305,10 @@ async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(nest
         assert "rookery keys create" in top
 
 
-async def test_claude_code_is_set_up_by_one_command_that_names_no_key(nest: House) -> None:
+async def test_claude_code_is_set_up_by_one_command_that_names_no_key(instance: Instance) -> None:
     """Issue 14: `claude mcp add` in one line; a shell reads it as it is meant, the variable's name unread; D-35."""
     for query, name, url in [("", "rookery", "/mcp"), ("?server=odd", "odd", "/mcp/odd"), ("?mode=search", "rookery", "/mcp?mode=search")]:
-        clients = (await nest.caller(None).get(f"/connect{query}")).json()["clients"]
+        clients = (await instance.caller(None).get(f"/connect{query}")).json()["clients"]
         command = next(each["command"] for each in clients if each["client"] == "claude-code")
 
         assert shlex.split(command) == [
@@ -318,9 +318,9 @@ async def test_claude_code_is_set_up_by_one_command_that_names_no_key(nest: Hous
         assert len(command.splitlines()) == 1
 
 
-async def test_a_call_works_under_its_other_path(nest: House) -> None:
+async def test_a_call_works_under_its_other_path(instance: Instance) -> None:
     """Spec 4.2, D-35: POST {mcp_url}/mcp/tools/call is POST /tools/call, its refusals too."""
-    key: Caller = await nest.api_key("mcp:write")
+    key: Caller = await instance.api_key("mcp:write")
     body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
 
     here = (await key.post("/mcp/tools/call", body)).json()
@@ -329,7 +329,7 @@ async def test_a_call_works_under_its_other_path(nest: House) -> None:
 
     assert here | {"duration_ms": 0} == there | {"duration_ms": 0}
     assert (refused.status_code, refused.json()["error"], refused.json()["success"]) == (400, "invalid_request", False)
-    assert (await nest.caller(None).post("/mcp/tools/call", body)).status_code == 401
+    assert (await instance.caller(None).post("/mcp/tools/call", body)).status_code == 401
 
 
 @pytest.fixture

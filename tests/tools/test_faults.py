@@ -1,4 +1,4 @@
-"""What must hold when tool servers, or Rookery itself, are killed, hang or come back over and over (D-32)."""
+"""Invariants while tool servers or Rookery itself are killed, hang or restart repeatedly (D-32)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import pytest
 from rookery.tools.supervision.circuit_breaker import SupervisionTimeouts
 from tests import real_servers
 from tests.conftest import eventually, lend_model
-from tests.processes import Server, is_running, running
+from tests.processes import Server, is_running, run_server
 from tests.tools.conftest import Start
-from tests.tools.makers import Tools, children, descriptors, entry, make_caller
+from tests.tools.makers import Tools, count_open_files, list_children, make_caller, make_odd_entry
 
 CALLER = make_caller()
 BASE = "/api/v1/mcp"
@@ -31,7 +31,7 @@ BASE = "/api/v1/mcp"
 
 async def said(tools: Tools, tool: str, **arguments: object) -> str:
     """Call a tool that succeeds, and return its text."""
-    outcome = await tools.calls.call(CALLER, "odd", tool, arguments)
+    outcome = await tools.runner.call(CALLER, "odd", tool, arguments)
     assert outcome.error is None
     return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
@@ -62,7 +62,7 @@ async def called(client: httpx2.AsyncClient, server: str, tool: str, **arguments
 
 async def test_a_server_killed_under_sixteen_callers_fails_the_calls_in_flight_alone(tmp_path: Path, model_folder: Path) -> None:
     """Issue 4: kill -9 of an upstream; each caller loses one call at most, of a tool that must not be repeated, and the next succeeds."""
-    with running(folder_with(tmp_path, model_folder, odd=entry())) as server:
+    with run_server(folder_with(tmp_path, model_folder, odd=make_odd_entry())) as server:
         async with client_of(server) as client:
             _, pid = await called(client, "odd", "pid")
             ended, codes = asyncio.Event(), list[list[str | None]]()
@@ -100,9 +100,9 @@ async def test_an_ended_rookery_leaves_no_process(tmp_path: Path, model_folder: 
         model_folder,
         time=real_servers.clock(),
         everything={**real_servers.everything(), "replicas": 2, "lifecycle": "eager"},
-        deaf=entry("--deaf", "--grandchild"),
+        deaf=make_odd_entry("--deaf", "--grandchild"),
     )
-    with running(folder) as server:
+    with run_server(folder) as server:
         async with client_of(server) as client:
             for name, tool, arguments in (("time", "get_current_time", {"timezone": "UTC"}), ("everything", "echo", {"message": "hi"})):
                 assert (await called(client, name, tool, **arguments))[0] is None
@@ -120,7 +120,7 @@ async def test_an_ended_rookery_leaves_no_process(tmp_path: Path, model_folder: 
 
 async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
     """Issue 4: the same number of processes, threads and descriptors; benchmarks/faults.py has 100 restarts and 10,000 calls."""
-    tools = await start({"odd": entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=1000))
+    tools = await start({"odd": make_odd_entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=1000))
 
     async def round_of_calls() -> None:
         pid = int(await said(tools, "pid"))
@@ -129,7 +129,7 @@ async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
         assert int(await said(tools, "pid")) != pid
 
     def held() -> tuple[int, int, int]:
-        return len(children()), threading.active_count(), descriptors()
+        return len(list_children()), threading.active_count(), count_open_files()
 
     for _ in range(3):
         await round_of_calls()
@@ -142,8 +142,8 @@ async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
 
 async def test_servers_that_are_dead_slow_no_other_call(start: Start) -> None:
     """D-32: with callers waiting for one that hangs, and others asking for one that falls at once; the exact share is a benchmark's."""
-    dead = {"hangs": entry("--hang", "--deaf"), "falls": entry("--exit"), "gone": {"command": "no-such-program"}}
-    tools = await start({"odd": entry(), **dead})
+    dead = {"hangs": make_odd_entry("--hang", "--deaf"), "falls": make_odd_entry("--exit"), "gone": {"command": "no-such-program"}}
+    tools = await start({"odd": make_odd_entry(), **dead})
     await said(tools, "echo", text="hi")
 
     async def median_ms() -> float:
@@ -155,7 +155,7 @@ async def test_servers_that_are_dead_slow_no_other_call(start: Start) -> None:
         return statistics.median(took) * 1000
 
     async def ask(server: str) -> None:
-        assert (await tools.calls.call(CALLER, server, "echo", {"text": "hi"})).code == "server_unavailable"
+        assert (await tools.runner.call(CALLER, server, "echo", {"text": "hi"})).code == "server_unavailable"
 
     shares: list[float] = []
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Which headers of callers reach HTTP upstreams, and what upstreams over HTTP may do to us (D-31, D-32)."""
+"""Forwarded headers of callers, and limits on HTTP upstreams (D-31, D-32)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, 
 from rookery.tools.models import HttpTarget, OAuthConfig, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from rookery.tools.servers.header_forwarding import find_forwarding_fault, select_forwarded_headers
-from tests.conftest import open_house
-from tests.tools.guarding import Guarded, guarded
+from tests.conftest import run_instance
 from tests.tools.makers import CONNECTORS, SERVERS, free_port, make_caller, text_of
+from tests.tools.oauth_server import OAuthServer, run_oauth_server
 
 CALLER = make_caller()
 KEY = "sk_live_" + "a1B2" * 8
@@ -33,16 +33,16 @@ def database_url() -> str:
 
 
 @pytest.fixture(scope="module")
-def open_server() -> Iterator[Guarded]:
+def open_server() -> Iterator[OAuthServer]:
     """A server of the handshake era that wants no token."""
-    with guarded(open=True) as running:
+    with run_oauth_server(open=True) as running:
         yield running
 
 
 @pytest.fixture
-def tricky() -> Iterator[Guarded]:
+def tricky() -> Iterator[OAuthServer]:
     """The same, for one test alone."""
-    with guarded(open=True) as running:
+    with run_oauth_server(open=True) as running:
         yield running
 
 
@@ -137,7 +137,7 @@ def test_a_key_of_ours_stays_here_whatever_its_header_is_called(value: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["handshake", "stateless", "sse"])
-async def test_headers_go_with_the_call_that_brought_them_and_no_other(kind: str, open_server: Guarded, modern: str) -> None:
+async def test_headers_go_with_the_call_that_brought_them_and_no_other(kind: str, open_server: OAuthServer, modern: str) -> None:
     """D-31, D-32: many callers at once in one session, in both eras, and over the older SSE as far as a POST is theirs."""
     address = modern if kind == "stateless" else open_server.url + ("/sse" if kind == "sse" else "/mcp")
     target = HttpTarget(url=address, kind="sse" if kind == "sse" else "http", headers={"X-Static": "always"})
@@ -151,7 +151,7 @@ async def test_headers_go_with_the_call_that_brought_them_and_no_other(kind: str
     assert "x-tenant" not in without
 
 
-async def test_a_callers_header_replaces_the_entrys_own(open_server: Guarded) -> None:
+async def test_a_callers_header_replaces_the_entrys_own(open_server: OAuthServer) -> None:
     """D-31: the entry's is the default, theirs is more exact."""
     target = HttpTarget(url=f"{open_server.url}/mcp", headers={"X-Tenant": "nobody"})
     async with connect(Server(id="x", name="x", target=target, forward_headers=("X-Tenant",))) as session:
@@ -159,7 +159,7 @@ async def test_a_callers_header_replaces_the_entrys_own(open_server: Guarded) ->
         assert (await arrived(session, {}))["x-tenant"] == "nobody"
 
 
-async def test_a_header_outside_of_ascii_goes_on_as_it_came_and_ends_nobodys_session(open_server: Guarded) -> None:
+async def test_a_header_outside_of_ascii_goes_on_as_it_came_and_ends_nobodys_session(open_server: OAuthServer) -> None:
     """D-31, D-32: one caller's header is no reason for the calls of all others in the session to fail."""
     async with connect(Server(id="x", name="x", target=HttpTarget(url=f"{open_server.url}/mcp"), forward_headers=("X-Tenant",))) as session:
         odd, plain = await asyncio.gather(arrived(session, {"x-tenant": "caf\u00e9"}), arrived(session, {"x-tenant": "acme"}))
@@ -168,53 +168,53 @@ async def test_a_header_outside_of_ascii_goes_on_as_it_came_and_ends_nobodys_ses
 
 
 async def test_headers_of_a_request_reach_the_server_that_names_them_through_the_whole_platform(
-    settings: Settings, open_server: Guarded
+    settings: Settings, open_server: OAuthServer
 ) -> None:
     """D-31: from HTTP to HTTP; the key, cookies and what is not named stay here."""
     names = ["X-Tenant", "X-Upstream-Authorization as Authorization"]
     entry = {"url": f"{open_server.url}/mcp", "forward_headers": names}
     settings.servers_file.write_text(json.dumps({"mcpServers": {"it": entry}}))
-    async with open_house(settings) as house:
+    async with run_instance(settings) as instance:
         more = {"X-Tenant": "acme", "X-Upstream-Authorization": "Bearer theirs", "Cookie": "a=b", "X-Other": "no"}
-        answer = await house.admin.post("/api/v1/mcp/tools/call", {"server": "it", "tool": "headers"}, **more)
+        answer = await instance.admin.post("/api/v1/mcp/tools/call", {"server": "it", "tool": "headers"}, **more)
     headers = json.loads(answer.json()["result"]["content"][0]["text"])
 
     assert (headers["x-tenant"], headers["authorization"]) == ("acme", "Bearer theirs")
     assert not {"cookie", "x-other", "x-api-key", "x-upstream-authorization"} & set(headers)
-    assert str(house.admin.key) not in json.dumps(headers)
+    assert str(instance.admin.key) not in json.dumps(headers)
 
 
 # What upstreams over HTTP may do to us.
 
 
 @pytest.mark.parametrize("packed", ["gzip", "deflate", "raw"])
-async def test_a_packed_answer_is_read(packed: str, tricky: Guarded) -> None:
+async def test_a_packed_answer_is_read(packed: str, tricky: OAuthServer) -> None:
     """RFC 9110 8.4: gzip, and deflate with zlib's head or, as some send it, without."""
     tricky.control(packed=packed)
-    async with connect(tricky.server()) as session:
+    async with connect(tricky.make_entry()) as session:
         assert len(text_of(await call(session, "large", size=200_000))) == 200_000
 
 
 @pytest.mark.parametrize("packed", ["gzip", "raw"])
-async def test_a_small_answer_that_unpacks_to_a_huge_one_costs_that_call_alone(packed: str, tricky: Guarded) -> None:
+async def test_a_small_answer_that_unpacks_to_a_huge_one_costs_that_call_alone(packed: str, tricky: OAuthServer) -> None:
     """D-34: 10 MiB count after unpacking, and what is past them is never unpacked."""
     tricky.control(packed=packed)
-    async with connect(tricky.server()) as session:
+    async with connect(tricky.make_entry()) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large", size=60 * 1024 * 1024)
 
         assert text_of(await call(session, "large", size=3)) == "xxx"
 
 
-async def test_an_encoding_that_nobody_asked_for_is_a_failure_in_words(tricky: Guarded) -> None:
+async def test_an_encoding_that_nobody_asked_for_is_a_failure_in_words(tricky: OAuthServer) -> None:
     """D-32: we cannot unpack it in bounded steps."""
-    async with connect(tricky.server()) as session:
+    async with connect(tricky.make_entry()) as session:
         tricky.control(packed="br")
         with pytest.raises(UpstreamError, match="encoding 'br'"):
             await call(session, "large", size=3)
 
 
-async def test_a_redirect_to_another_host_is_not_followed(tricky: Guarded, open_server: Guarded) -> None:
+async def test_a_redirect_to_another_host_is_not_followed(tricky: OAuthServer, open_server: OAuthServer) -> None:
     """D-32: what was meant for one server, keys and all, goes to no other."""
     target = HttpTarget(url=f"{tricky.url}/mcp", headers={"X-Key": "secret"})
     async with connect(Server(id="x", name="x", target=target)) as session:
@@ -222,14 +222,14 @@ async def test_a_redirect_to_another_host_is_not_followed(tricky: Guarded, open_
         with pytest.raises(UpstreamError, match="not followed"):
             await call(session, "large", size=3)
 
-    assert open_server.seen() == []
+    assert open_server.redirected_headers() == []
 
 
-async def test_a_session_forgotten_with_a_400_is_given_up_like_one_forgotten_with_a_404(tricky: Guarded) -> None:
+async def test_a_session_forgotten_with_a_400_is_given_up_like_one_forgotten_with_a_404(tricky: OAuthServer) -> None:
     """Notes on MCP 3.2: many legacy servers answer 400 to a session they do not know; the next one works."""
     for told_by_400 in (False, True):
         tricky.control(forgets_with_400=told_by_400)
-        async with connect(tricky.server()) as session:
+        async with connect(tricky.make_entry()) as session:
             tricky.control(drop=True)
             with pytest.raises(ConnectionLost) as lost:
                 await call(session, "large", size=3)
@@ -243,11 +243,11 @@ async def test_a_server_that_was_started_anew_behind_our_back_is_known_not_to_ha
     """Notes on MCP 3.2: the call may be asked again in a new session, whatever the tool does."""
     port = free_port()
     with ExitStack() as first:
-        server = first.enter_context(guarded(open=True, port=port)).server(path=path)
+        server = first.enter_context(run_oauth_server(open=True, port=port)).make_entry(path=path)
         async with connect(server) as session:
             await call(session, "write")
             first.close()
-            with guarded(open=True, port=port) as second:
+            with run_oauth_server(open=True, port=port) as second:
                 with pytest.raises(ConnectionLost) as lost:
                     await call(session, "write")
                 counted = second.control()
@@ -255,21 +255,21 @@ async def test_a_server_that_was_started_anew_behind_our_back_is_known_not_to_ha
     assert (lost.value.was_handled, counted["calls"]) == (False, 0)
 
 
-async def test_a_refusal_of_one_call_leaves_the_session_to_the_others(tricky: Guarded) -> None:
+async def test_a_refusal_of_one_call_leaves_the_session_to_the_others(tricky: OAuthServer) -> None:
     """D-32: 403 is an answer to that request."""
-    async with connect(tricky.server()) as session:
+    async with connect(tricky.make_entry()) as session:
         with pytest.raises((ConnectionLost, UpstreamErrorResponse)):
             await call(session, "forbidden")
 
         assert text_of(await call(session, "large", size=3)) == "xxx"
 
 
-async def test_a_server_that_asks_for_a_login_says_how_to_give_it_one(tricky: Guarded) -> None:
+async def test_a_server_that_asks_for_a_login_says_how_to_give_it_one(tricky: OAuthServer) -> None:
     """D-33: needs_login, and what to do about it."""
     tricky.control(open=False)
     for path in ("/mcp", "/sse"):
         with pytest.raises(ConnectFailed, match=r'"auth": "oauth".*rookery servers login guarded') as failed:
-            await connect(tricky.server(path=path)).__aenter__()
+            await connect(tricky.make_entry(path=path)).__aenter__()
 
         assert failed.value.needs_login
 
@@ -277,9 +277,9 @@ async def test_a_server_that_asks_for_a_login_says_how_to_give_it_one(tricky: Gu
 # The older SSE.
 
 
-async def test_results_over_sse_may_be_as_large_as_over_anything_else(tricky: Guarded) -> None:
+async def test_results_over_sse_may_be_as_large_as_over_anything_else(tricky: OAuthServer) -> None:
     """D-34: 10 MiB; the SDK's own client ends the session at one."""
-    async with connect(tricky.server(path="/sse")) as session:
+    async with connect(tricky.make_entry(path="/sse")) as session:
         assert len(text_of(await call(session, "large", size=5 * 1024 * 1024))) == 5 * 1024 * 1024
 
 
@@ -290,18 +290,18 @@ async def test_results_over_sse_may_be_as_large_as_over_anything_else(tricky: Gu
         ("http://[::1/", "invalid endpoint"),
     ],
 )
-async def test_a_stream_that_says_to_write_elsewhere_is_not_used(tricky: Guarded, endpoint: str, words: str) -> None:
-    """D-31: our keys would go to somebody else; the words tell where."""
+async def test_a_stream_that_says_to_write_elsewhere_is_not_used(tricky: OAuthServer, endpoint: str, words: str) -> None:
+    """D-31: the redirect would send our keys to another host; the error says where."""
     tricky.control(endpoint=endpoint)
 
     with pytest.raises(ConnectFailed, match=words):
-        async with connect(tricky.server(path="/sse")):
+        async with connect(tricky.make_entry(path="/sse")):
             pass
 
 
-async def test_the_end_of_the_stream_fails_the_calls_in_flight_at_once(tricky: Guarded) -> None:
-    """D-32: nobody waits for an answer that cannot come."""
-    async with connect(tricky.server(path="/sse")) as session:
+async def test_the_end_of_the_stream_fails_the_calls_in_flight_at_once(tricky: OAuthServer) -> None:
+    """D-32: no caller waits for an answer that cannot come."""
+    async with connect(tricky.make_entry(path="/sse")) as session:
         tricky.control(drop=True)
 
         assert "closed the event stream" in await asyncio.wait_for(session.wait_closed(), 10)

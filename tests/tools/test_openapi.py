@@ -16,8 +16,8 @@ from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.discovery.server_openapi import build_openapi
 from rookery.tools.models import BuiltinTarget, JsonObject, Server
-from tests.conftest import House, open_house
-from tests.tools.makers import entry
+from tests.conftest import Instance, run_instance
+from tests.tools.makers import make_odd_entry
 
 BASE = "/api/v1/mcp"
 SERVER = Server(id="s", name="S", target=BuiltinTarget())
@@ -30,12 +30,16 @@ def database_url() -> str:
 
 
 @pytest.fixture
-async def nest(settings: Settings) -> AsyncIterator[House]:
+async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server with a server of odd tools, a deprecated one, and one that is switched off."""
-    servers = {"odd": entry(tagline="Misbehaves"), "old": entry(status="deprecated"), "off": entry(enabled=False)}
+    servers = {
+        "odd": make_odd_entry(tagline="Misbehaves"),
+        "old": make_odd_entry(status="deprecated"),
+        "off": make_odd_entry(enabled=False),
+    }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
-    async with open_house(settings) as house:
-        yield house
+    async with run_instance(settings) as instance:
+        yield instance
 
 
 def operations(described: JsonObject) -> dict[str, JsonObject]:
@@ -53,11 +57,11 @@ def takes(described: JsonObject, tool: str, arguments: object) -> bool:
     return jsonschema_rs.Draft202012Validator(reference, registry=registry).is_valid(arguments)
 
 
-async def test_the_document_is_valid_and_has_every_tool(nest: House) -> None:
+async def test_the_document_is_valid_and_has_every_tool(instance: Instance) -> None:
     """D-37: OpenAPI 3.1 by its own validator; an operation for each tool that the key sees, callable at its path."""
     for server in ("odd", "brain", "old"):
-        described = (await nest.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
-        tools = (await nest.admin.get(f"{BASE}/servers/{server}/tools")).json()["tools"]
+        described = (await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
+        tools = (await instance.admin.get(f"{BASE}/servers/{server}/tools")).json()["tools"]
 
         validate(described)
         assert described["openapi"] == "3.1.0"
@@ -66,10 +70,10 @@ async def test_the_document_is_valid_and_has_every_tool(nest: House) -> None:
     assert all(each.get("deprecated") is True for each in operations(described).values())
 
 
-async def test_schemas_are_the_tools_own(nest: House) -> None:
+async def test_schemas_are_the_tools_own(instance: Instance) -> None:
     """D-37: verbatim; only references into a schema itself are lengthened, so that they still lead there."""
-    described = (await nest.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
-    tools = (await nest.admin.get(f"{BASE}/servers/odd/tools")).json()["tools"]
+    described = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    tools = (await instance.admin.get(f"{BASE}/servers/odd/tools")).json()["tools"]
 
     for tool in tools:
         body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(described)[tool["name"]]["requestBody"])
@@ -81,25 +85,25 @@ async def test_schemas_are_the_tools_own(nest: House) -> None:
     assert not takes(described, "echo", {"text": 1})
 
 
-async def test_a_path_of_the_document_calls_its_tool(nest: House) -> None:
+async def test_a_path_of_the_document_calls_its_tool(instance: Instance) -> None:
     """D-37: what a client makes of the document works."""
-    described = (await nest.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    described = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
     (path,) = [each for each in described["paths"] if each.endswith("/echo")]
 
-    answer = await nest.admin.post(f"{BASE}{path}", {"text": "hi"})
+    answer = await instance.admin.post(f"{BASE}{path}", {"text": "hi"})
 
     assert answer.json()["result"]["structuredContent"] == {"text": "hi"}
 
 
-async def test_only_what_a_key_may_see_is_described(nest: House) -> None:
+async def test_only_what_a_key_may_see_is_described(instance: Instance) -> None:
     """D-37, D-23, D-92: the document is the key's own."""
-    one = await nest.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
-    no_memory = await nest.api_key("mcp:read")
+    one = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
+    no_memory = await instance.api_key("mcp:read")
 
     assert set(operations((await one.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}
     assert (await no_memory.get(f"{BASE}/servers/brain/openapi.json")).json()["paths"] == {}
     for server, status, code in [("none", 404, "server_not_found"), ("off", 403, "disabled")]:
-        answer = await nest.admin.get(f"{BASE}/servers/{server}/openapi.json")
+        answer = await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")
         assert (answer.status_code, answer.json()["error"]) == (status, code)
 
 
@@ -116,7 +120,7 @@ def test_names_that_are_no_paths_are_encoded_and_told_apart() -> None:
 
 
 def test_what_only_looks_like_a_reference_stays() -> None:
-    """D-37: data of a schema, and a schema that has a name of its own, are nobody's to change."""
+    """D-37: values inside a schema and named schemas are not changed."""
     data: JsonObject = {"type": "object", "default": {"$ref": "#/x"}, "properties": {"$ref": {"const": {"$ref": "#/y"}}}}
     named: JsonObject = {"$id": "https://e.example/t", "type": "object", "$defs": {"T": {}}, "properties": {"a": {"$ref": "#/$defs/T"}}}
     tools: list[JsonObject] = [{"name": "data", "inputSchema": data}, {"name": "named", "inputSchema": named}]

@@ -57,7 +57,7 @@ def server_of(tools: Tools) -> Server:
 
 async def result(tools: Tools, tool: str, **arguments: object) -> JsonObject:
     """Call a tool that succeeds, and return its result."""
-    outcome = await tools.calls.call(CALLER, server_of(tools).id, tool, arguments)
+    outcome = await tools.runner.call(CALLER, server_of(tools).id, tool, arguments)
     assert outcome.error is None
     return cast("JsonObject", json.loads(outcome.result or b""))
 
@@ -123,7 +123,7 @@ async def test_the_sqlite_server_keeps_what_it_is_told_and_its_memo_has_a_uri_of
     assert "rook" in await said(tools, "read_query", query="SELECT name FROM birds")
     memo = await tools.resources.read(CALLER, "sqlite://memo/insights")
     assert "Rooks are social." in json.dumps(memo)
-    refused = await tools.calls.call(CALLER, "sqlite", "read_query", {"query": "DROP TABLE birds"})
+    refused = await tools.runner.call(CALLER, "sqlite", "read_query", {"query": "DROP TABLE birds"})
     assert "SELECT" in f"{refused.error}{refused.result}"
 
 
@@ -149,7 +149,7 @@ async def test_the_filesystem_server_stays_within_its_folder(start: Start, folde
     tools = await began(start, "filesystem", folder)
 
     await said(tools, "write_file", path=str(folder / "note.txt"), content="caw")
-    outside = await tools.calls.call(CALLER, "filesystem", "read_text_file", {"path": "/etc/hostname"})
+    outside = await tools.runner.call(CALLER, "filesystem", "read_text_file", {"path": "/etc/hostname"})
 
     assert (folder / "note.txt").read_text() == "caw"
     assert await said(tools, "read_text_file", path=str(folder / "note.txt")) == "caw"
@@ -175,6 +175,6 @@ async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: 
     assert hidden not in [tool.name for tool in tools.catalogue.list_tools(CALLER, server)]
     assert tools.catalogue.list_task_tool_names(CALLER, server) == [hidden]
     with pytest.raises(ToolDisabled, match="only as a task"):
-        await tools.calls.call(CALLER, server.id, hidden, {"topic": "kettles"})
+        await tools.runner.call(CALLER, server.id, hidden, {"topic": "kettles"})
     checked = await ServerChecker(upstreams.open([])).check(server)
     assert any(hidden in warning and "only as a task" in warning for warning in checked.warnings)

@@ -19,7 +19,7 @@ def read(**servers: object) -> ServersFile:
 
 
 def test_the_form_of_every_client_is_read_as_it_is() -> None:
-    """D-31."""
+    """The file formats of all clients are accepted unchanged (D-31)."""
     found = read(
         time={"command": "uvx", "args": ["mcp-server-time"], "env": {"A": "b"}},
         docs={"type": "http", "url": "https://example.com/mcp", "headers": {"X-Key": "k"}},
@@ -35,7 +35,7 @@ def test_the_form_of_every_client_is_read_as_it_is() -> None:
 
 
 def test_our_own_fields_stand_beside() -> None:
-    """D-31."""
+    """Rookery's own fields may stand beside the clients' fields (D-31)."""
     entry = {
         "command": "x",
         "name": "X",
@@ -128,7 +128,7 @@ def test_a_broken_entry_costs_itself_alone_and_says_why(entry: object, words: st
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
 def test_a_file_of_another_form_is_broken_as_a_whole(raw: bytes) -> None:
-    """D-31."""
+    """A file of another format is rejected as a whole (D-31)."""
     with pytest.raises(InvalidServersFile):
         parse_servers_file(raw, {})
 
@@ -156,7 +156,7 @@ def test_an_id_outside_the_form_is_served_under_a_slug() -> None:
 
 @given(st.lists(st.text(max_size=80), max_size=8, unique=True))
 def test_every_key_of_a_file_gets_an_id_of_its_own(keys: list[str]) -> None:
-    """D-30."""
+    """Every key of a file maps to a unique server id (D-30)."""
     found = parse_servers_file(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
 
     assert len(found.servers) == len(keys)

@@ -16,8 +16,8 @@ import pytest
 from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.models import CallOutcome
 from rookery.tools.ports import OnLog, OnProgress
-from tests.processes import Server, running
-from tests.tools.makers import SERVERS, entry, odd
+from tests.processes import Server, run_server
+from tests.tools.makers import SERVERS, make_odd_entry, make_odd_server
 
 CALL = "/api/v1/mcp/tools/call"
 STREAM = {"Accept": "text/event-stream"}
@@ -35,10 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Ser
     """A server in a process of its own, in front of one that talks and one that misbehaves."""
     folder = tmp_path_factory.mktemp("streaming")
     talker = {"command": sys.executable, "args": [str(SERVERS / "talker.py")]}
-    gated = entry(env={"ODD_GATE": str(gate)})
-    servers = {"talker": talker, "odd": entry(tools={"timeouts": {"progress": 1.5}}), "gated": gated}
+    gated = make_odd_entry(env={"ODD_GATE": str(gate)})
+    servers = {"talker": talker, "odd": make_odd_entry(tools={"timeouts": {"progress": 1.5}}), "gated": gated}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    with running(folder) as started:
+    with run_server(folder) as started:
         yield started
 
 
@@ -157,7 +157,7 @@ def test_a_tool_that_fails_before_it_tells_anything_is_a_plain_answer(client: ht
 
 
 def test_a_refusal_that_comes_late_is_an_event(client: httpx2.Client, gate: Path) -> None:
-    """D-34: the stream began before its server told which tools it has, and this is none of them."""
+    """D-34: the stream started before the server had listed its tools, and the tool does not exist."""
     with client.stream("POST", CALL, json=body("nothing", "gated"), headers=STREAM) as response:
         assert response.status_code == 200
         gate.touch()
@@ -219,7 +219,7 @@ async def test_a_reader_that_is_slow_costs_little_and_holds_nobody_up() -> None:
         for _ in range(1000):
             await on_log(noise)
         told.set()
-        return CallOutcome(server=odd(), tool="t", duration_ms=0)
+        return CallOutcome(server=make_odd_server(), tool="t", duration_ms=0)
 
     running_call = RunningCall(call)
     await asyncio.wait_for(told.wait(), 10)

@@ -1,4 +1,4 @@
-"""How sessions with upstreams are kept: replicas, back-off and breaker, starting and stopping, and how it is told (D-12, D-32, D-33)."""
+"""The session pool: replicas, back-off and breaker, start and stop, and health reports (D-12, D-32, D-33)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rookery.tools.models import CallOutcome, CommandTarget, HealthStatus, Serve
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import percentile
 from rookery.tools.supervision.session_pool import SessionPool
-from tests.conftest import eventually, open_house
+from tests.conftest import eventually, run_instance
 from tests.tools.conftest import Start
-from tests.tools.makers import CONNECTORS, QUICK, Tools, children, entry, is_alive, make_caller, odd
+from tests.tools.makers import CONNECTORS, SHORT_TIMEOUTS, Tools, is_alive, list_children, make_caller, make_odd_entry, make_odd_server
 
 CALLER = make_caller()
 OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
@@ -31,7 +31,7 @@ OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
 
 async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
     """Call a tool."""
-    return await tools.calls.call(caller, server, tool, arguments)
+    return await tools.runner.call(caller, server, tool, arguments)
 
 
 async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
@@ -52,7 +52,7 @@ def database_url() -> str:
 
 async def test_calls_at_once_are_spread_over_the_replicas_and_no_more_are_started(start: Start, tmp_path: Path) -> None:
     """D-32: replicas; each call goes to the session with the least to do."""
-    tools = await start({"odd": entry(replicas=3)})
+    tools = await start({"odd": make_odd_entry(replicas=3)})
     await said(tools, "pid")
     slow: list[asyncio.Task[CallOutcome]] = []
     for running, wanted in ((1, 1), (2, 2), (3, 2), (4, 3)):
@@ -72,7 +72,7 @@ async def test_calls_at_once_are_spread_over_the_replicas_and_no_more_are_starte
 
 async def test_one_caller_after_another_needs_one_replica(start: Start) -> None:
     """D-32: what is not needed is not started, though the entry allows it."""
-    tools = await start({"odd": entry(replicas=3)})
+    tools = await start({"odd": make_odd_entry(replicas=3)})
 
     pids = {await said(tools, "pid") for _ in range(10)}
 
@@ -81,7 +81,7 @@ async def test_one_caller_after_another_needs_one_replica(start: Start) -> None:
 
 async def test_a_replica_that_dies_costs_its_own_calls_alone(start: Start, tmp_path: Path) -> None:
     """D-32, D-33: the others go on, and the server is degraded, not offline."""
-    tools = await start({"odd": entry(replicas=2, lifecycle="eager")})
+    tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager")})
     await said(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
     tasks = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / "x"))) for _ in range(4)]
@@ -103,8 +103,8 @@ async def test_a_replica_that_dies_costs_its_own_calls_alone(start: Start, tmp_p
 async def test_an_eager_server_has_all_its_replicas_from_its_first_caller_on_and_comes_back_without_one(
     start: Start, isolation: str
 ) -> None:
-    """D-32: lifecycle eager."""
-    tools = await start({"odd": entry(replicas=2, lifecycle="eager", isolation=isolation)})
+    """An eager server has all its replicas from the first caller on and restarts without a call (D-32)."""
+    tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager", isolation=isolation)})
     await said(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
     pids = {session.get_health().pid for session in tools.sessions.list_sessions("odd")}
@@ -119,7 +119,7 @@ async def test_an_eager_server_has_all_its_replicas_from_its_first_caller_on_and
 
 async def test_replicas_stay_within_the_holder_that_the_isolation_names(start: Start) -> None:
     """D-32: two workspaces never share a session, however many replicas there are."""
-    tools = await start({"odd": entry(replicas=2)})
+    tools = await start({"odd": make_odd_entry(replicas=2)})
 
     async def pids(caller: Caller) -> set[str]:
         return set(await asyncio.gather(*(said(tools, "pid", caller=caller) for _ in range(8))))
@@ -134,8 +134,8 @@ async def test_replicas_stay_within_the_holder_that_the_isolation_names(start: S
 
 async def test_a_workspace_holds_so_many_sessions_and_the_one_unused_for_longest_gives_way() -> None:
     """D-32: callers name their sessions themselves (X-Session-ID); not each name may be a process for ever."""
-    server = odd(isolation=SessionIsolation.PER_SESSION)
-    sessions = SessionPool(CONNECTORS, timeouts=QUICK, max_per_workspace=2)
+    server = make_odd_server(isolation=SessionIsolation.PER_SESSION)
+    sessions = SessionPool(CONNECTORS, timeouts=SHORT_TIMEOUTS, max_per_workspace=2)
     await sessions.start()
     try:
         first, second = (sessions.get_session(server, CALLER, name) for name in ("sess_1", "sess_2"))
@@ -159,8 +159,10 @@ async def test_a_workspace_holds_so_many_sessions_and_the_one_unused_for_longest
 
 async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added() -> None:
     """D-31, D-32: a hundred servers of 64 sessions each would take what all others need, too."""
-    servers = [odd(id=f"own-{number}", owner=CALLER.workspace_id, replicas=3, lifecycle=SessionLifecycle.EAGER) for number in range(3)]
-    sessions = SessionPool(CONNECTORS, timeouts=QUICK, max_with_own_servers=4)
+    servers = [
+        make_odd_server(id=f"own-{number}", owner=CALLER.workspace_id, replicas=3, lifecycle=SessionLifecycle.EAGER) for number in range(3)
+    ]
+    sessions = SessionPool(CONNECTORS, timeouts=SHORT_TIMEOUTS, max_with_own_servers=4)
     await sessions.start()
     try:
         first = sessions.get_session(servers[0], CALLER, None)
@@ -175,7 +177,7 @@ async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added
                 assert not first.is_stopping
                 assert not second.is_stopping
                 assert not third.is_stopping
-        stranger = odd(id="own-1", owner=OTHER.workspace_id)
+        stranger = make_odd_server(id="own-1", owner=OTHER.workspace_id)
         assert sessions.get_session(stranger, OTHER, None) is not None
     finally:
         await sessions.aclose()
@@ -187,7 +189,7 @@ async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added
 async def test_what_crashes_over_and_over_is_left_alone_and_comes_back_by_one_probe(start: Start) -> None:
     """D-32: a breaker, also for a server that answers between its crashes; told in words, at once."""
     timing = SupervisionTimeouts(connect_timeout_s=10, initial_backoff_s=0.01, max_failures=4, open_duration_s=3, max_caller_wait_s=0.2)
-    tools = await start({"odd": entry()}, timing=timing)
+    tools = await start({"odd": make_odd_entry()}, timing=timing)
     for _ in range(4):
         assert await said(tools, "echo", text="hi") == "hi"
         assert (await call(tools, "crash")).code == "server_unavailable"
@@ -212,7 +214,7 @@ async def test_what_crashes_over_and_over_is_left_alone_and_comes_back_by_one_pr
 async def test_one_workspace_that_crashes_its_session_takes_the_server_from_no_other(start: Start) -> None:
     """D-32, spec 2.8: breakers and health are a workspace's own, and so are the last words of its process."""
     tools = await start(
-        {"odd": entry("--say", env={"ODD_SECRET": "of nobody"})},
+        {"odd": make_odd_entry("--say", env={"ODD_SECRET": "of nobody"})},
         timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=2, open_duration_s=60),
     )
     await said(tools, "echo", text="hi", caller=OTHER)
@@ -236,7 +238,7 @@ FALLS = st.lists(st.tuples(st.floats(0, 200), st.none() | st.floats(0, 200)), ma
 
 @given(FALLS)
 def test_no_row_of_failures_opens_sessions_without_end(falls: list[tuple[float, float | None]]) -> None:
-    """D-32: within any window at most so many attempts fail; no wait is longer than the longest; only a settled life closes the breaker."""
+    """D-32: attempts per window and the waits are bounded; only a stable session closes the breaker."""
     breaker, now = CircuitBreaker(TIMING), 1000.0
     at: list[float] = []
     for gap, lived in falls:
@@ -272,7 +274,7 @@ def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: l
 
 async def test_a_tool_without_a_usable_schema_does_not_cost_the_others(start: Start) -> None:
     """Notes on MCP, robustness: one bad tool used to hide a server's whole list."""
-    tools = await start({"odd": entry("--bad-schema")})
+    tools = await start({"odd": make_odd_entry("--bad-schema")})
 
     assert await said(tools, "echo", text="hi") == "hi"
     (server,) = tools.catalogue.list_servers(CALLER)
@@ -283,7 +285,7 @@ async def test_a_tool_without_a_usable_schema_does_not_cost_the_others(start: St
 
 async def test_a_result_of_50_mb_costs_its_call_alone(start: Start) -> None:
     """D-34: 10 MiB at most; it is thrown away as it comes, while others are answered."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     await said(tools, "pid")
 
     large = asyncio.create_task(call(tools, "large", bytes=50_000_000))
@@ -295,22 +297,22 @@ async def test_a_result_of_50_mb_costs_its_call_alone(start: Start) -> None:
 
 async def test_a_start_that_hangs_is_given_up_and_leaves_nothing(start: Start) -> None:
     """D-32: the connect is bounded; notes on MCP 3.1: hung initialisations filled others' tables of processes."""
-    before = {each.pid for each in children()}
+    before = {each.pid for each in list_children()}
     tools = await start(
-        {"odd": entry("--hang", "--deaf", "--grandchild")}, timing=SupervisionTimeouts(connect_timeout_s=0.4, initial_backoff_s=60)
+        {"odd": make_odd_entry("--hang", "--deaf", "--grandchild")}, timing=SupervisionTimeouts(connect_timeout_s=0.4, initial_backoff_s=60)
     )
 
     outcome = await call(tools, "echo", text="hi")
 
     assert outcome.code == "server_unavailable"
     assert "did not answer within 0.4 s" in str(outcome.error)
-    await eventually(lambda: {each.pid for each in children()} <= before)
+    await eventually(lambda: {each.pid for each in list_children()} <= before)
 
 
 async def test_a_start_may_take_as_long_as_the_entry_says(start: Start) -> None:
     """Issue 14: `start_timeout_s`; the error names it; D-32."""
     tools = await start(
-        {"dead": entry("--hang", start_timeout_s=1)}, timing=SupervisionTimeouts(connect_timeout_s=60, initial_backoff_s=60)
+        {"dead": make_odd_entry("--hang", start_timeout_s=1)}, timing=SupervisionTimeouts(connect_timeout_s=60, initial_backoff_s=60)
     )
 
     error = await eventually(lambda: tools.sessions.get_health_state(tools.catalogue.get_server(CALLER, "dead")).last_error)
@@ -334,7 +336,8 @@ def test_a_program_that_downloads_has_longer_to_start(command: str, limit_s: flo
 async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Start, tmp_path: Path) -> None:
     """Notes on MCP 3.2: gateways that let every call run into its timeout, for ever; one that is merely slow keeps its process."""
     tools = await start(
-        {"odd": entry(tools={"timeouts": {"slow": 0.3, "count": 0.3}})}, timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=3)
+        {"odd": make_odd_entry(tools={"timeouts": {"slow": 0.3, "count": 0.3}})},
+        timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=3),
     )
     pid = int(await said(tools, "pid"))
     assert (await call(tools, "slow", seconds=1, mark=str(tmp_path / "unused"))).code == "tool_timeout"
@@ -354,7 +357,7 @@ async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Sta
 
 async def test_how_a_server_does_is_told_with_its_process_and_its_times(start: Start, tmp_path: Path) -> None:
     """Issue 4: state, pid, era, uptime, restarts, last error, in flight, p50 and p95."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
     (server,) = tools.catalogue.list_servers(CALLER)
     assert tools.sessions.get_server_health(server, 1).state in {"closed", "opening", "open"}
     pid = int(await said(tools, "pid"))
@@ -385,10 +388,10 @@ async def test_how_a_server_does_is_told_with_its_process_and_its_times(start: S
 
 async def test_over_http_how_a_server_does_is_told_to_keys_that_may_see_servers(settings: Settings) -> None:
     """D-12: what supervision knows needs servers:read; issue 4."""
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": entry()}}))
-    async with open_house(settings) as house:
-        some, more = await house.api_key("mcp:read", "mcp:write"), await house.api_key("mcp:read", "servers:read")
-        other = await house.api_key("mcp:read", "servers:read", workspace_id=await house.workspace("other"))
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
+    async with run_instance(settings) as instance:
+        some, more = await instance.api_key("mcp:read", "mcp:write"), await instance.api_key("mcp:read", "servers:read")
+        other = await instance.api_key("mcp:read", "servers:read", workspace_id=await instance.workspace("other"))
         url = "/api/v1/mcp/servers/odd"
         answer = await some.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "pid", "arguments": {}})
 
@@ -408,7 +411,7 @@ async def test_over_http_how_a_server_does_is_told_to_keys_that_may_see_servers(
 
 async def test_a_shared_server_is_told_to_all_and_a_lazy_one_goes_when_it_is_idle(start: Start) -> None:
     """D-32: isolation shared, idle_s."""
-    tools = await start({"odd": entry(isolation="shared", idle_s=0.2)})
+    tools = await start({"odd": make_odd_entry(isolation="shared", idle_s=0.2)})
     pid = int(await said(tools, "pid"))
     (server,) = tools.catalogue.list_servers(CALLER)
 
@@ -421,7 +424,7 @@ async def test_a_shared_server_is_told_to_all_and_a_lazy_one_goes_when_it_is_idl
 
 async def test_a_server_that_reads_nothing_of_what_it_is_sent_is_given_up(start: Start) -> None:
     """D-32: what it does not read waits here; past 64 MiB its session is over, and the next call finds a new one."""
-    tools = await start({"odd": entry()})
+    tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "unread")
     again = await call(tools, "echo", text="hi")

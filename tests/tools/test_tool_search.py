@@ -14,8 +14,8 @@ from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
 from rookery.tools.models import BuiltinTarget, Server
-from tests.conftest import Caller, House, eventually, open_house
-from tests.tools.makers import entry
+from tests.conftest import Caller, Instance, eventually, run_instance
+from tests.tools.makers import make_odd_entry
 
 SEARCH = "/api/v1/mcp/tools/search"
 WORDS = st.text(alphabet="abcxyz_ -A1é", max_size=40)
@@ -28,14 +28,14 @@ def database_url() -> str:
 
 
 @pytest.fixture
-async def nest(settings: Settings) -> AsyncIterator[House]:
+async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server with the memory, a server of many small tools, and one that cannot be reached."""
-    servers = {"odd": entry(tagline="Misbehaves"), "gone": {"command": "no-such-program"}, "off": entry(enabled=False)}
+    servers = {"odd": make_odd_entry(tagline="Misbehaves"), "gone": {"command": "no-such-program"}, "off": make_odd_entry(enabled=False)}
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
-    async with open_house(settings) as house:
+    async with run_instance(settings) as instance:
         for server in ("odd", "brain"):  # until each has been seen
-            assert (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
-        yield house
+            assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+        yield instance
 
 
 async def find(key: Caller, query: str, **more: object) -> list[str]:
@@ -45,8 +45,8 @@ async def find(key: Caller, query: str, **more: object) -> list[str]:
     return [f"{tool['server']}/{tool['name']}" for tool in answer.json()["tools"]]
 
 
-async def test_a_need_in_other_words_finds_the_tool(nest: House) -> None:
-    """D-37: by meaning."""
+async def test_a_need_in_other_words_finds_the_tool(instance: Instance) -> None:
+    """A search by meaning finds a tool without a word in common (D-37)."""
     for need, tool in [
         ("keep a fact for the next time", "brain/remember"),
         ("find memories that mean the same as a question", "brain/recall"),
@@ -55,15 +55,15 @@ async def test_a_need_in_other_words_finds_the_tool(nest: House) -> None:
     ]:
 
         async def is_found(need: str = need, tool: str = tool) -> bool:  # once the embedder is loaded
-            return tool in (await find(nest.admin, need))[:3]
+            return tool in (await find(instance.admin, need))[:3]
 
         assert await eventually(is_found, within_s=30), need
 
 
-async def test_a_tools_own_name_finds_it_first(nest: House) -> None:
+async def test_a_tools_own_name_finds_it_first(instance: Instance) -> None:
     """D-37: by word; the name in any of its spellings (D-30)."""
     for name in ("odd/echo", "odd__echo", "ECHO", " echo "):
-        found = (await nest.admin.http.get(SEARCH, params={"q": name})).json()
+        found = (await instance.admin.http.get(SEARCH, params={"q": name})).json()
 
         first = found["tools"][0]
         assert (first["server"], first["name"], first["score"]) == ("odd", "echo", 1.0), name
@@ -71,54 +71,54 @@ async def test_a_tools_own_name_finds_it_first(nest: House) -> None:
         assert found["count"] == len(found["tools"])
 
 
-async def test_without_the_embedder_words_still_find(nest: House) -> None:
+async def test_without_the_embedder_words_still_find(instance: Instance) -> None:
     """D-37: an engine that is gone makes answers poorer, not none."""
-    await nest.rookery.embedder.close()
+    await instance.rookery.embedder.close()
 
-    assert (await find(nest.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
-    assert (await find(nest.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}
+    assert (await find(instance.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
+    assert (await find(instance.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}
 
 
-async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
-    """D-37, D-23, D-92: a tool that is not listed for a key is not found by it either, whatever it asks."""
-    no_memory = await nest.api_key("mcp:read")
-    one_tool = await nest.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
-    one_server = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
+async def test_only_what_a_key_may_see_is_found(instance: Instance) -> None:
+    """D-37, D-23, D-92: a tool that a key may not list is not found by any search."""
+    no_memory = await instance.api_key("mcp:read")
+    one_tool = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
+    one_server = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert not any(tool.startswith("brain/") for tool in await find(no_memory, "remember", limit=50))
     assert await find(one_tool, "echo", limit=50) == ["odd/echo"]
     assert {tool.partition("/")[0] for tool in await find(one_server, "echo memory", limit=50)} == {"brain"}
-    assert "off/echo" not in await find(nest.admin, "echo", limit=50)
-    assert (await (await nest.api_key("brain:read")).get(f"{SEARCH}?q=x")).json()["required_scope"] == "mcp:read"
+    assert "off/echo" not in await find(instance.admin, "echo", limit=50)
+    assert (await (await instance.api_key("brain:read")).get(f"{SEARCH}?q=x")).json()["required_scope"] == "mcp:read"
 
 
-async def test_one_server_and_a_number_of_tools_may_be_asked_for(nest: House) -> None:
+async def test_one_server_and_a_number_of_tools_may_be_asked_for(instance: Instance) -> None:
     """D-37: `server` and `limit`; a server that is not there, is not for the key or is off says so."""
-    few = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
+    few = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
-    assert all(tool.startswith("odd/") for tool in await find(nest.admin, "remember", server="odd", limit=50))
-    assert len(await find(nest.admin, "server", limit=2)) == 2
+    assert all(tool.startswith("odd/") for tool in await find(instance.admin, "remember", server="odd", limit=50))
+    assert len(await find(instance.admin, "server", limit=2)) == 2
     for key, query, status, code in [
-        (nest.admin, "q=x&server=none", 404, "server_not_found"),
+        (instance.admin, "q=x&server=none", 404, "server_not_found"),
         (few, "q=x&server=odd", 403, "permission_denied"),
-        (nest.admin, "q=x&server=off", 403, "disabled"),
-        (nest.admin, "", 422, "validation_error"),
-        (nest.admin, "q=", 422, "validation_error"),
-        (nest.admin, "q=x&limit=51", 422, "validation_error"),
-        (nest.admin, "q=x&limit=0", 422, "validation_error"),
+        (instance.admin, "q=x&server=off", 403, "disabled"),
+        (instance.admin, "", 422, "validation_error"),
+        (instance.admin, "q=", 422, "validation_error"),
+        (instance.admin, "q=x&limit=51", 422, "validation_error"),
+        (instance.admin, "q=x&limit=0", 422, "validation_error"),
     ]:
         answer = await key.get(f"{SEARCH}?{query}")
         assert (answer.status_code, answer.json()["error"]) == (status, code), query
 
 
-async def test_a_tool_that_is_taken_away_is_found_no_more(nest: House, settings: Settings) -> None:
+async def test_a_tool_that_is_taken_away_is_found_no_more(instance: Instance, settings: Settings) -> None:
     """D-37, D-31: an edit of the file acts on what was already learnt."""
-    assert "odd/echo" in await find(nest.admin, "echo")
+    assert "odd/echo" in await find(instance.admin, "echo")
 
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": entry(tools={"deny": ["echo"]})}}))
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry(tools={"deny": ["echo"]})}}))
 
     async def is_gone() -> bool:
-        return "odd/echo" not in await find(nest.admin, "echo", limit=50)
+        return "odd/echo" not in await find(instance.admin, "echo", limit=50)
 
     assert await eventually(is_gone)
 
@@ -131,7 +131,7 @@ def a_card(name: str, description: str = "") -> ToolDocument:
 
 @given(query=WORDS, tools=st.lists(st.tuples(WORDS, WORDS), max_size=12), order=st.randoms())
 def test_scores_of_words_are_bounded_and_belong_to_the_tool(query: str, tools: list[tuple[str, str]], order: object) -> None:
-    """D-37: 0 to 1, whatever the words, and the order of the catalogue gives nobody more."""
+    """D-37: 0 to 1 for any words; the catalogue's order has no influence."""
     cards = [a_card(*tool) for tool in tools]
     scores = score_by_words(query, cards)
 

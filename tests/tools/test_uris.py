@@ -49,7 +49,7 @@ def test_a_raw_uri_whose_escapes_the_path_decoded_is_found(server: str, uri: str
 
 
 def test_a_template_says_which_of_the_possible_uris_is_meant() -> None:
-    """D-30."""
+    """A URI template identifies which of several URIs is meant (D-30)."""
     assert (
         list_upstream_candidates("demo", "demo://resource/static/1", [], ["demo://resource/{kind}/{id}"])[0] == "demo://resource/static/1"
     )
@@ -63,7 +63,7 @@ def test_a_slash_that_a_proxy_took_away_is_forgiven() -> None:
 
 
 def test_what_names_no_server_is_none() -> None:
-    """D-30."""
+    """A URI without a known server is invalid (D-30)."""
     assert parse_server_id("nothing") is None
 
 

@@ -22,7 +22,7 @@ TENANT = WebhookTenant(workspace_id=WORKSPACE, public_workspace_id=WORKSPACE, by
 
 
 def make_endpoint(**overrides: object) -> WebhookEndpoint:
-    """Return an endpoint that is told of everything there is in workspace 1."""
+    """Return an endpoint in workspace 1 that is subscribed to all events."""
     made = WebhookEndpoint(
         id=uuid7(),
         workspace_id=WORKSPACE,
@@ -48,15 +48,15 @@ def make_endpoint(**overrides: object) -> WebhookEndpoint:
     return replace(made, **overrides)
 
 
-async def keep_endpoint(db: Database, **overrides: object) -> WebhookEndpoint:
-    """Keep such an endpoint."""
+async def store_endpoint(db: Database, **overrides: object) -> WebhookEndpoint:
+    """Store such an endpoint."""
     made = make_endpoint(**overrides)
     await db.write(lambda tx: endpoints.insert_endpoint(tx, made))
     return made
 
 
-def portrait(**fields: object) -> BuildData:
-    """Return what draws a thing of *fields*, of which `content` is left out unless it is asked for."""
+def build_payload(**fields: object) -> BuildData:
+    """Return a payload builder of *fields*; `content` is included only on request."""
 
     def drawn(with_content: bool) -> Mapping[str, object]:
         return {name: value for name, value in fields.items() if with_content or name != "content"}
@@ -64,29 +64,29 @@ def portrait(**fields: object) -> BuildData:
     return drawn
 
 
-async def tell(db: Database, recorder: Outbox, type: str = "memory.stored", data: BuildData | None = None, **more: object) -> None:
-    """Tell of one event in a transaction of its own."""
+async def add_event(db: Database, recorder: Outbox, type: str = "memory.stored", data: BuildData | None = None, **more: object) -> None:
+    """Add one event in its own transaction."""
     workspace_id, at = cast("int", more.get("workspace_id", WORKSPACE)), cast("datetime", more.get("at", AT))
-    drawn = portrait(id="a", content="We deploy on Tuesdays.") if data is None else data
+    drawn = build_payload(id="a", content="We deploy on Tuesdays.") if data is None else data
     await db.write(lambda tx: recorder.add_event(tx, type, workspace_id, drawn, at))
 
 
-async def log_of(db: Database, endpoint: WebhookEndpoint) -> list[tuple[Delivery, dict[str, object]]]:
+async def list_deliveries(db: Database, endpoint: WebhookEndpoint) -> list[tuple[Delivery, dict[str, object]]]:
     """Return the deliveries of an endpoint, oldest first, each with what it sends."""
 
     def read(tx: Tx) -> list[tuple[Delivery, dict[str, object]]]:
         found, _ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
-        return [(each, body_of(_event(tx, each), each)) for each in reversed(found)]
+        return [(each, parse_body(_find_event(tx, each), each)) for each in reversed(found)]
 
     return await db.read(read)
 
 
-def body_of(event: WebhookEvent, delivery: Delivery) -> dict[str, object]:
-    """Return what a delivery sends, read."""
+def parse_body(event: WebhookEvent, delivery: Delivery) -> dict[str, object]:
+    """Return the parsed body of a delivery."""
     return cast("dict[str, object]", orjson.loads(event.body_of(delivery)))
 
 
-def _event(tx: Tx, delivery: Delivery) -> WebhookEvent:
+def _find_event(tx: Tx, delivery: Delivery) -> WebhookEvent:
     event = events.find(tx, delivery.workspace_id, delivery.event_id)
     assert event is not None
     return event

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this host: a real server, which does to its callers whatever a test asks for."""
+"""A webhook receiver on this host: a real server with configurable faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 import orjson
 
-Way = Literal["whole", "silence", "drips", "endless", "huge", "broken", "no http"]
+ResponseMode = Literal["whole", "silence", "drips", "endless", "huge", "broken", "no http"]
 """
 How an answer comes: as it should; never; a byte every 20 ms for ever; as fast as it can for ever; 50 MB of the length that it
 says; broken off in the middle; as something that is not HTTP.
@@ -20,8 +20,8 @@ says; broken off in the middle; as something that is not HTTP.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A request as it came; headers by lower-case name."""
+class ReceivedRequest:
+    """A received request; header names in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -29,18 +29,18 @@ class Received:
 
     @property
     def event(self) -> dict[str, object]:
-        """The body, read."""
+        """The parsed body."""
         return cast("dict[str, object]", orjson.loads(self.body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What is answered."""
+    """The response to send."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes = b"thanks"
-    way: Way = "whole"
+    mode: ResponseMode = "whole"
 
 
 @dataclass(slots=True)
@@ -51,21 +51,21 @@ class Receiver:
     Attributes:
         reply: Asked for each request, once it is read; tests set it.
         most_at_once: How many requests were waiting for their answer at the same time, at most.
-        gate: Requests whose path begins with *gated* wait for it.
+        gate: Requests whose path begins with *gated_prefix* wait for it.
         open: How many connections are.
         hang_up_at_next: The next request on a connection that has had one is not read: it breaks off there.
     """
 
     port: int = 0
-    reply: Callable[[Received], Reply] = lambda _: Reply()
-    received: list[Received] = field(default_factory=list[Received])
+    reply: Callable[[ReceivedRequest], Reply] = lambda _: Reply()
+    received: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     connections: int = 0
     waiting: int = 0
-    most_at_once: int = 0
+    max_waiting: int = 0
     gate: asyncio.Event | None = None
-    gated: str = "/"
-    open: int = 0
-    hang_up_at_next: bool = False
+    gated_prefix: str = "/"
+    open_connections: int = 0
+    closes_on_next_request: bool = False
     writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
 
     @property
@@ -73,11 +73,11 @@ class Receiver:
         """Its address, with a path."""
         return f"http://127.0.0.1:{self.port}/hook"
 
-    def ids(self) -> list[str]:
-        """Return the ids of the events that came, as they came."""
+    def event_ids(self) -> list[str]:
+        """Return the ids of the received events, in order."""
         return [each.headers["webhook-id"] for each in self.received]
 
-    async def hang_up(self) -> None:
+    async def close_connections(self) -> None:
         """Close all connections."""
         for writer in list(self.writers):
             writer.close()
@@ -86,38 +86,38 @@ class Receiver:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection until it ends."""
         self.connections += 1
-        self.open += 1
+        self.open_connections += 1
         self.writers.add(writer)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 while await self._serve_one(reader, writer):
-                    if self.hang_up_at_next:
+                    if self.closes_on_next_request:
                         await reader.readexactly(1)
-                        self.hang_up_at_next = False
+                        self.closes_on_next_request = False
                         break
         finally:
-            self.open -= 1
+            self.open_connections -= 1
             self.writers.discard(writer)
             writer.close()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        received = await _read(reader)
+        received = await _read_request(reader)
         self.received.append(received)
         self.waiting += 1
-        self.most_at_once = max(self.most_at_once, self.waiting)
+        self.max_waiting = max(self.max_waiting, self.waiting)
         try:
-            if self.gate is not None and received.path.startswith(self.gated):
+            if self.gate is not None and received.path.startswith(self.gated_prefix):
                 await self.gate.wait()
-            return await _answer(writer, self.reply(received))
+            return await _send_reply(writer, self.reply(received))
         finally:
             self.waiting -= 1
 
 
 @asynccontextmanager
-async def receiver(
-    reply: Callable[[Received], Reply] = lambda _: Reply(), *, port: int = 0, tls: ssl.SSLContext | None = None
+async def run_receiver(
+    reply: Callable[[ReceivedRequest], Reply] = lambda _: Reply(), *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[Receiver]:
     """Run a receiver that answers as *reply* says."""
     running = Receiver(reply=reply)
@@ -147,30 +147,30 @@ async def receiver(
         await asyncio.sleep(0)
 
 
-async def _read(reader: asyncio.StreamReader) -> Received:
+async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     pairs = (line.split(":", 1) for line in head[1:] if line)
     headers = {name.lower(): value.strip() for name, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(path=head[0].split(" ")[1], headers=headers, body=body)
+    return ReceivedRequest(path=head[0].split(" ")[1], headers=headers, body=body)
 
 
-async def _answer(writer: asyncio.StreamWriter, reply: Reply) -> bool:
-    """Answer; return whether the connection stays."""
-    if reply.way == "silence":
+async def _send_reply(writer: asyncio.StreamWriter, reply: Reply) -> bool:
+    """Send the reply; return whether the connection stays open."""
+    if reply.mode == "silence":
         await asyncio.Event().wait()
-    if reply.way == "no http":
+    if reply.mode == "no http":
         writer.write(b"what do you want?\r\n\r\n")
         await writer.drain()
         return False
-    length = {"whole": len(reply.body), "huge": 50_000_000, "broken": len(reply.body) + 10}.get(reply.way)
+    length = {"whole": len(reply.body), "huge": 50_000_000, "broken": len(reply.body) + 10}.get(reply.mode)
     headers = {**reply.headers, **({} if length is None else {"content-length": str(length)})}
     lines = [f"HTTP/1.1 {reply.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + reply.body)
     await writer.drain()
-    part = b"x" * (1 if reply.way == "drips" else 65_536)
-    while reply.way in {"drips", "endless", "huge"}:
+    part = b"x" * (1 if reply.mode == "drips" else 65_536)
+    while reply.mode in {"drips", "endless", "huge"}:
         writer.write(part)
         await writer.drain()
-        await asyncio.sleep(0.02 if reply.way == "drips" else 0)
-    return reply.way == "whole"
+        await asyncio.sleep(0.02 if reply.mode == "drips" else 0)
+    return reply.mode == "whole"

@@ -17,8 +17,8 @@ from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.wiring import Rookery, build_platform
-from tests.conftest import open_house
-from tests.webhooks.receiver import Reply, receiver
+from tests.conftest import run_instance
+from tests.webhooks.receiver import Reply, run_receiver
 
 Json = dict[str, object]
 
@@ -27,7 +27,7 @@ NOWHERE = "http://[2a00:ffff::1]/hook"
 
 @dataclass
 class Platform:
-    """What the command line hands every command; builds the platform anew each time, as separate processes do."""
+    """The platform object that each command receives; it builds the platform anew, as separate processes do."""
 
     settings: Settings
 
@@ -36,7 +36,7 @@ class Platform:
         return build_platform(self.settings).open_for_command()
 
 
-class Line:
+class CommandLine:
     """A command line on one data folder; not on a terminal."""
 
     def __init__(self, settings: Settings) -> None:
@@ -64,9 +64,9 @@ class Line:
 
 
 @pytest.fixture
-def line(data_dir: Path) -> Line:
+def line(data_dir: Path) -> CommandLine:
     """A command line after `rookery init`."""
-    made = Line(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
+    made = CommandLine(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
 
     async def begin() -> None:
         async with build_platform(made.settings).open_for_command() as opened:
@@ -76,7 +76,7 @@ def line(data_dir: Path) -> Line:
     return made
 
 
-def test_an_endpoint_is_added_listed_changed_and_removed(line: Line) -> None:
+def test_an_endpoint_is_added_listed_changed_and_removed(line: CommandLine) -> None:
     """D-80: the secret is shown by the command that made it alone."""
     added = line.one("webhooks", "add", NOWHERE, "--event", "memory.*,plan.completed", "--description", "desk", "--strict-order")
     shown = {name: value for name, value in added.items() if name != "secret"}
@@ -94,7 +94,7 @@ def test_an_endpoint_is_added_listed_changed_and_removed(line: Line) -> None:
     assert isinstance(line.run("webhooks", "show", str(added["id"])).exception, NotFound)
 
 
-def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: Line, tmp_path: Path) -> None:
+def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: CommandLine, tmp_path: Path) -> None:
     """D-80: never as an argument, which everybody on the host can read."""
     path = tmp_path / "secret"
     path.write_text("the-secret-in-a-file\n", encoding="utf-8")
@@ -109,15 +109,15 @@ def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: Line, tmp_p
     assert piped["secret"] == "the-secret-in-a-pipe"
 
 
-def test_what_cannot_be_an_endpoint_is_refused_as_over_http(line: Line) -> None:
+def test_what_cannot_be_an_endpoint_is_refused_as_over_http(line: CommandLine) -> None:
     """D-82: the same guard."""
     for url, event in ((NOWHERE, "memory.storred"), ("http://127.0.0.1:9/", "*"), ("ftp://example.com/", "*")):
         assert isinstance(line.run("webhooks", "add", url, "--event", event).exception, ValidationFailed), url
     assert line.many("webhooks", "list") == []
 
 
-def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(line: Line) -> None:
-    """D-04: exit code 2."""
+def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(line: CommandLine) -> None:
+    """An endpoint without events and a change without options exit with code 2 (D-04)."""
     assert line.run("webhooks", "add", NOWHERE).exit_code == 2
     assert line.run("webhooks", "change", "any").exit_code == 2
 
@@ -131,7 +131,7 @@ def test_the_types_of_events_are_listed_without_any_store() -> None:
     assert {"memory.stored", "tool.called", "webhook.test"} <= {row["name"] for row in rows}
 
 
-def test_without_a_server_a_test_waits_for_one(line: Line) -> None:
+def test_without_a_server_a_test_waits_for_one(line: CommandLine) -> None:
     """D-04: exit code 1, and what to do; the delivery is kept for the server."""
     added = line.one("webhooks", "add", NOWHERE, "--event", "*")
 
@@ -145,8 +145,8 @@ def test_without_a_server_a_test_waits_for_one(line: Line) -> None:
 async def test_with_a_server_a_test_tells_how_it_went_and_the_log_is_read_and_sent_again(settings: Settings) -> None:
     """D-80: a running server does the sending; exit code 1 when the receiver did not take it."""
     reachable = replace(settings, egress_allow=("127.0.0.1/32",))
-    line, status = Line(reachable), 204
-    async with open_house(reachable), receiver(lambda _: Reply(status=status, body=b"")) as desk:
+    line, status = CommandLine(reachable), 204
+    async with run_instance(reachable), run_receiver(lambda _: Reply(status=status, body=b"")) as desk:
         added = await asyncio.to_thread(line.one, "webhooks", "add", desk.url, "--event", "memory.*")
         at = str(added["id"])
 

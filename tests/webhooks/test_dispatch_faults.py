@@ -1,4 +1,4 @@
-"""What goes wrong while deliveries are under way, and that none is lost by it (issue 7, D-81)."""
+"""Faults during dispatch, and that no delivery is lost (issue 7, D-81)."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from rookery.webhooks.store import queue
 from rookery.webhooks.store.tables import deliveries, endpoints, events
 from tests.conftest import FakeClock, eventually, lend_model
 from tests.processes import Server
-from tests.webhooks.office import Office, office
-from tests.webhooks.receiver import Receiver, Reply, receiver
+from tests.webhooks.receiver import Receiver, Reply, run_receiver
+from tests.webhooks.rig import WebhookRig, run_webhooks
 
 
 @pytest.fixture
-async def there() -> AsyncIterator[Receiver]:
+async def receiver() -> AsyncIterator[Receiver]:
     """A receiver that thanks for everything."""
-    async with receiver() as up:
+    async with run_receiver() as up:
         yield up
 
 
 @pytest.fixture
-async def post(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Office]:
+async def webhooks(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[WebhookRig]:
     """Webhooks that are at work, on a store of each dialect in turn."""
-    async with office(database, data_dir, clock) as at_work:
+    async with run_webhooks(database, data_dir, clock) as at_work:
         yield at_work
 
 
-async def test_a_receiver_that_never_answers_delays_no_other(post: Office, there: Receiver) -> None:
+async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRig, receiver: Receiver) -> None:
     """Issue 7: 500 events for both; behind the dead one, each four of them would be ten seconds."""
-    async with receiver(lambda _: Reply(way="silence")) as dead:
-        waiting = await post.endpoint(dead.url)
-        healthy = await post.endpoint(there.url)
-        await post.tell(*map(str, range(500)))
-        found = await post.ended(healthy)
+    async with run_receiver(lambda _: Reply(mode="silence")) as dead:
+        waiting = await webhooks.create_endpoint(dead.url)
+        healthy = await webhooks.create_endpoint(receiver.url)
+        await webhooks.add_events(*map(str, range(500)))
+        found = await webhooks.wait_until_finished(healthy)
 
         assert {each.state for each in found} == {DeliveryState.DELIVERED}
-        assert len(there.received) == 500
-        assert dead.most_at_once == waiting.concurrency
-        await post.services.dispatcher.stop()
+        assert len(receiver.received) == 500
+        assert dead.max_waiting == waiting.concurrency
+        await webhooks.services.dispatcher.stop()
 
 
 class _Odd:
     """A receiver whose answer no store takes: half a character."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
+    async def webhooks(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
         return ReceiverResponse(status=200, headers={}, excerpt="\ud800")
 
     async def close(self) -> None:
@@ -69,99 +69,103 @@ class _Odd:
 
 
 async def test_what_cannot_be_written_down_stops_nobody_elses_deliveries(
-    database: Database, data_dir: Path, clock: FakeClock, there: Receiver
+    database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
     """Issue 7: one poisoned row, of whichever tenant, must not hold up all others; it is put aside, and the log of ours says so."""
-    async with office(database, data_dir, clock, is_dispatching=False) as post:
-        dispatcher = post.services.dispatcher
+    async with run_webhooks(database, data_dir, clock, is_dispatching=False) as webhooks:
+        dispatcher = webhooks.services.dispatcher
         dispatcher.pause_s = 0.01
         honest, dispatcher.sender = dispatcher.sender, replace(dispatcher.sender, client=_Odd())
-        unreadable, odd = await post.endpoint(there.url), await post.endpoint(there.url)
-        await post.tell("first")
+        unreadable, odd = await webhooks.create_endpoint(receiver.url), await webhooks.create_endpoint(receiver.url)
+        await webhooks.add_events("first")
         poison = update(endpoints).where(endpoints.c.id == unreadable.id).values(disabled_reason="of another version")
         await database.write(lambda tx: tx.execute(poison))
         with capture_logs() as logged:
             await dispatcher.start()
-            (delivery,) = await post.ended(odd)
+            (delivery,) = await webhooks.wait_until_finished(odd)
             assert (delivery.state, delivery.status) == (DeliveryState.DELIVERED, 200)
 
             dispatcher.sender = honest
-            other = await post.endpoint(there.url)
-            await post.tell("second")
-            assert [each.state for each in await post.ended(other)] == [DeliveryState.DELIVERED]
+            other = await webhooks.create_endpoint(receiver.url)
+            await webhooks.add_events("second")
+            assert [each.state for each in await webhooks.wait_until_finished(other)] == [DeliveryState.DELIVERED]
     assert {each["event"] for each in logged} == {"webhooks.turn_failed", "webhooks.put_aside"}
-    assert len(there.received) == 2  # "second", by the odd one's endpoint too
+    assert len(receiver.received) == 2  # "second", by the odd one's endpoint too
 
 
-async def test_a_delivery_whose_event_is_gone_fails_alone(post: Office, there: Receiver, database: Database) -> None:
-    """D-17: an event that is forgotten while somebody resends its delivery leaves one that has nothing to send."""
-    endpoint = await post.endpoint(there.url, enabled=False)
-    await post.tell("first")
-    (held,) = await post.log(endpoint)
+async def test_a_delivery_whose_event_is_gone_fails_alone(webhooks: WebhookRig, receiver: Receiver, database: Database) -> None:
+    """D-17: a delivery whose event is deleted during a resend has nothing to send."""
+    endpoint = await webhooks.create_endpoint(receiver.url, enabled=False)
+    await webhooks.add_events("first")
+    (held,) = await webhooks.list_deliveries(endpoint)
     await database.write(lambda tx: tx.execute(delete(events).where(events.c.id == held.event_id)))
-    await post.services.endpoints.update(post.tenant, endpoint.id, EndpointChange(enabled=True))
-    await post.services.deliveries.resend_failed(post.tenant, endpoint.id)
-    await post.tell("second")
+    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange(enabled=True))
+    await webhooks.services.deliveries.resend_failed(webhooks.tenant, endpoint.id)
+    await webhooks.add_events("second")
 
-    found = await post.ended(endpoint)
+    found = await webhooks.wait_until_finished(endpoint)
     assert [(each.state.value, each.error) for each in found] == [("failed", "its event no longer exists"), ("delivered", None)]
-    assert len(there.received) == 1
+    assert len(receiver.received) == 1
 
 
 async def test_two_processes_send_each_delivery_once(
-    database: Database, database_url: str, data_dir: Path, clock: FakeClock, there: Receiver
+    database: Database, database_url: str, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
     """Issue 7: several may dispatch from one store."""
     second = open_database(database_url, data_dir=data_dir)
     try:
-        async with office(database, data_dir, clock) as one, office(second, data_dir, clock, tenant=one.tenant) as two:
-            endpoints = [await one.endpoint(there.url), await two.endpoint(there.url), await two.endpoint(there.url, strict_order=True)]
+        async with run_webhooks(database, data_dir, clock) as one, run_webhooks(second, data_dir, clock, tenant=one.tenant) as two:
+            endpoints = [
+                await one.create_endpoint(receiver.url),
+                await two.create_endpoint(receiver.url),
+                await two.create_endpoint(receiver.url, strict_order=True),
+            ]
             for start in range(0, 100, 10):
-                await one.tell(*map(str, range(start, start + 5)))
-                await two.tell(*map(str, range(start + 5, start + 10)))
+                await one.add_events(*map(str, range(start, start + 5)))
+                await two.add_events(*map(str, range(start + 5, start + 10)))
             for endpoint in endpoints:
-                await one.ended(endpoint)
+                await one.wait_until_finished(endpoint)
     finally:
         await second.close()
 
-    assert Counter(Counter(there.ids()).values()) == {3: 100}
+    assert Counter(Counter(receiver.event_ids()).values()) == {3: 100}
 
 
 async def test_what_a_dead_process_of_another_host_had_is_taken_over_when_its_lease_is_over(
-    database: Database, data_dir: Path, clock: FakeClock, there: Receiver
+    database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
     """D-51 for deliveries: an interrupted attempt stays in the log, and costs none of the four."""
-    async with office(database, data_dir, clock, is_dispatching=False) as idle:
-        endpoint = await idle.endpoint(there.url)
-        await idle.tell("first")
+    async with run_webhooks(database, data_dir, clock, is_dispatching=False) as idle:
+        endpoint = await idle.create_endpoint(receiver.url)
+        await idle.add_events("first")
         until = clock() + timedelta(seconds=30)
         await database.write(lambda tx: queue.claim(tx, [(endpoint, 1)], worker_id="elsewhere:1:x", now=clock(), until=until))
-        async with office(database, data_dir, clock, tenant=idle.tenant) as post:
-            await post.services.dispatcher.wait_until_idle()
-            assert there.received == []
+        async with run_webhooks(database, data_dir, clock, tenant=idle.tenant) as webhooks:
+            await webhooks.services.dispatcher.wait_until_idle()
+            assert receiver.received == []
 
-            await post.pass_time(seconds=30)
-            (delivery,) = await post.ended(endpoint)
-            view = await post.view(endpoint)
+            await webhooks.advance_clock(seconds=30)
+            (delivery,) = await webhooks.wait_until_finished(endpoint)
+            view = await webhooks.get_delivery(endpoint)
 
     assert (delivery.state, delivery.attempt_count, delivery.used_attempts) == (DeliveryState.DELIVERED, 2, 1)
     assert [each.outcome for each in view.attempts] == [Outcome.INTERRUPTED, Outcome.SUCCESS]
 
 
 async def test_a_stop_gives_back_what_is_not_sent_and_says_what_was_interrupted(
-    database: Database, data_dir: Path, clock: FakeClock, there: Receiver
+    database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
     """Issue 7: the log tells the truth; the next process goes on at once."""
-    there.gate = asyncio.Event()
-    async with office(database, data_dir, clock) as first:
-        endpoint = await first.endpoint(there.url, concurrency=1)
-        await first.tell("first", "second")
-        await eventually(lambda: there.waiting == 1)
+    receiver.gate = asyncio.Event()
+    async with run_webhooks(database, data_dir, clock) as first:
+        endpoint = await first.create_endpoint(receiver.url, concurrency=1)
+        await first.add_events("first", "second")
+        await eventually(lambda: receiver.waiting == 1)
         await first.services.dispatcher.stop()
-        sent, unsent = await first.view(endpoint), await first.view(endpoint, 1)
-        there.gate.set()
-        async with office(database, data_dir, clock, tenant=first.tenant) as then:
-            ended = await then.ended(endpoint)
+        sent, unsent = await first.get_delivery(endpoint), await first.get_delivery(endpoint, 1)
+        receiver.gate.set()
+        async with run_webhooks(database, data_dir, clock, tenant=first.tenant) as then:
+            ended = await then.wait_until_finished(endpoint)
 
     assert (sent.delivery.state, [each.outcome for each in sent.attempts]) == (DeliveryState.PENDING, [Outcome.INTERRUPTED])
     assert (unsent.delivery.state, unsent.delivery.attempt_count, unsent.attempts) == (DeliveryState.PENDING, 0, ())
@@ -170,7 +174,7 @@ async def test_a_stop_gives_back_what_is_not_sent_and_says_what_was_interrupted(
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc")
 @pytest.mark.timeout(180)
-async def test_kill_9_loses_nothing_between_birth_claim_send_and_record(tmp_path: Path, model_folder: Path, there: Receiver) -> None:
+async def test_kill_9_loses_nothing_between_birth_claim_send_and_record(tmp_path: Path, model_folder: Path, receiver: Receiver) -> None:
     """
     Issue 7: at least once; every attempt of the dead server stays in the log, as interrupted.
 
@@ -178,13 +182,13 @@ async def test_kill_9_loses_nothing_between_birth_claim_send_and_record(tmp_path
     """
     folder, acknowledged = tmp_path / "home", list[str]()
     lend_model(model_folder, folder)
-    there.gate, there.gated = asyncio.Event(), "/slow"
-    slow = f"http://127.0.0.1:{there.port}/slow"
+    receiver.gate, receiver.gated_prefix = asyncio.Event(), "/slow"
+    slow = f"http://127.0.0.1:{receiver.port}/slow"
     async with _server(folder) as server:
         strict = _hook(server, {"url": slow, "strict_order": True})
-        quick = _hook(server, {"url": there.url, "concurrency": 8})
+        quick = _hook(server, {"url": receiver.url, "concurrency": 8})
         writing = [asyncio.create_task(asyncio.to_thread(_remember, server, 12, acknowledged)) for _ in range(4)]
-        await eventually(lambda: len(there.received) > 20 and there.waiting, within_s=60)
+        await eventually(lambda: len(receiver.received) > 20 and receiver.waiting, within_s=60)
         # To the one a delivery is sent and not recorded, and those behind it are claimed or not; to the other, whatever is under way.
         server.kill()
         await asyncio.gather(*writing)
@@ -193,7 +197,7 @@ async def test_kill_9_loses_nothing_between_birth_claim_send_and_record(tmp_path
     assert sorted(said.values()) == sorted(stored)
     assert told == dict.fromkeys(said, 2)
 
-    there.gate.set()
+    receiver.gate.set()
     async with _server(folder) as server:
         await eventually(
             lambda: len(_log(server, strict, "delivered")) == len(_log(server, quick, "delivered")) == len(stored), within_s=60
@@ -201,7 +205,7 @@ async def test_kill_9_loses_nothing_between_birth_claim_send_and_record(tmp_path
         log = _log(server, strict)
         attempts = [_attempts(server, strict, each) for each in log]
 
-    came = {path: [each.headers["webhook-id"] for each in there.received if each.path == path] for path in ("/slow", "/hook")}
+    came = {path: [each.headers["webhook-id"] for each in receiver.received if each.path == path] for path in ("/slow", "/hook")}
     assert list(dict.fromkeys(came["/slow"])) == [each["event_id"] for each in reversed(log)]
     assert set(came["/hook"]) == set(came["/slow"])
     assert attempts[-1] == ["interrupted", "success"]
@@ -241,7 +245,7 @@ def _hook(server: Server, fields: dict[str, object]) -> str:
 
 
 def _remember(server: Server, count: int, acknowledged: list[str]) -> None:
-    """Remember so many things, or as many as the server lives for."""
+    """Store *count* memories, or as many as the server accepts before it is killed."""
     with (
         contextlib.suppress(httpx2.TransportError),
         httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=30) as client,

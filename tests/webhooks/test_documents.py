@@ -8,9 +8,9 @@ from dataclasses import replace
 from rookery.kernel.config import Settings
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import DeliveryState
-from tests.conftest import eventually, open_house
+from tests.conftest import eventually, run_instance
 from tests.documentation import ROOT, blocks, differences, table
-from tests.webhooks.receiver import receiver
+from tests.webhooks.receiver import run_receiver
 
 EVENTS = ROOT / "docs" / "reference" / "webhook-events.md"
 HOW_TO = ROOT / "docs" / "how-to" / "webhooks.md"
@@ -34,8 +34,8 @@ def test_every_state_of_a_delivery_is_in_the_how_to() -> None:
 async def test_the_examples_of_the_reference_are_what_a_receiver_gets(settings: Settings) -> None:
     """House 6, D-81: each body that is shown has the fields and values of one that was really sent."""
     shown = {each["type"]: each for each in map(json.loads, (block.text for block in blocks(EVENTS) if block.language == "text"))}
-    async with open_house(replace(settings, egress_allow=("127.0.0.1/32",))) as house, receiver() as desk:
-        made = await house.admin.post("/api/v1/webhooks", {"url": desk.url, "events": ["*", "tool.called"]})
+    async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance, run_receiver() as desk:
+        made = await instance.admin.post("/api/v1/webhooks", {"url": desk.url, "events": ["*", "tool.called"]})
         memory = {"type": "decision", "content": "We deploy on Tuesdays.", "org": "acme", "project": "website", "tags": ["deploy"]}
         plan = {"title": "Mend the kettle", "status": "active", "phases": [{"name": "Look", "tasks": [{"name": "Open it"}]}]}
         for path, body in (
@@ -46,7 +46,7 @@ async def test_the_examples_of_the_reference_are_what_a_receiver_gets(settings: 
             ("/api/v1/mcp/tools/call", {"server": "brain", "tool": "search", "arguments": {"query": "x"}}),
             (f"/api/v1/webhooks/{made.json()['id']}/test", None),
         ):
-            assert (await house.admin.post(path, body)).is_success, path
+            assert (await instance.admin.post(path, body)).is_success, path
 
         await eventually(lambda: shown.keys() <= {each.event["type"] for each in desk.received}, within_s=30)
 

@@ -16,8 +16,8 @@ import httpx2
 
 from rookery.kernel.config import Settings
 from rookery.kernel.ids import random_text
-from tests import no_keys
-from tests.conftest import Caller, House, eventually, open_house
+from tests import key_leaks
+from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.documentation import ROOT
 
 Json = dict[str, object]
@@ -83,24 +83,24 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_refus
     """Spec 6.2, D-81: what comes again is not done twice, what is not signed is 401, in grace both secrets count."""
     folder, secret = tmp_path / "receiver", f"given-{random_text(24)}"
     folder.mkdir()
-    no_keys.WATCH.learn(secret)
-    async with open_house(replace(settings, egress_allow=("127.0.0.1/32",))) as house:
+    key_leaks.DETECTOR.add_secret(secret)
+    async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance:
         async with example(folder, secret) as (receiver, url):
             new = {"url": url, "events": ["memory.stored"], "secret": secret}
-            at = f"/api/v1/webhooks/{(await house.admin.post('/api/v1/webhooks', new)).json()['id']}"
-            ids = [(await house.admin.remember("The kettle whistles."))["id"]]
+            at = f"/api/v1/webhooks/{(await instance.admin.post('/api/v1/webhooks', new)).json()['id']}"
+            ids = [(await instance.admin.remember("The kettle whistles."))["id"]]
             await receiver.handles(f"memory.stored {ids[0]}")
-            (delivered,) = await _delivered(house.admin, at, 1)
-            again = await house.admin.post(f"{at}/deliveries/{delivered['id']}/resend")
+            (delivered,) = await _delivered(instance.admin, at, 1)
+            again = await instance.admin.post(f"{at}/deliveries/{delivered['id']}/resend")
             assert again.status_code == 202, again.text
-            await _delivered(house.admin, at, 2)
+            await _delivered(instance.admin, at, 2)
             await _must_refuse_strangers(url)
 
         port = int(url.rstrip("/").rpartition(":")[2])
-        rotated = await _rotated(house, at)
+        rotated = await _rotated(instance, at)
         for content, secrets in (("It is descaled.", f"{secret} {rotated}"), ("There is tea.", rotated)):
             async with example(folder, secrets, port) as (receiver, _):
-                ids.append((await house.admin.remember(content))["id"])
+                ids.append((await instance.admin.remember(content))["id"])
                 await receiver.handles(f"memory.stored {ids[-1]}")
 
     lines = receiver.lines()
@@ -118,14 +118,14 @@ async def _must_refuse_strangers(url: str) -> None:
             assert (await stranger.post(url, content=b'{"id": "evt_1"}', headers=headers)).status_code == 401
 
 
-async def _rotated(house: House, at: str) -> str:
-    rotated = str((await house.admin.post(f"{at}/rotate-secret")).json()["secret"])
-    no_keys.WATCH.learn(rotated)
+async def _rotated(instance: Instance, at: str) -> str:
+    rotated = str((await instance.admin.post(f"{at}/rotate-secret")).json()["secret"])
+    key_leaks.DETECTOR.add_secret(rotated)
     return rotated
 
 
 async def _delivered(caller: Caller, at: str, count: int) -> list[Json]:
-    """Wait until so many were delivered and none is left, and return them."""
+    """Wait until *count* are delivered and none is left, and return them."""
 
     async def look() -> list[Json]:
         rows = cast("list[Json]", (await caller.get(f"{at}/deliveries")).json()["data"])

@@ -1,4 +1,4 @@
-"""Whether receivers believe us, and nobody else (D-81)."""
+"""Signatures that receivers accept, and forgeries that they reject (D-81)."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.access.commands.line import Line
+from tests.access.commands.command_line import CommandLine
 
 
 @pytest.fixture
-def line(data_dir: Path) -> Line:
+def cli(data_dir: Path) -> CommandLine:
     """A command line with one workspace, `nest`."""
-    line = Line(data_dir)
-    line.json("workspace", "create", "nest")
-    return line
+    command_line = CommandLine(data_dir)
+    command_line.run_object("workspace", "create", "nest")
+    return command_line
 
 
 @pytest.fixture

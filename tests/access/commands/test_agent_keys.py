@@ -11,55 +11,55 @@ import pytest
 from rookery.access.errors import KeyRevoked
 from rookery.access.scopes import PRESETS
 from rookery.kernel.errors import ValidationFailed
-from tests.access.commands.line import Line
+from tests.access.commands.command_line import CommandLine
 
 
-def make(line: Line, *options: str) -> dict[str, object]:
+def make(cli: CommandLine, *options: str) -> dict[str, object]:
     """Make an agent key that may read unless *options* grant something."""
     granted = () if "--permission" in options or "--preset" in options else ("--permission", "plans.read")
-    return line.json("agent-keys", "create", "--name", "Rook", *granted, *options)
+    return cli.run_object("agent-keys", "create", "--name", "Rook", *granted, *options)
 
 
-def test_an_agent_key_is_made_changed_and_revoked(line: Line) -> None:
+def test_an_agent_key_is_made_changed_and_revoked(cli: CommandLine) -> None:
     """D-04, D-29: key at creation alone; permissions, expiry, addresses can be changed."""
-    made = make(line, "--preset", "reader", "--permission", "plans.write", "--rate-limit", "9", "--expires-at", "30d")
+    made = make(cli, "--preset", "reader", "--permission", "plans.write", "--rate-limit", "9", "--expires-at", "30d")
     key_id = str(made["id"])
     named = made["agent_id"], made["permissions"], made["rate_limit"], made["status"]
     assert named == ("rook", [*PRESETS["reader"], "plans.write"], 9, "Active")
-    assert line.refuses(made["key"]) is None
-    assert "key" not in line.json("agent-keys", "show", key_id)
-    assert line.json("agent-keys", "permissions", key_id, "--permission", "plans.read")["permissions"] == ["plans.read"]
-    assert line.json("agent-keys", "permissions", key_id)["permissions"] == ["plans.read"]
-    assert line.json("agent-keys", "extend", key_id, "--never")["expires_at"] is None
-    assert line.json("agent-keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
-    assert line.json("agent-keys", "ips", key_id, "--add", "192.0.2.1,10.0.0.0/8", "--on")["ip_list"] == ["192.0.2.1", "10.0.0.0/8"]
-    assert line.json("agent-keys", "ips", key_id, "--remove", "10.0.0.0/8")["ip_restriction"] is True
-    assert line.json("agent-keys", "revoke", key_id, "--dry-run")["status"] == "Active"
-    assert line.json("agent-keys", "revoke", key_id, "--yes")["status"] == "Revoked"
-    assert line.refuses(made["key"]) is KeyRevoked
+    assert cli.admission_error(made["key"]) is None
+    assert "key" not in cli.run_object("agent-keys", "show", key_id)
+    assert cli.run_object("agent-keys", "permissions", key_id, "--permission", "plans.read")["permissions"] == ["plans.read"]
+    assert cli.run_object("agent-keys", "permissions", key_id)["permissions"] == ["plans.read"]
+    assert cli.run_object("agent-keys", "extend", key_id, "--never")["expires_at"] is None
+    assert cli.run_object("agent-keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
+    assert cli.run_object("agent-keys", "ips", key_id, "--add", "192.0.2.1,10.0.0.0/8", "--on")["ip_list"] == ["192.0.2.1", "10.0.0.0/8"]
+    assert cli.run_object("agent-keys", "ips", key_id, "--remove", "10.0.0.0/8")["ip_restriction"] is True
+    assert cli.run_object("agent-keys", "revoke", key_id, "--dry-run")["status"] == "Active"
+    assert cli.run_object("agent-keys", "revoke", key_id, "--yes")["status"] == "Revoked"
+    assert cli.admission_error(made["key"]) is KeyRevoked
 
 
 @pytest.mark.parametrize("option", ["--add", "--file"])
-def test_addresses_that_are_given_on_the_command_line_are_enforced(line: Line, tmp_path: Path, option: str) -> None:
+def test_addresses_that_are_given_on_the_command_line_are_enforced(cli: CommandLine, tmp_path: Path, option: str) -> None:
     """Issue 14: `agent-keys ips --add` did not enforce; D-28. A line on standard error says so, --off stores without enforcing."""
-    key_id = str(make(line)["id"])
+    key_id = str(make(cli)["id"])
     listed = tmp_path / "ips"
     listed.write_text("192.0.2.1\n", encoding="utf-8")
     given = "192.0.2.1" if option == "--add" else str(listed)
 
-    assert line.json("agent-keys", "ips", key_id, option, given, "--off")["ip_restriction"] is False
-    done = line.run("agent-keys", "ips", key_id, option, given, "--json")
+    assert cli.run_object("agent-keys", "ips", key_id, option, given, "--off")["ip_restriction"] is False
+    done = cli.run("agent-keys", "ips", key_id, option, given, "--json")
 
     assert json.loads(done.stdout)["ip_restriction"] is True
     assert "now enforced: the key works only from 192.0.2.1" in done.stderr
-    assert line.run("agent-keys", "ips", key_id, option, given, "--json").stderr == "", "it was enforced before"
+    assert cli.run("agent-keys", "ips", key_id, option, given, "--json").stderr == "", "it was enforced before"
 
 
-def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(line: Line) -> None:
+def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(cli: CommandLine) -> None:
     """D-23, D-29: an agent_id is unchanged by a rename."""
-    made = make(line, "--server", "git", "--tool-limit", "git/*=3")
+    made = make(cli, "--server", "git", "--tool-limit", "git/*=3")
     key_id = str(made["id"])
-    before = line.json("agent-keys", "show", key_id)
+    before = cli.run_object("agent-keys", "show", key_id)
     changes: list[tuple[list[str], dict[str, object]]] = [
         (["--name", "Raven"], {"name": "Raven", "agent_id": "rook"}),
         (["--rate-limit", "7"], {"rate_limit": 7}),
@@ -70,26 +70,26 @@ def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(line: Lin
 
     for options, expected in changes:
         before |= expected
-        assert line.json("agent-keys", "change", key_id, *options) == before
-    assert line.run("agent-keys", "change", key_id, "--agent-id", "raven").exit_code == 2
+        assert cli.run_object("agent-keys", "change", key_id, *options) == before
+    assert cli.run("agent-keys", "change", key_id, "--agent-id", "raven").exit_code == 2
 
 
-def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(line: Line) -> None:
+def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) -> None:
     """D-21, D-26: agent keys rotate with grace as API keys do, and keep their agent."""
-    made = make(line)
+    made = make(cli)
     key_id = str(made["id"])
-    assert line.json("agent-keys", "suspend", key_id)["status"] == "Revoked"
-    assert line.refuses(made["key"]) is KeyRevoked
-    assert line.json("agent-keys", "resume", key_id)["status"] == "Active"
-    successor = line.json("agent-keys", "rotate", key_id)
+    assert cli.run_object("agent-keys", "suspend", key_id)["status"] == "Revoked"
+    assert cli.admission_error(made["key"]) is KeyRevoked
+    assert cli.run_object("agent-keys", "resume", key_id)["status"] == "Active"
+    successor = cli.run_object("agent-keys", "rotate", key_id)
     assert successor["agent_id"] == made["agent_id"]
-    assert [line.refuses(each["key"]) for each in (made, successor)] == [None, None]
-    line.platform.clock.advance(hours=25)
-    assert [each["id"] for each in line.list("agent-keys", "list")] == [successor["id"]]
-    assert line.json("agent-keys", "prune", "--yes")["deleted"] == 1
-    assert line.run("agent-keys", "delete", str(successor["id"])).exit_code == 2
-    assert line.json("agent-keys", "delete", str(successor["id"]), "--yes")["deleted"] is True
-    assert line.list("agent-keys", "list") == []
+    assert [cli.admission_error(each["key"]) for each in (made, successor)] == [None, None]
+    cli.platform.clock.advance(hours=25)
+    assert [each["id"] for each in cli.run_list("agent-keys", "list")] == [successor["id"]]
+    assert cli.run_object("agent-keys", "prune", "--yes")["deleted"] == 1
+    assert cli.run("agent-keys", "delete", str(successor["id"])).exit_code == 2
+    assert cli.run_object("agent-keys", "delete", str(successor["id"]), "--yes")["deleted"] is True
+    assert cli.run_list("agent-keys", "list") == []
 
 
 @pytest.mark.parametrize(
@@ -104,59 +104,59 @@ def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(line: Line) -> Non
         (["--all", "plans.read,plans.write"], False),
     ],
 )
-def test_a_key_is_asked_what_it_may(line: Line, question: list[str], answer: bool) -> None:
+def test_a_key_is_asked_what_it_may(cli: CommandLine, question: list[str], answer: bool) -> None:
     """Spec 5.3: has one, any, all; yes and no are exit codes 0 and 1, wildcards count."""
-    key_id = str(make(line, "--permission", "plans.read,brain:*")["id"])
-    told = line.run("agent-keys", "permissions", key_id, *question)
-    as_json = line.run("agent-keys", "permissions", key_id, *question, "--json")
+    key_id = str(make(cli, "--permission", "plans.read,brain:*")["id"])
+    told = cli.run("agent-keys", "permissions", key_id, *question)
+    as_json = cli.run("agent-keys", "permissions", key_id, *question, "--json")
 
     assert (told.exit_code, told.stdout) == ((0, "yes\n") if answer else (1, "no\n"))
     assert (as_json.exit_code, json.loads(as_json.stdout)["granted"]) == (told.exit_code, answer)
 
 
-def test_what_is_missing_is_named(line: Line) -> None:
+def test_what_is_missing_is_named(cli: CommandLine) -> None:
     """Spec 5.3: of all that is asked, in the spec's spelling."""
-    key_id = str(make(line)["id"])
-    told = json.loads(line.run("agent-keys", "permissions", key_id, "--all", "plans:read,notify.send", "--json").stdout)
+    key_id = str(make(cli)["id"])
+    told = json.loads(cli.run("agent-keys", "permissions", key_id, "--all", "plans:read,notify.send", "--json").stdout)
 
     assert told == {"id": key_id, "all": ["plans.read", "notify:send"], "granted": False, "missing": ["notify:send"]}
 
 
-def test_a_list_of_addresses_is_read_from_a_file_or_the_standard_input(line: Line, tmp_path: Path) -> None:
+def test_a_list_of_addresses_is_read_from_a_file_or_the_standard_input(cli: CommandLine, tmp_path: Path) -> None:
     """Spec 5.3, D-28: one a line, # comments; one bad line stores nothing."""
-    key_id = str(make(line, "--ip", "192.0.2.9")["id"])
+    key_id = str(make(cli, "--ip", "192.0.2.9")["id"])
     path = tmp_path / "ips.txt"
     path.write_text("# office\n192.0.2.1\n", encoding="utf-8")
-    assert line.json("agent-keys", "ips", key_id, "--file", str(path))["ip_list"] == ["192.0.2.1"]
-    assert line.run("agent-keys", "ips", key_id, "--file", "-", text="198.51.100.0/24\n").exit_code == 0
+    assert cli.run_object("agent-keys", "ips", key_id, "--file", str(path))["ip_list"] == ["192.0.2.1"]
+    assert cli.run("agent-keys", "ips", key_id, "--file", "-", text="198.51.100.0/24\n").exit_code == 0
     path.write_text("203.0.113.1\nnonsense\n", encoding="utf-8")
 
-    assert isinstance(line.run("agent-keys", "ips", key_id, "--file", str(path)).exception, ValidationFailed)
-    assert line.json("agent-keys", "show", key_id)["ip_list"] == ["198.51.100.0/24"]
+    assert isinstance(cli.run("agent-keys", "ips", key_id, "--file", str(path)).exception, ValidationFailed)
+    assert cli.run_object("agent-keys", "show", key_id)["ip_list"] == ["198.51.100.0/24"]
     path.write_bytes(b"\xff\xfe")
-    assert line.run("agent-keys", "ips", key_id, "--file", str(path)).exit_code == 2
-    assert line.json("agent-keys", "ips", key_id, "--off")["ip_restriction"] is False
+    assert cli.run("agent-keys", "ips", key_id, "--file", str(path)).exit_code == 2
+    assert cli.run_object("agent-keys", "ips", key_id, "--off")["ip_restriction"] is False
 
 
-def test_many_agent_keys_go_into_a_file_only_we_may_read(line: Line, tmp_path: Path) -> None:
+def test_many_agent_keys_go_into_a_file_only_we_may_read(cli: CommandLine, tmp_path: Path) -> None:
     """D-04: --count N --out FILE, mode 0600; a file that is there is never written over, and no key is made then."""
     path = tmp_path / "keys.jsonl"
     command = ["agent-keys", "create", "--name", "rook", "--preset", "agent", "--count", "3", "--out", str(path)]
-    result = line.run(*command)
+    result = cli.run(*command)
     made = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each["agent_id"] for each in made] == ["rook-1", "rook-2", "rook-3"]
-    assert all(line.refuses(each["key"]) is None for each in made)
-    assert line.run(*command).exit_code == 2
-    assert len(line.lines("agent-keys", "list")) == 3
+    assert all(cli.admission_error(each["key"]) is None for each in made)
+    assert cli.run(*command).exit_code == 2
+    assert len(cli.run_table("agent-keys", "list")) == 3
 
 
-def test_a_file_is_not_left_behind_when_no_key_was_made(line: Line, tmp_path: Path) -> None:
+def test_a_file_is_not_left_behind_when_no_key_was_made(cli: CommandLine, tmp_path: Path) -> None:
     """D-04: an empty file would look like keys that got lost."""
     path = tmp_path / "keys.jsonl"
-    result = line.run("agent-keys", "create", "--name", "rook", "--permission", "nonsense", "--out", str(path))
+    result = cli.run("agent-keys", "create", "--name", "rook", "--permission", "nonsense", "--out", str(path))
 
     assert isinstance(result.exception, ValidationFailed)
     assert not path.exists()
@@ -182,7 +182,7 @@ def test_a_file_is_not_left_behind_when_no_key_was_made(line: Line, tmp_path: Pa
         ["ips", "x", "--file", "nowhere/at/all"],
     ],
 )
-def test_what_cannot_be_meant_of_agent_keys_is_exit_code_2(line: Line, arguments: list[str]) -> None:
+def test_what_cannot_be_meant_of_agent_keys_is_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
     """D-04: a usage error, and nothing done."""
-    assert line.run("agent-keys", *arguments).exit_code == 2
-    assert line.lines("agent-keys", "list") == []
+    assert cli.run("agent-keys", *arguments).exit_code == 2
+    assert cli.run_table("agent-keys", "list") == []

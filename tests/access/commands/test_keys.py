@@ -11,41 +11,41 @@ import pytest
 from rookery.access.errors import KeyInGrace, KeyRevoked, Unauthorised
 from rookery.access.scopes import PRESETS
 from rookery.kernel.errors import NotFound, ValidationFailed
-from tests.access.commands.line import Line
+from tests.access.commands.command_line import CommandLine
 
 
-def make(line: Line, *options: str) -> dict[str, object]:
+def make(cli: CommandLine, *options: str) -> dict[str, object]:
     """Make an API key that may do everything unless *options* grant something."""
     granted = () if "--scope" in options or "--preset" in options else ("--scope", "*")
-    return line.json("keys", "create", "--name", "key", *granted, *options)
+    return cli.run_object("keys", "create", "--name", "key", *granted, *options)
 
 
-def test_an_api_key_is_made_listed_shown_rotated_and_deleted(line: Line) -> None:
+def test_an_api_key_is_made_listed_shown_rotated_and_deleted(cli: CommandLine) -> None:
     """D-04, D-29: the fields of D-29, plaintext_key at creation and rotation alone."""
-    made = make(line, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
+    made = make(cli, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
     named = made["scopes"], made["rate_limit_tier"], made["environment"], made["orgs"]
     assert named == (["brain:read", "mcp:*", "platform:metrics"], "free", "live", ["acme"])
-    assert line.refuses(made["plaintext_key"]) is None
-    shown = line.json("keys", "show", str(made["id"]))
+    assert cli.admission_error(made["plaintext_key"]) is None
+    shown = cli.run_object("keys", "show", str(made["id"]))
     assert "plaintext_key" not in shown
     use = {"call_count": 1, "last_used_at": shown["last_used_at"], "last_used_ip": "192.0.2.1"}
     assert shown == {**{name: made[name] for name in shown}, **use}
-    assert line.list("keys", "list") == [shown]
+    assert cli.run_list("keys", "list") == [shown]
 
-    rotated = line.json("keys", "rotate", str(made["id"]), "--grace-hours", "0")
-    assert line.refuses(made["plaintext_key"]) is Unauthorised
-    assert line.refuses(rotated["plaintext_key"]) is None
-    assert line.json("keys", "delete", str(rotated["id"]), "--dry-run")["deleted"] is False
-    assert line.refuses(rotated["plaintext_key"]) is None
-    assert line.json("keys", "delete", str(rotated["id"]), "--yes")["deleted"] is True
-    assert line.refuses(rotated["plaintext_key"]) is Unauthorised
+    rotated = cli.run_object("keys", "rotate", str(made["id"]), "--grace-hours", "0")
+    assert cli.admission_error(made["plaintext_key"]) is Unauthorised
+    assert cli.admission_error(rotated["plaintext_key"]) is None
+    assert cli.run_object("keys", "delete", str(rotated["id"]), "--dry-run")["deleted"] is False
+    assert cli.admission_error(rotated["plaintext_key"]) is None
+    assert cli.run_object("keys", "delete", str(rotated["id"]), "--yes")["deleted"] is True
+    assert cli.admission_error(rotated["plaintext_key"]) is Unauthorised
 
 
-def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(line: Line) -> None:
+def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(cli: CommandLine) -> None:
     """D-29, D-23: what an option names is replaced, in the next request too."""
-    made = make(line, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
+    made = make(cli, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
     key_id = str(made["id"])
-    before = line.json("keys", "show", key_id)
+    before = cli.run_object("keys", "show", key_id)
     changes: list[tuple[list[str], dict[str, object]]] = [
         (["--name", "other"], {"name": "other"}),
         (["--preset", "reader", "--scope", "mcp:write"], {"scopes": [*PRESETS["reader"], "mcp:write"]}),
@@ -63,99 +63,99 @@ def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(line: Line
 
     for options, expected in changes:
         before |= expected
-        assert line.json("keys", "change", key_id, *options) == before
-    assert line.json("keys", "show", key_id) == before
-    assert line.refuses(made["plaintext_key"]) is None
+        assert cli.run_object("keys", "change", key_id, *options) == before
+    assert cli.run_object("keys", "show", key_id) == before
+    assert cli.admission_error(made["plaintext_key"]) is None
 
 
-def test_an_api_key_is_suspended_and_resumed(line: Line) -> None:
+def test_an_api_key_is_suspended_and_resumed(cli: CommandLine) -> None:
     """D-21: either kind may be; it opens nothing meanwhile."""
-    made = make(line)
+    made = make(cli)
     key_id = str(made["id"])
-    assert line.json("keys", "suspend", key_id)["suspended_at"] is not None
-    assert line.refuses(made["plaintext_key"]) is KeyRevoked
-    assert [row[0] for row in line.lines("keys", "list", "--status", "revoked")] == [key_id]
-    assert line.json("keys", "resume", key_id)["suspended_at"] is None
-    assert line.refuses(made["plaintext_key"]) is None
-    assert line.lines("keys", "list", "--status", "revoked") == []
+    assert cli.run_object("keys", "suspend", key_id)["suspended_at"] is not None
+    assert cli.admission_error(made["plaintext_key"]) is KeyRevoked
+    assert [row[0] for row in cli.run_table("keys", "list", "--status", "revoked")] == [key_id]
+    assert cli.run_object("keys", "resume", key_id)["suspended_at"] is None
+    assert cli.admission_error(made["plaintext_key"]) is None
+    assert cli.run_table("keys", "list", "--status", "revoked") == []
 
 
-def test_the_expiry_of_an_api_key_is_replaced_and_removed(line: Line) -> None:
+def test_the_expiry_of_an_api_key_is_replaced_and_removed(cli: CommandLine) -> None:
     """Spec 3.2, D-21: extending makes an expired key active again."""
-    made = make(line, "--expires-at", "2026-11-22")
+    made = make(cli, "--expires-at", "2026-11-22")
     key_id = str(made["id"])
-    line.platform.clock.advance(days=2)
-    assert line.refuses(made["plaintext_key"]) is not None
-    assert line.json("keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
-    assert line.refuses(made["plaintext_key"]) is None
-    assert line.json("keys", "extend", key_id, "--never")["expires_at"] is None
+    cli.platform.clock.advance(days=2)
+    assert cli.admission_error(made["plaintext_key"]) is not None
+    assert cli.run_object("keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
+    assert cli.admission_error(made["plaintext_key"]) is None
+    assert cli.run_object("keys", "extend", key_id, "--never")["expires_at"] is None
 
 
-def test_a_key_in_grace_works_and_is_not_rotated_again(line: Line) -> None:
+def test_a_key_in_grace_works_and_is_not_rotated_again(cli: CommandLine) -> None:
     """Spec 3.3, D-26: both keys authenticate in the grace period."""
-    made = make(line)
-    successor = line.json("keys", "rotate", str(made["id"]), "--grace-period-hours", "48")
-    assert line.refuses(made["plaintext_key"]) is None
-    assert line.refuses(successor["plaintext_key"]) is None
-    assert line.json("keys", "show", str(made["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"
-    assert isinstance(line.run("keys", "rotate", str(made["id"])).exception, KeyInGrace)
+    made = make(cli)
+    successor = cli.run_object("keys", "rotate", str(made["id"]), "--grace-period-hours", "48")
+    assert cli.admission_error(made["plaintext_key"]) is None
+    assert cli.admission_error(successor["plaintext_key"]) is None
+    assert cli.run_object("keys", "show", str(made["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"
+    assert isinstance(cli.run("keys", "rotate", str(made["id"])).exception, KeyInGrace)
 
 
-def test_many_api_keys_go_into_a_file_only_we_may_read(line: Line, tmp_path: Path) -> None:
+def test_many_api_keys_go_into_a_file_only_we_may_read(cli: CommandLine, tmp_path: Path) -> None:
     """D-04: --count N --out FILE, mode 0600; none is shown, and all are let in."""
     path = tmp_path / "keys.jsonl"
     command = ["keys", "create", "--name", "ci", "--preset", "planner", "--count", "20", "--out", str(path)]
-    result = line.run(*command)
+    result = cli.run(*command)
     made = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
 
     assert (result.exit_code, result.stdout, stat.S_IMODE(path.stat().st_mode)) == (0, "", 0o600)
     assert [each["name"] for each in made] == [f"ci {number}" for number in range(1, 21)]
     assert made[0]["scopes"] == list(PRESETS["planner"])
-    assert all(line.refuses(each["plaintext_key"]) is None for each in made)
-    assert line.run(*command).exit_code == 2
-    assert len(line.lines("keys", "list")) == 20
+    assert all(cli.admission_error(each["plaintext_key"]) is None for each in made)
+    assert cli.run(*command).exit_code == 2
+    assert len(cli.run_table("keys", "list")) == 20
 
 
-def test_several_api_keys_are_made_all_or_none(line: Line) -> None:
-    """D-04: one that cannot be made leaves no other behind that nobody was shown."""
-    result = line.run("keys", "create", "--name", "x" * 98, "--scope", "*", "--count", "10")  # "… 10" is too long, "… 9" is not
+def test_several_api_keys_are_made_all_or_none(cli: CommandLine) -> None:
+    """D-04: if the second key cannot be created, the first is not left behind unseen."""
+    result = cli.run("keys", "create", "--name", "x" * 98, "--scope", "*", "--count", "10")  # "… 10" is too long, "… 9" is not
 
     assert isinstance(result.exception, ValidationFailed)
-    assert line.lines("keys", "list") == []
+    assert cli.run_table("keys", "list") == []
 
 
-def test_a_successor_goes_into_a_file_too(line: Line, tmp_path: Path) -> None:
+def test_a_successor_goes_into_a_file_too(cli: CommandLine, tmp_path: Path) -> None:
     """D-04: a secret need not go over a screen; and `-` is the standard output."""
-    key_id, path = str(make(line)["id"]), tmp_path / "next.json"
-    assert line.run("keys", "rotate", key_id, "--out", str(path)).stdout == ""
+    key_id, path = str(make(cli)["id"]), tmp_path / "next.json"
+    assert cli.run("keys", "rotate", key_id, "--out", str(path)).stdout == ""
     successor = json.loads(path.read_text(encoding="utf-8"))
-    assert line.refuses(successor["plaintext_key"]) is None
-    piped = json.loads(line.run("keys", "rotate", str(successor["id"]), "--out", "-").stdout)
-    assert line.refuses(piped["plaintext_key"]) is None
+    assert cli.admission_error(successor["plaintext_key"]) is None
+    piped = json.loads(cli.run("keys", "rotate", str(successor["id"]), "--out", "-").stdout)
+    assert cli.admission_error(piped["plaintext_key"]) is None
 
 
-def test_lists_choose_by_environment_and_read_all_pages(line: Line) -> None:
+def test_lists_choose_by_environment_and_read_all_pages(cli: CommandLine) -> None:
     """D-25, D-29: live and test keys; more keys than one read brings, each once, newest first."""
-    make(line, "--environment", "test")
-    line.run("agent-keys", "create", "--name", "a", "--preset", "reader", "--count", "1000")
-    line.run("agent-keys", "create", "--name", "b", "--preset", "reader", "--count", "5")
-    make(line)
+    make(cli, "--environment", "test")
+    cli.run("agent-keys", "create", "--name", "a", "--preset", "reader", "--count", "1000")
+    cli.run("agent-keys", "create", "--name", "b", "--preset", "reader", "--count", "5")
+    make(cli)
 
-    assert [row[3] for row in line.lines("keys", "list")] == ["live", "test"]
-    assert [row[3] for row in line.lines("keys", "list", "--environment", "test")] == ["test"]
-    found = [str(each["id"]) for each in line.list("agent-keys", "list")]
+    assert [row[3] for row in cli.run_table("keys", "list")] == ["live", "test"]
+    assert [row[3] for row in cli.run_table("keys", "list", "--environment", "test")] == ["test"]
+    found = [str(each["id"]) for each in cli.run_list("agent-keys", "list")]
     assert found == sorted(set(found), reverse=True)
     assert len(found) == 1005
 
 
-def test_prune_says_what_it_would_delete(line: Line) -> None:
+def test_prune_says_what_it_would_delete(cli: CommandLine) -> None:
     """Spec 5.2, rule 9; D-04: --dry-run, --yes, all workspaces or one."""
-    line.json("keys", "rotate", str(make(line)["id"]), "--grace-hours", "0")
+    cli.run_object("keys", "rotate", str(make(cli)["id"]), "--grace-hours", "0")
 
-    assert line.json("keys", "prune", "--dry-run")["deleted"] == 0
-    assert line.run("keys", "prune").exit_code == 2
-    assert line.json("keys", "prune", "--yes", "--workspace", "nest")["deleted"] == 1
-    assert line.run("keys", "prune").exit_code == 0
+    assert cli.run_object("keys", "prune", "--dry-run")["deleted"] == 0
+    assert cli.run("keys", "prune").exit_code == 2
+    assert cli.run_object("keys", "prune", "--yes", "--workspace", "nest")["deleted"] == 1
+    assert cli.run("keys", "prune").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_prune_says_what_it_would_delete(line: Line) -> None:
         ["prune", "--expired-days", "99999"],
     ],
 )
-def test_what_cannot_be_meant_of_api_keys_is_exit_code_2(line: Line, arguments: list[str]) -> None:
+def test_what_cannot_be_meant_of_api_keys_is_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
     """D-04: a usage error, and nothing done."""
-    assert line.run("keys", *arguments).exit_code == 2
-    assert line.lines("keys", "list") == []
+    assert cli.run("keys", *arguments).exit_code == 2
+    assert cli.run_table("keys", "list") == []
 
 
 @pytest.mark.parametrize("group", ["keys", "agent-keys"])
-def test_what_is_not_there_is_exit_code_1(line: Line, group: str) -> None:
+def test_what_is_not_there_is_exit_code_1(cli: CommandLine, group: str) -> None:
     """D-04: the command line turns our errors into one line and exit code 1."""
     commands = [["show"], ["rotate"], ["delete"], ["suspend"], ["resume"], ["extend", "--never"], ["change", "--name", "x"], ["usage"]]
     for name, *options in commands:
-        result = line.run(group, name, "no-such-key", *options)
+        result = cli.run(group, name, "no-such-key", *options)
         assert (result.exit_code, type(result.exception)) == (1, NotFound), name

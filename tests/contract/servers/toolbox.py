@@ -51,7 +51,7 @@ def notes() -> str:
 
 @server.prompt()
 def greeting(name: str) -> str:
-    """Greet somebody."""
+    """Return a greeting."""
     return f"Greet {name}."
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from rookery.migrations import migrate
 from rookery.reference import examples
-from tests.reference.recording.story import told
+from tests.reference.recording.story import record_story
 
 FOLDER = Path(examples.__file__).with_name("examples")
 
@@ -24,7 +24,7 @@ def main() -> None:
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="rookery-") as folder:
         migrate("embedded:", data_dir=Path(folder))
-        parts = asyncio.run(told(Path(folder)))
+        parts = asyncio.run(record_story(Path(folder)))
     files = {
         FOLDER / f"{name}.json": orjson.dumps(each, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE) for name, each in parts.items()
     }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tests.reference.recording.tape import Tape, beginning
+from tests.reference.recording.recorder import Recorder, first_operation
 
 
-async def play(tape: Tape) -> None:
+async def play(tape: Recorder) -> None:
     """Ask whether it is well, and what it can do."""
-    nobody, admin = tape.house.caller(None), tape.house.admin
-    await tape.ask(nobody, "GET /")
-    await tape.ask(nobody, "GET /favicon.ico")
-    await tape.ask(nobody, "GET /healthz")
-    await tape.ask(nobody, "GET /readyz")
-    await tape.ask(admin, "GET /api/docs/openapi", cut=beginning)
-    await tape.ask(admin, "GET /docs/openapi.json", cut=beginning)
+    nobody, admin = tape.instance.caller(None), tape.instance.admin
+    await tape.send(nobody, "GET /")
+    await tape.send(nobody, "GET /favicon.ico")
+    await tape.send(nobody, "GET /healthz")
+    await tape.send(nobody, "GET /readyz")
+    await tape.send(admin, "GET /api/docs/openapi", cut=first_operation)
+    await tape.send(admin, "GET /docs/openapi.json", cut=first_operation)
     for path in ("", "/scalar", "/redoc"):
-        await tape.ask(admin, f"GET /api/docs{path}")
+        await tape.send(admin, f"GET /api/docs{path}")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rookery.kernel.config import Settings
 from rookery.reference.downgrade import Schema
-from tests.conftest import FakeClock, open_house
+from tests.conftest import FakeClock, run_instance
 from tests.reference.recording import host, keys, memories, plans, sessions, tools, webhooks
-from tests.reference.recording.plain import START
-from tests.reference.recording.tape import Tape
-from tests.tools.guarding import guarded
-from tests.webhooks.receiver import receiver
+from tests.reference.recording.normalizer import START
+from tests.reference.recording.recorder import Recorder
+from tests.tools.oauth_server import run_oauth_server
+from tests.webhooks.receiver import run_receiver
 
-PARTS: Mapping[str, Callable[[Tape], Awaitable[None]]] = {
+PARTS: Mapping[str, Callable[[Recorder], Awaitable[None]]] = {
     "memories": memories.play,
     "plans": plans.play,
     "templates": plans.templates,
@@ -32,7 +32,7 @@ PARTS: Mapping[str, Callable[[Tape], Awaitable[None]]] = {
 }
 """Each is a file of examples."""
 
-WITHOUT: Mapping[str, str] = {
+UNRECORDED: Mapping[str, str] = {
     "GET /mcp": "a stream that ends with its client",
     "GET /mcp/{serverId}": "a stream that ends with its client",
     "DELETE /mcp": "ends a session of the older protocol, which begins with a POST of an initialize",
@@ -41,17 +41,17 @@ WITHOUT: Mapping[str, str] = {
 """Operations that the story leaves out, and why."""
 
 
-async def told(data_dir: Path) -> dict[str, dict[str, Schema]]:
+async def record_story(data_dir: Path) -> dict[str, dict[str, Schema]]:
     """Play the story on a server in *data_dir*, and return the examples of each part."""
     settings = Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0, egress_allow=("127.0.0.0/8",))
     library = {"command": sys.executable, "args": [str(Path(__file__).with_name("library.py"))], "tagline": "Where books stand."}
     settings.servers_file.write_text(json.dumps({"mcpServers": {"library": library}}))
     clock = FakeClock(START)
-    with guarded() as upstream:
-        async with receiver() as hook, open_house(settings, clock) as house:
+    with run_oauth_server() as upstream:
+        async with run_receiver() as hook, run_instance(settings, clock) as instance:
             parts: dict[str, dict[str, Schema]] = {}
             for name, play in PARTS.items():
-                tape = Tape(house=house, clock=clock, upstream=f"{upstream.url}/mcp", receiver=hook.url)
+                tape = Recorder(instance=instance, clock=clock, upstream=f"{upstream.url}/mcp", receiver=hook.url)
                 await play(tape)
                 parts[name] = tape.operations
     return parts

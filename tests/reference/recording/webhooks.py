@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from tests.conftest import eventually
-from tests.reference.recording.tape import Json, Tape
+from tests.reference.recording.recorder import Json, Recorder
 
 _HOOKS = "/api/v1/webhooks"
 _HOOK = f"{_HOOKS}/{{webhook_id}}"
 _DELIVERIES = f"{_HOOK}/deliveries"
 
 
-async def play(tape: Tape) -> None:
+async def play(tape: Recorder) -> None:
     """Be told of what happens, look at what was sent, and send it again."""
-    admin = tape.house.admin
-    await tape.ask(admin, "GET /api/v1/events")
+    admin = tape.instance.admin
+    await tape.send(admin, "GET /api/v1/events")
     new = {"url": tape.receiver, "events": ["memory.*", "plan.completed"], "description": "The team's chat", "include_content": False}
-    hook = (await tape.ask(admin, f"POST {_HOOKS}", new))["id"]
-    await tape.ask(admin, f"GET {_HOOKS}", query={"per_page": 20})
-    await tape.ask(admin, f"GET {_HOOK}", webhook_id=hook)
-    await tape.ask(admin, f"PATCH {_HOOK}", {"events": ["memory.stored", "plan.completed"]}, webhook_id=hook)
-    sent = (await tape.ask(admin, f"POST {_HOOK}/test", webhook_id=hook))["id"]
+    hook = (await tape.send(admin, f"POST {_HOOKS}", new))["id"]
+    await tape.send(admin, f"GET {_HOOKS}", query={"per_page": 20})
+    await tape.send(admin, f"GET {_HOOK}", webhook_id=hook)
+    await tape.send(admin, f"PATCH {_HOOK}", {"events": ["memory.stored", "plan.completed"]}, webhook_id=hook)
+    sent = (await tape.send(admin, f"POST {_HOOK}/test", webhook_id=hook))["id"]
     path = f"{_HOOKS}/{hook}/deliveries/{sent}"
 
     async def has_ended() -> Json | None:
@@ -27,9 +27,9 @@ async def play(tape: Tape) -> None:
         return found if found["ended_at"] else None
 
     await eventually(has_ended)
-    await tape.ask(admin, f"GET {_DELIVERIES}", query={"state": "delivered"}, webhook_id=hook)
-    await tape.ask(admin, f"GET {_DELIVERIES}/{{delivery_id}}", webhook_id=hook, delivery_id=sent)
-    await tape.ask(admin, f"POST {_DELIVERIES}/{{delivery_id}}/resend", webhook_id=hook, delivery_id=sent)
-    await tape.ask(admin, f"POST {_HOOK}/resend-failed", {"since": "2027-02-28T00:00:00Z"}, webhook_id=hook)
-    await tape.ask(admin, f"POST {_HOOK}/rotate-secret", {"grace_period_hours": 24}, webhook_id=hook)
-    await tape.ask(admin, f"DELETE {_HOOK}", webhook_id=hook)
+    await tape.send(admin, f"GET {_DELIVERIES}", query={"state": "delivered"}, webhook_id=hook)
+    await tape.send(admin, f"GET {_DELIVERIES}/{{delivery_id}}", webhook_id=hook, delivery_id=sent)
+    await tape.send(admin, f"POST {_DELIVERIES}/{{delivery_id}}/resend", webhook_id=hook, delivery_id=sent)
+    await tape.send(admin, f"POST {_HOOK}/resend-failed", {"since": "2027-02-28T00:00:00Z"}, webhook_id=hook)
+    await tape.send(admin, f"POST {_HOOK}/rotate-secret", {"grace_period_hours": 24}, webhook_id=hook)
+    await tape.send(admin, f"DELETE {_HOOK}", webhook_id=hook)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.commands.line import Line
+from tests.tools.commands.command_line import CommandLine
 
 
 @pytest.fixture
-def line(data_dir: Path) -> Line:
+def cli(data_dir: Path) -> CommandLine:
     """A command line on an empty data folder."""
-    return Line(data_dir)
+    return CommandLine(data_dir)

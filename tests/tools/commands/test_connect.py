@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rookery.kernel.errors import RookeryError
 from rookery.tools.discovery.client_files import CLIENT_FILES, ClientFileBroken, add_entry
 from rookery.tools.discovery.client_guides import SetupTarget, list_setups
-from tests.tools.commands.line import Line
+from tests.tools.commands.command_line import CommandLine
 
 TARGET = SetupTarget(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
 NAMES = st.text(alphabet="abcdef_-", min_size=1, max_size=8).filter(lambda name: name != "rookery")
@@ -39,11 +39,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def line(data_dir: Path) -> Line:
+def cli(data_dir: Path) -> CommandLine:
     """A command line of a server on another port."""
-    line = Line(data_dir)
-    line.settings = replace(line.settings, port=9123)
-    return line
+    command_line = CommandLine(data_dir)
+    command_line.settings = replace(command_line.settings, port=9123)
+    return command_line
 
 
 def test_it_shows_what_is_to_paste_and_opens_nothing(tmp_path: Path) -> None:
@@ -60,18 +60,18 @@ def test_it_shows_what_is_to_paste_and_opens_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_shows_one_server_or_the_search_by_our_addresses(line: Line) -> None:
+def test_it_shows_one_server_or_the_search_by_our_addresses(cli: CommandLine) -> None:
     """D-35, D-01: the address of the settings, with the server's path or the search's mode."""
-    line.settings = replace(line.settings, mcp_url="https://agents.example.org")
+    cli.settings = replace(cli.settings, mcp_url="https://agents.example.org")
 
-    one = cast("dict[str, str]", line.answer("connect", "vscode", "--server", "time", "--json"))
-    search = line.run("connect", "codex", "--search")
+    one = cast("dict[str, str]", cli.run_json("connect", "vscode", "--server", "time", "--json"))
+    search = cli.run("connect", "codex", "--search")
 
     assert '"https://agents.example.org/mcp/time"' in one["text"]
     assert tomllib.loads(search.stdout)["mcp_servers"]["rookery"]["url"] == "https://agents.example.org/mcp?mode=search"
 
 
-def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project: Path) -> None:
+def test_it_writes_into_each_clients_file_and_keeps_the_rest(cli: CommandLine, project: Path) -> None:
     """D-35: written twice is written once; other servers, comments of TOML, and the file's mode stay; the key is nowhere."""
     (project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}, "other": 1}')
     (project / ".mcp.json").chmod(0o640)
@@ -81,7 +81,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
 
     for client in CLIENT_FILES:
         for _ in range(2):
-            assert line.run("connect", client, "--write").exit_code == 0
+            assert cli.run("connect", client, "--write").exit_code == 0
 
     claude = json.loads((project / ".mcp.json").read_text())
     assert (set(claude["mcpServers"]), claude["other"]) == ({"mine", "rookery"}, 1)
@@ -114,7 +114,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
     ],
 )
 def test_what_cannot_be_done_is_said_and_changes_nothing(
-    line: Line, project: Path, arguments: tuple[str, ...], code: int, says: str
+    cli: CommandLine, project: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
     """D-35, D-04: exit code 2 for wrong usage, 1 for a file that we cannot add to; the file stays as it is."""
     files = {
@@ -125,7 +125,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
     for name, text in files.items():
         (project / name).write_text(text)
 
-    ran = line.run("connect", *arguments)
+    ran = cli.run("connect", *arguments)
 
     told = ran.exception.message if isinstance(ran.exception, RookeryError) else " ".join(ran.stderr.replace("│", "").split())
     assert (ran.exit_code, says in told) == (code, True), told

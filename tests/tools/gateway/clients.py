@@ -21,18 +21,18 @@ _PREFIX = "io.modelcontextprotocol/"
 
 @asynccontextmanager
 async def client(
-    nest: Server, path: str = "/mcp", *, key: str | None = None, mode: str = "auto", **fields: object
+    gateway: Server, path: str = "/mcp", *, key: str | None = None, mode: str = "auto", **fields: object
 ) -> AsyncGenerator[Client]:
     """Open a client of the SDK at *path*; the mode "legacy" speaks the older era. *fields* are those of `Client`."""
-    headers = {"Authorization": f"Bearer {key or nest.keys['agent_key']}"}
+    headers = {"Authorization": f"Bearer {key or gateway.keys['agent_key']}"}
     http = httpx2.AsyncClient(headers=headers, timeout=30)
-    transport = streamable_http_client(nest.url + path, http_client=http)
+    transport = streamable_http_client(gateway.url + path, http_client=http)
     async with http, Client(transport, mode=mode, cache=None, **fields) as opened:  # pyright: ignore[reportArgumentType] - by their own names
         yield opened
 
 
 async def later(
-    nest: Server, method: str, params: Mapping[str, object], path: str = "/mcp", *, key: str | None = None, **capabilities: object
+    gateway: Server, method: str, params: Mapping[str, object], path: str = "/mcp", *, key: str | None = None, **capabilities: object
 ) -> Json:
     """Send one message of the later era by hand; return the JSON-RPC answer."""
     meta = {f"{_PREFIX}protocolVersion": LATER, f"{_PREFIX}clientCapabilities": capabilities}
@@ -40,7 +40,7 @@ async def later(
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": LATER, "Mcp-Method": method}
     if "name" in params:
         headers["Mcp-Name"] = str(params["name"])
-    headers["Authorization"] = f"Bearer {key or nest.keys['agent_key']}"
+    headers["Authorization"] = f"Bearer {key or gateway.keys['agent_key']}"
     async with httpx2.AsyncClient(timeout=30) as http:
-        answer = await http.post(nest.url + path, json=body, headers=headers)
+        answer = await http.post(gateway.url + path, json=body, headers=headers)
     return cast("Json", answer.json())

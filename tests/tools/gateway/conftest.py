@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Server, running
-from tests.tools.makers import entry
+from tests.processes import Server, run_server
+from tests.tools.makers import make_odd_entry
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server."""
     folder = tmp_path_factory.mktemp("gateway")
     command = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
     older = {**command, "args": [*command["args"], "--older-era"]}
-    servers = {"odd": entry(), "later": command, "older": older}
+    servers = {"odd": make_odd_entry(), "later": command, "older": older}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    with running(folder) as server:
+    with run_server(folder) as server:
         yield server

@@ -14,17 +14,17 @@ from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 
 from tests.conftest import eventually
+from tests.error_bodies import error_body
 from tests.processes import Server
-from tests.refusals import error_body
 from tests.tools.gateway.clients import ERAS, Json, client, later
 
 MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
 HELLO: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-def _made(nest: Server, *permissions: str, **fields: object) -> str:
+def _made(gateway: Server, *permissions: str, **fields: object) -> str:
     """Make a key; return it."""
-    answer = nest.client.post(
+    answer = gateway.client.post(
         "/api/v1/agent-keys", json={"name": f"k{len(fields)}{'-'.join(permissions)}"[:60], "permissions": permissions, **fields}
     )
     assert answer.status_code == 201, answer.text
@@ -32,9 +32,9 @@ def _made(nest: Server, *permissions: str, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_all_servers_stand_side_by_side(nest: Server, mode: str) -> None:
+async def test_all_servers_stand_side_by_side(gateway: Server, mode: str) -> None:
     """D-36, D-30: tools, prompts and resources of every server by the gateway's names; what they link to can be read."""
-    async with client(nest, mode=mode) as mcp:
+    async with client(gateway, mode=mode) as mcp:
         await _all_seen(mcp)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
         said = await mcp.call_tool("odd__echo", {"text": "hello"})
@@ -54,9 +54,9 @@ async def test_all_servers_stand_side_by_side(nest: Server, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_one_server_speaks_by_its_own_names(nest: Server, mode: str) -> None:
+async def test_one_server_speaks_by_its_own_names(gateway: Server, mode: str) -> None:
     """D-36: /mcp/{server} serves one server with its own names and uris."""
-    async with client(nest, "/mcp/odd", mode=mode) as mcp:
+    async with client(gateway, "/mcp/odd", mode=mode) as mcp:
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
         said = await mcp.call_tool("echo", {"text": "hello"})
         uris = [str(each.uri) for each in (await mcp.list_resources()).resources]
@@ -70,10 +70,10 @@ async def test_one_server_speaks_by_its_own_names(nest: Server, mode: str) -> No
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_search_mode_finds_and_calls(nest: Server, mode: str) -> None:
+async def test_search_mode_finds_and_calls(gateway: Server, mode: str) -> None:
     """D-36: ?mode=search serves find_tool and call_tool in the place of all tools."""
-    async with client(nest, "/mcp?mode=search", mode=mode) as mcp:
-        await _all_seen_by_rest(nest)
+    async with client(gateway, "/mcp?mode=search", mode=mode) as mcp:
+        await _all_seen_by_rest(gateway)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
         found = await mcp.call_tool("find_tool", {"query": "say something again", "server": "odd"})
         said = await mcp.call_tool("call_tool", {"name": "odd__echo", "arguments": {"text": "hello"}})
@@ -91,10 +91,10 @@ async def test_search_mode_finds_and_calls(nest: Server, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_failures_are_for_the_model_and_mistakes_for_the_client(nest: Server, mode: str) -> None:
+async def test_failures_are_for_the_model_and_mistakes_for_the_client(gateway: Server, mode: str) -> None:
     """D-36, D-34: what a tool or the platform refuses is a result that says why; what does not exist is an error of the protocol."""
-    reader = _made(nest, "mcp:read")
-    async with client(nest, mode=mode) as mcp:
+    reader = _made(gateway, "mcp:read")
+    async with client(gateway, mode=mode) as mcp:
         await _all_seen(mcp)
         misfit = await mcp.call_tool("odd__echo", {"txt": 1})
         failed = await mcp.call_tool("odd__error", {})
@@ -104,7 +104,7 @@ async def test_failures_are_for_the_model_and_mistakes_for_the_client(nest: Serv
             await mcp.read_resource("odd://memo/nothing")
         with pytest.raises(MCPError) as no_prompt:
             await mcp.get_prompt("odd__insult", {})
-    async with client(nest, "/mcp/odd", mode=mode, key=reader) as mcp:
+    async with client(gateway, "/mcp/odd", mode=mode, key=reader) as mcp:
         may_not = await mcp.call_tool("echo", {"text": "hello"})
 
     assert misfit.is_error
@@ -119,12 +119,12 @@ async def test_failures_are_for_the_model_and_mistakes_for_the_client(nest: Serv
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_key_that_sees_no_tool_is_told_so(nest: Server, mode: str) -> None:
+async def test_a_key_that_sees_no_tool_is_told_so(gateway: Server, mode: str) -> None:
     """D-36: not an empty list, which looks like servers without tools (the complaint of litellm's users)."""
-    blind = _made(nest, "mcp:read", "mcp:write", servers=["nothing-like-it"])
-    scopeless = _made(nest, "mcp:read", servers=["brain"])
+    blind = _made(gateway, "mcp:read", "mcp:write", servers=["nothing-like-it"])
+    scopeless = _made(gateway, "mcp:read", servers=["brain"])
     for key, said in ((blind, "cannot use any tool server"), (scopeless, "brain:read")):
-        async with client(nest, mode=mode, key=key) as mcp:
+        async with client(gateway, mode=mode, key=key) as mcp:
             with pytest.raises(MCPError, match=said):
                 await mcp.list_tools()
 
@@ -132,20 +132,20 @@ async def test_a_key_that_sees_no_tool_is_told_so(nest: Server, mode: str) -> No
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_progress_comes_through_and_leaving_cancels(nest: Server, mode: str) -> None:
+async def test_progress_comes_through_and_leaving_cancels(gateway: Server, mode: str) -> None:
     """D-36: progress of the upstream's, with the client's own token; a call that the client gives up is cancelled upstream."""
     heard: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
 
-    async with client(nest, mode=mode) as mcp:
+    async with client(gateway, mode=mode) as mcp:
         await _all_seen(mcp)
         await mcp.call_tool("odd__progress", {"steps": 3, "pause": 0.01}, progress_callback=on_progress)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await mcp.call_tool("odd__slow", {"seconds": 60, "mark": ""})
-        row = await eventually(lambda: _latest(nest, "slow"))
+        row = await eventually(lambda: _latest(gateway, "slow"))
 
     assert len(heard) == 3
     assert heard == sorted(heard)
@@ -154,7 +154,7 @@ async def test_progress_comes_through_and_leaving_cancels(nest: Server, mode: st
 
 @pytest.mark.parametrize("server", ["older", "later"])
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_a_server_asks_reaches_the_client_in_whichever_era(nest: Server, mode: str, server: str) -> None:
+async def test_what_a_server_asks_reaches_the_client_in_whichever_era(gateway: Server, mode: str, server: str) -> None:
     """D-36: elicitation and sampling, between clients and servers of both eras, each as its own era does it."""
     asked: list[str] = []
 
@@ -165,10 +165,10 @@ async def test_what_a_server_asks_reaches_the_client_in_whichever_era(nest: Serv
     async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text="Paris"), model="m")
 
-    async with client(nest, f"/mcp/{server}", mode=mode, elicitation_callback=elicit, sampling_callback=sample) as mcp:
+    async with client(gateway, f"/mcp/{server}", mode=mode, elicitation_callback=elicit, sampling_callback=sample) as mcp:
         told = await mcp.call_tool("test_elicitation", {"message": "Who are you?"})
         sampled = await mcp.call_tool("test_sampling", {"prompt": "The capital of France?"})
-    async with client(nest, f"/mcp/{server}", mode=mode) as mcp:
+    async with client(gateway, f"/mcp/{server}", mode=mode) as mcp:
         unable = await _failure(mcp.call_tool("test_elicitation", {"message": "Who are you?"}))
 
     assert asked == ["Who are you?"]
@@ -177,20 +177,20 @@ async def test_what_a_server_asks_reaches_the_client_in_whichever_era(nest: Serv
     assert "support" in unable
 
 
-async def test_a_waiting_call_goes_on_for_its_own_key_alone(nest: Server) -> None:
+async def test_a_waiting_call_goes_on_for_its_own_key_alone(gateway: Server) -> None:
     """D-36: a call that waits for input is found by its requestState and its key; a made-up or used state is refused."""
     call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
-    first = await later(nest, "tools/call", call, "/mcp/older", elicitation={})
+    first = await later(gateway, "tools/call", call, "/mcp/older", elicitation={})
     result = cast("Json", first["result"])
     (name,) = cast("Json", result["inputRequests"])
     answers = {name: {"action": "accept", "content": {"username": "a", "email": "b"}}}
     made_up = await later(
-        nest, "tools/call", {**call, "inputResponses": answers, "requestState": "rookery:guess"}, "/mcp/older", elicitation={}
+        gateway, "tools/call", {**call, "inputResponses": answers, "requestState": "rookery:guess"}, "/mcp/older", elicitation={}
     )
-    unanswered = await later(nest, "tools/call", {**call, "requestState": result["requestState"]}, "/mcp/older", elicitation={})
+    unanswered = await later(gateway, "tools/call", {**call, "requestState": result["requestState"]}, "/mcp/older", elicitation={})
     go_on = {**call, "inputResponses": answers, "requestState": result["requestState"]}
-    done = await later(nest, "tools/call", go_on, "/mcp/older", elicitation={})
-    again = await later(nest, "tools/call", go_on, "/mcp/older", elicitation={})
+    done = await later(gateway, "tools/call", go_on, "/mcp/older", elicitation={})
+    again = await later(gateway, "tools/call", go_on, "/mcp/older", elicitation={})
 
     assert result["resultType"] == "input_required"
     assert cast("Json", made_up["error"])["code"] == types.INVALID_PARAMS
@@ -199,7 +199,7 @@ async def test_a_waiting_call_goes_on_for_its_own_key_alone(nest: Server) -> Non
     assert cast("Json", again["error"])["code"] == types.INVALID_PARAMS
 
 
-async def test_a_changed_list_is_told_in_both_eras(nest: Server) -> None:
+async def test_a_changed_list_is_told_in_both_eras(gateway: Server) -> None:
     """D-36: list_changed on a session's stream, and on a stream of the later era that asked for it."""
     told = asyncio.Event()
 
@@ -207,7 +207,7 @@ async def test_a_changed_list_is_told_in_both_eras(nest: Server) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             told.set()
 
-    async with client(nest, mode="legacy", message_handler=heard) as older, client(nest, "/mcp/later") as newer:
+    async with client(gateway, mode="legacy", message_handler=heard) as older, client(gateway, "/mcp/later") as newer:
         await _all_seen(older)
         async with newer.listen(tools_list_changed=True) as changes:
             await older.call_tool("later__test_trigger_tool_change", {})
@@ -221,7 +221,7 @@ async def test_a_changed_list_is_told_in_both_eras(nest: Server) -> None:
 
 
 @pytest.mark.parametrize("server", ["older", "later"])
-async def test_a_changed_resource_is_told_to_who_subscribed(nest: Server, server: str) -> None:
+async def test_a_changed_resource_is_told_to_who_subscribed(gateway: Server, server: str) -> None:
     """D-36: subscriptions passed through: of a session, and of a stream of the later era, at servers of both."""
     told: list[str] = []
     uri = f"{server}://test/watched-resource"
@@ -230,7 +230,7 @@ async def test_a_changed_resource_is_told_to_who_subscribed(nest: Server, server
         if isinstance(message, types.ResourceUpdatedNotification):
             told.append(str(message.params.uri))
 
-    async with client(nest, mode="legacy", message_handler=heard) as older, client(nest, f"/mcp/{server}") as newer:
+    async with client(gateway, mode="legacy", message_handler=heard) as older, client(gateway, f"/mcp/{server}") as newer:
         await _all_seen(older)
         await older.session.send_request(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult)
         async with newer.listen(resource_subscriptions=["test://watched-resource"]) as changes:
@@ -253,14 +253,14 @@ async def test_a_changed_resource_is_told_to_who_subscribed(nest: Server, server
     assert len(told) == count
 
 
-async def test_log_notices_come_from_the_level_on_that_was_asked_for(nest: Server) -> None:
+async def test_log_notices_come_from_the_level_on_that_was_asked_for(gateway: Server) -> None:
     """D-36: logging passed through, in the older era by the session's level."""
     heard: list[str] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
         heard.append(str(params.data))
 
-    async with client(nest, "/mcp/older", mode="legacy", logging_callback=log) as mcp:
+    async with client(gateway, "/mcp/older", mode="legacy", logging_callback=log) as mcp:
         await mcp.call_tool("test_tool_with_logging", {})
         await eventually(lambda: len(heard) == 3)
         await mcp.session.send_request(types.SetLevelRequest(params=types.SetLevelRequestParams(level="error")), types.EmptyResult)
@@ -269,12 +269,12 @@ async def test_log_notices_come_from_the_level_on_that_was_asked_for(nest: Serve
     assert len(heard) == 3
 
 
-async def test_a_session_is_its_keys_own(nest: Server) -> None:
+async def test_a_session_is_its_keys_own(gateway: Server) -> None:
     """D-36: to another key, or at another address, the session is not there; DELETE ends it."""
-    other = _made(nest, "mcp:read", "mcp:write")
+    other = _made(gateway, "mcp:read", "mcp:write")
     accept = {"Accept": "application/json, text/event-stream"}
-    mine = {"Authorization": f"Bearer {nest.keys['agent_key']}", **accept}
-    async with httpx2.AsyncClient(base_url=nest.url, timeout=30) as http:
+    mine = {"Authorization": f"Bearer {gateway.keys['agent_key']}", **accept}
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=30) as http:
         opened = await http.post("/mcp", json={**MESSAGE, "params": HELLO}, headers=mine)
         session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
         ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
@@ -287,11 +287,11 @@ async def test_a_session_is_its_keys_own(nest: Server) -> None:
     assert [each.status_code for each in (opened, ours, theirs, elsewhere, ended, gone)] == [200, 200, 404, 404, 200, 404]
 
 
-async def test_what_is_no_message_is_refused_in_the_platforms_words(nest: Server) -> None:
+async def test_what_is_no_message_is_refused_in_the_platforms_words(gateway: Server) -> None:
     """D-36, D-10, D-16: bodies are read as strictly as anywhere; foreign pages and unknown servers are refused before the protocol."""
-    key = {"Authorization": f"Bearer {nest.keys['agent_key']}"}
+    key = {"Authorization": f"Bearer {gateway.keys['agent_key']}"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    async with httpx2.AsyncClient(base_url=nest.url, headers=key, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=key, timeout=30) as http:
         answers = [
             await http.post("/mcp", content=b"{"),
             await http.post("/mcp", json=[message]),
@@ -324,13 +324,13 @@ async def _all_seen(mcp: Client) -> None:
     await eventually(seen, within_s=30)
 
 
-async def _all_seen_by_rest(nest: Server) -> None:
+async def _all_seen_by_rest(gateway: Server) -> None:
     for server in ("odd", "later", "older"):
-        await asyncio.to_thread(nest.client.get, f"/api/v1/mcp/servers/{server}")
+        await asyncio.to_thread(gateway.client.get, f"/api/v1/mcp/servers/{server}")
 
 
-def _latest(nest: Server, tool: str) -> Json | None:
-    answer = nest.client.get("/api/agent/tools/calls").json()
+def _latest(gateway: Server, tool: str) -> Json | None:
+    answer = gateway.client.get("/api/agent/tools/calls").json()
     rows = cast("list[Json]", answer["data"])
     return next((row for row in rows if row["tool"] == tool), None)
 

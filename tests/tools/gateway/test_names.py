@@ -1,4 +1,4 @@
-"""What things are called at /mcp."""
+"""Names of tools, prompts and resources at /mcp."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import mcp_types as types
 import pytest
 
 from tests.conftest import eventually
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 from tests.tools.gateway.clients import client
 from tests.tools.makers import SERVERS
 
@@ -22,7 +22,7 @@ NAMES = ("waited", "wanted", "checked", "dead")
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class GatewaySetup:
     """A running server, and the folder where a file mends the tool server of its name."""
 
     server: Server
@@ -44,7 +44,7 @@ class Nest:
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
     """A server with tool servers that fail until they are mended."""
     folder = tmp_path_factory.mktemp("relisting")
     flaky = folder / "flaky.sh"
@@ -53,11 +53,11 @@ def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
     (folder / "data").mkdir()
     entries = {name: {"command": str(flaky), "args": [name], "tagline": f"The {name} one"} for name in NAMES}
     (folder / "data" / "servers.json").write_text(json.dumps({"mcpServers": entries}))
-    with running(folder / "data") as server:
-        yield Nest(server, folder)
+    with run_server(folder / "data") as server:
+        yield GatewaySetup(server, folder)
 
 
-async def test_a_server_that_failed_is_tried_again_without_a_call(nest: Nest) -> None:
+async def test_a_server_that_failed_is_tried_again_without_a_call(gateway: GatewaySetup) -> None:
     """Issue 14: a server whose first listing failed was invisible to MCP clients for ever; D-32."""
     told = asyncio.Event()
 
@@ -65,15 +65,15 @@ async def test_a_server_that_failed_is_tried_again_without_a_call(nest: Nest) ->
         if isinstance(message, types.ToolListChangedNotification):
             told.set()
 
-    async with client(nest.server, mode="legacy", message_handler=heard):
-        await eventually(lambda: nest.failures("waited") > 0)
-        nest.mend("waited")
+    async with client(gateway.server, mode="legacy", message_handler=heard):
+        await eventually(lambda: gateway.failures("waited") > 0)
+        gateway.mend("waited")
 
-        await eventually(lambda: nest.health("waited")[0] == "online", within_s=45)
+        await eventually(lambda: gateway.health("waited")[0] == "online", within_s=45)
         await asyncio.wait_for(told.wait(), 10)
 
 
-async def test_listing_tools_has_a_missing_server_tried_at_once(nest: Nest) -> None:
+async def test_listing_tools_has_a_missing_server_tried_at_once(gateway: GatewaySetup) -> None:
     """Issue 14: tools/list does not wait, and the tools come with list_changed; D-32, D-36."""
     told = asyncio.Event()
 
@@ -81,9 +81,9 @@ async def test_listing_tools_has_a_missing_server_tried_at_once(nest: Nest) -> N
         if isinstance(message, types.ToolListChangedNotification):
             told.set()
 
-    await eventually(lambda: nest.failures("wanted") >= 2, within_s=30)  # from here on it would be tried after 30 s
-    nest.mend("wanted")
-    async with client(nest.server, mode="legacy", message_handler=heard) as mcp:
+    await eventually(lambda: gateway.failures("wanted") >= 2, within_s=30)  # from here on it would be tried after 30 s
+    gateway.mend("wanted")
+    async with client(gateway.server, mode="legacy", message_handler=heard) as mcp:
 
         async def is_listed() -> bool:
             return "wanted__echo" in [tool.name for tool in (await mcp.list_tools()).tools]
@@ -92,26 +92,26 @@ async def test_listing_tools_has_a_missing_server_tried_at_once(nest: Nest) -> N
         await asyncio.wait_for(told.wait(), 10)
 
 
-async def test_a_check_that_succeeds_brings_a_server_back(nest: Nest) -> None:
+async def test_a_check_that_succeeds_brings_a_server_back(gateway: GatewaySetup) -> None:
     """Issue 14: `rookery servers check` said yes, and the server stayed offline; D-32."""
-    await eventually(lambda: nest.failures("checked") >= 2, within_s=30)
-    tried = nest.failures("checked")
-    nest.mend("checked")
+    await eventually(lambda: gateway.failures("checked") >= 2, within_s=30)
+    tried = gateway.failures("checked")
+    gateway.mend("checked")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(nest.server.folder), "servers", "check", "checked"]
+    command = [sys.executable, "-m", "rookery", "--data-dir", str(gateway.server.folder), "servers", "check", "checked"]
     check = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
     said, _ = await check.communicate()
 
     assert check.returncode == 0, said
-    await eventually(lambda: nest.health("checked")[0] == "online", within_s=20)
-    assert nest.health("checked")[1] > 0
-    assert nest.failures("checked") == tried
+    await eventually(lambda: gateway.health("checked")[0] == "online", within_s=20)
+    assert gateway.health("checked")[1] > 0
+    assert gateway.failures("checked") == tried
 
 
-async def test_instructions_call_no_offline_server_usable(nest: Nest) -> None:
+async def test_instructions_call_no_offline_server_usable(gateway: GatewaySetup) -> None:
     """Issue 14: /mcp's instructions listed servers that could not be reached; D-36."""
-    await eventually(lambda: nest.failures("dead") > 0)
-    async with client(nest.server, mode="legacy") as mcp:
+    await eventually(lambda: gateway.failures("dead") > 0)
+    async with client(gateway.server, mode="legacy") as mcp:
         instructions = mcp.instructions or ""
 
     assert "- dead:" not in instructions

@@ -16,7 +16,7 @@ from mcp.client.context import ClientRequestContext
 
 from tests import real_servers
 from tests.conftest import eventually
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 from tests.tools.gateway.clients import ERAS, Json, client
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,7 +24,7 @@ SECRET = "for the operator alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class GatewaySetup:
     """A running server, its folders, and the keys of two agents."""
 
     server: Server
@@ -35,7 +35,7 @@ class Nest:
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
     """A server with one entry for each way to give roots, and for each era of clients: it matters who is first in a session."""
     tmp_path = tmp_path_factory.mktemp("roots")
     allowed, outside = tmp_path / "allowed", tmp_path / "outside"
@@ -58,15 +58,15 @@ def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
         "refused": {**filesystem, "roots": "caller", "isolation": "shared"},
     }
     (tmp_path / "data" / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    with running(tmp_path / "data") as server:
+    with run_server(tmp_path / "data") as server:
         keys = [
             str(server.client.post("/api/v1/agent-keys", json={"name": name, "permissions": ["mcp:read", "mcp:write"]}).json()["key"])
             for name in ("attacker", "victim")
         ]
-        yield Nest(server, allowed, outside, *keys)
+        yield GatewaySetup(server, allowed, outside, *keys)
 
 
-async def _call(nest: Nest, key: str, server: str, tool: str, arguments: Json, *, roots: Path | None, mode: str) -> str:
+async def _call(gateway: GatewaySetup, key: str, server: str, tool: str, arguments: Json, *, roots: Path | None, mode: str) -> str:
     """Call a tool as an MCP client that announces *roots*; return the text of its result, or of the protocol's error."""
 
     async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
@@ -75,7 +75,7 @@ async def _call(nest: Nest, key: str, server: str, tool: str, arguments: Json, *
         return types.ListRootsResult(roots=[types.Root(uri=roots.as_uri())])  # pyright: ignore[reportArgumentType] - pydantic reads it
 
     callback = {} if roots is None else {"list_roots_callback": list_roots}
-    async with client(nest.server, f"/mcp/{server}", key=key, mode=mode, **callback) as mcp:
+    async with client(gateway.server, f"/mcp/{server}", key=key, mode=mode, **callback) as mcp:
         try:
             result = await mcp.call_tool(tool, arguments)
         except MCPError as error:
@@ -83,9 +83,9 @@ async def _call(nest: Nest, key: str, server: str, tool: str, arguments: Json, *
     return "\n".join(cast("types.TextContent", each).text for each in result.content)
 
 
-def _over_http(nest: Nest, key: str, server: str, tool: str, **arguments: object) -> str:
+def _over_http(gateway: GatewaySetup, key: str, server: str, tool: str, **arguments: object) -> str:
     """Call a tool by plain HTTP; return the whole answer."""
-    answer = nest.server.client.post(
+    answer = gateway.server.client.post(
         "/api/v1/mcp/tools/call",
         json={"server": server, "tool": tool, "arguments": arguments},
         headers={"Authorization": f"Bearer {key}"},
@@ -94,81 +94,81 @@ def _over_http(nest: Nest, key: str, server: str, tool: str, **arguments: object
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_callers_roots_move_no_folder_of_a_shared_session(nest: Nest, mode: str) -> None:
+async def test_a_callers_roots_move_no_folder_of_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: any key could move the sandbox of server-filesystem, for itself and for everybody; D-32."""
-    secret = str(nest.outside / "secret.txt")
+    secret = str(gateway.outside / "secret.txt")
 
-    first = await _call(nest, nest.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode)
-    read = await _call(nest, nest.attacker, f"files-{mode}", "read_text_file", {"path": secret}, roots=nest.outside, mode=mode)
+    first = await _call(gateway, gateway.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
+    read = await _call(gateway, gateway.attacker, f"files-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
 
-    assert str(nest.allowed) in first
-    assert str(nest.outside) not in first
+    assert str(gateway.allowed) in first
+    assert str(gateway.outside) not in first
     assert SECRET not in read
-    for key in (nest.attacker, nest.victim):
-        assert SECRET not in _over_http(nest, key, f"files-{mode}", "read_text_file", path=secret)
-        assert "for everyone" in _over_http(nest, key, f"files-{mode}", "read_text_file", path=str(nest.allowed / "a.txt"))
-    assert str(nest.outside) not in await _call(
-        nest, nest.victim, f"files-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode
+    for key in (gateway.attacker, gateway.victim):
+        assert SECRET not in _over_http(gateway, key, f"files-{mode}", "read_text_file", path=secret)
+        assert "for everyone" in _over_http(gateway, key, f"files-{mode}", "read_text_file", path=str(gateway.allowed / "a.txt"))
+    assert str(gateway.outside) not in await _call(
+        gateway, gateway.victim, f"files-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode
     )
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_the_operators_roots_hold_whatever_a_caller_announces(nest: Nest, mode: str) -> None:
+async def test_the_operators_roots_hold_whatever_a_caller_announces(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: roots given in the entry; D-31."""
-    folders = await eventually(lambda: _folders_of(nest, f"operator-{mode}"))
+    folders = await eventually(lambda: _folders_of(gateway, f"operator-{mode}"))
 
-    announced = await _call(nest, nest.attacker, f"operator-{mode}", "list_allowed_directories", {}, roots=nest.allowed, mode=mode)
+    announced = await _call(gateway, gateway.attacker, f"operator-{mode}", "list_allowed_directories", {}, roots=gateway.allowed, mode=mode)
 
     assert folders == announced.replace("\n", "\\n")
-    assert str(nest.allowed) not in announced
-    assert SECRET in _over_http(nest, nest.victim, f"operator-{mode}", "read_text_file", path=str(nest.outside / "secret.txt"))
+    assert str(gateway.allowed) not in announced
+    assert SECRET in _over_http(gateway, gateway.victim, f"operator-{mode}", "read_text_file", path=str(gateway.outside / "secret.txt"))
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_roots_of_callers_reach_their_own_session_alone(nest: Nest, mode: str) -> None:
+async def test_roots_of_callers_reach_their_own_session_alone(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: "roots": "caller" opens a session per key; D-31, D-32."""
-    secret = str(nest.outside / "secret.txt")
+    secret = str(gateway.outside / "secret.txt")
 
-    mine = await _call(nest, nest.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode)
-    read = await _call(nest, nest.attacker, f"own-{mode}", "read_text_file", {"path": secret}, roots=nest.outside, mode=mode)
-    other = await _call(nest, nest.victim, f"own-{mode}", "list_allowed_directories", {}, roots=None, mode=mode)
+    mine = await _call(gateway, gateway.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
+    read = await _call(gateway, gateway.attacker, f"own-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
+    other = await _call(gateway, gateway.victim, f"own-{mode}", "list_allowed_directories", {}, roots=None, mode=mode)
 
-    assert str(nest.outside) in mine
+    assert str(gateway.outside) in mine
     assert read == SECRET
-    assert str(nest.allowed) in other
-    assert str(nest.outside) not in other
-    assert SECRET not in _over_http(nest, nest.victim, f"own-{mode}", "read_text_file", path=secret)
+    assert str(gateway.allowed) in other
+    assert str(gateway.outside) not in other
+    assert SECRET not in _over_http(gateway, gateway.victim, f"own-{mode}", "read_text_file", path=secret)
 
 
-def test_roots_of_callers_in_a_shared_session_are_refused(nest: Nest) -> None:
+def test_roots_of_callers_in_a_shared_session_are_refused(gateway: GatewaySetup) -> None:
     """Issue 14: the entry is refused with the reason and what to write instead; D-31."""
-    shown = nest.server.client.get("/api/v1/mcp/servers/refused").json()
-    answer = _over_http(nest, nest.victim, "refused", "list_allowed_directories")
+    shown = gateway.server.client.get("/api/v1/mcp/servers/refused").json()
+    answer = _over_http(gateway, gateway.victim, "refused", "list_allowed_directories")
 
     assert shown["health"] == "offline"
     assert 'roots "caller" needs isolation per_key' in json.loads(answer)["error"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(nest: Nest, mode: str) -> None:
-    """Issue 14: in 2026-07-28 a server asks for roots by a result, which the entry answers, or nobody; D-36."""
+async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(gateway: GatewaySetup, mode: str) -> None:
+    """Issue 14: in 2026-07-28 a server requests roots by a result, which only the servers entry answers; D-36."""
     tool = "test_input_required_result_list_roots"
 
-    operator = await _call(nest, nest.attacker, "later-operator", tool, {}, roots=nest.allowed, mode=mode)
-    own = await _call(nest, nest.attacker, "later-own", tool, {}, roots=nest.allowed, mode=mode)
-    none = await _call(nest, nest.attacker, "later", tool, {}, roots=nest.allowed, mode=mode)
+    operator = await _call(gateway, gateway.attacker, "later-operator", tool, {}, roots=gateway.allowed, mode=mode)
+    own = await _call(gateway, gateway.attacker, "later-own", tool, {}, roots=gateway.allowed, mode=mode)
+    none = await _call(gateway, gateway.attacker, "later", tool, {}, roots=gateway.allowed, mode=mode)
 
-    assert nest.outside.as_uri() in operator
-    assert nest.allowed.as_uri() not in operator
-    assert nest.allowed.as_uri() in own
+    assert gateway.outside.as_uri() in operator
+    assert gateway.allowed.as_uri() not in operator
+    assert gateway.allowed.as_uri() in own
     assert "its entry has none" in none
 
 
-def test_roots_sent_unasked_over_http_are_left_out(nest: Nest) -> None:
-    """Issue 14: a caller may send answers to questions that nobody asked; those about roots reach no server; D-34, D-36."""
-    forged = {"roots": [{"uri": nest.allowed.as_uri()}]}
+def test_roots_sent_unasked_over_http_are_left_out(gateway: GatewaySetup) -> None:
+    """Issue 14: a caller may send unrequested answers; those about roots reach no server; D-34, D-36."""
+    forged = {"roots": [{"uri": gateway.allowed.as_uri()}]}
     answers = {
-        server: nest.server.client.post(
+        server: gateway.server.client.post(
             "/api/v1/mcp/tools/call",
             json={
                 "server": server,
@@ -180,23 +180,23 @@ def test_roots_sent_unasked_over_http_are_left_out(nest: Nest) -> None:
         for server in ("later", "later-operator", "later-own")
     }
 
-    assert nest.allowed.as_uri() not in answers["later"]
-    assert nest.allowed.as_uri() not in answers["later-operator"]
-    assert nest.outside.as_uri() in answers["later-operator"]
-    assert nest.allowed.as_uri() in answers["later-own"]
+    assert gateway.allowed.as_uri() not in answers["later"]
+    assert gateway.allowed.as_uri() not in answers["later-operator"]
+    assert gateway.outside.as_uri() in answers["later-operator"]
+    assert gateway.allowed.as_uri() in answers["later-own"]
 
 
-def test_a_forged_state_is_refused_in_words(nest: Nest) -> None:
+def test_a_forged_state_is_refused_in_words(gateway: GatewaySetup) -> None:
     """Issue 14: the state that names Rookery's own answers passes through the caller, who may change it; D-10: never a 500 of ours."""
     for forged in ("[" * 100_000, "5", '[["client_roots"]]', '["client_roots", 1]', '[{"a": 1}, null]', ""):
         call: Json = {"server": "later-operator", "tool": "test_input_required_result_list_roots", "arguments": {}}
-        refused = nest.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
+        refused = gateway.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
 
         assert refused["code"] == "tool_execution_error", forged[:20]
         assert "The requestState is not the one that was returned" in refused["error"]
 
 
-async def test_roots_beside_other_questions_are_answered_by_the_entry(nest: Nest) -> None:
+async def test_roots_beside_other_questions_are_answered_by_the_entry(gateway: GatewaySetup) -> None:
     """Issue 14: of several questions the caller is asked the others, and the entry's roots go with the answers; D-36."""
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -207,15 +207,15 @@ async def test_roots_beside_other_questions_are_answered_by_the_entry(nest: Nest
         del context, params
         return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text="hello"), model="m")
 
-    async with client(nest.server, "/mcp/later-operator", elicitation_callback=elicit, sampling_callback=sample) as mcp:
+    async with client(gateway.server, "/mcp/later-operator", elicitation_callback=elicit, sampling_callback=sample) as mcp:
         result = await mcp.call_tool("test_input_required_result_multiple_inputs", {})
 
     assert not result.is_error
-    assert nest.outside.as_uri() in str(result.content)
+    assert gateway.outside.as_uri() in str(result.content)
 
 
-def _folders_of(nest: Nest, server: str) -> str | None:
+def _folders_of(gateway: GatewaySetup, server: str) -> str | None:
     """Return what server-filesystem says that it may use, once it has taken its roots: it looks at them after its first answer."""
-    answer = json.loads(_over_http(nest, nest.victim, server, "list_allowed_directories"))
+    answer = json.loads(_over_http(gateway, gateway.victim, server, "list_allowed_directories"))
     text = str(answer["result"]["content"][0]["text"]).replace("\n", "\\n")
-    return text if str(nest.outside) in text else None
+    return text if str(gateway.outside) in text else None

@@ -1,4 +1,4 @@
-"""What one key can do to another in a session of a tool server that both share: nothing (the table in docs/reference/servers-json.md)."""
+"""Isolation of two keys in a shared session of a tool server (the table in docs/reference/servers-json.md)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rookery.tools.models import CommandTarget
 from rookery.tools.models import Server as Entry
 from rookery.tools.ports import RequestOptions
 from tests.conftest import eventually
-from tests.processes import Server, running
+from tests.processes import Server, run_server
 from tests.tools.gateway.clients import ERAS, Json, client, later
-from tests.tools.makers import SERVERS, entry, make_caller
+from tests.tools.makers import SERVERS, make_caller, make_odd_entry
 
 ROOT = Path(__file__).resolve().parents[3]
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -32,7 +32,7 @@ HELLO: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo"
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class GatewaySetup:
     """A running server and the keys of two agents of one workspace."""
 
     server: Server
@@ -41,22 +41,22 @@ class Nest:
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
     """A server with tool servers of both eras, with the default isolation: both keys share their sessions."""
     folder = tmp_path_factory.mktemp("shared")
     command = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
     older: Json = {**command, "args": [*command["args"], "--older-era"]}
-    servers: Json = {"odd": entry(), "later": command, "older": older, "older-own": {**older, "isolation": "per_key"}}
+    servers: Json = {"odd": make_odd_entry(), "later": command, "older": older, "older-own": {**older, "isolation": "per_key"}}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    with running(folder) as server:
+    with run_server(folder) as server:
         keys = [
             str(server.client.post("/api/v1/agent-keys", json={"name": name, "permissions": ["mcp:read", "mcp:write"]}).json()["key"])
             for name in ("ada", "bob")
         ]
-        yield Nest(server, *keys)
+        yield GatewaySetup(server, *keys)
 
 
-class _Person:
+class _RecordingUser:
     """A client's owner: remembers what is asked, and answers by name."""
 
     def __init__(self, name: str) -> None:
@@ -77,17 +77,17 @@ class _Person:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_questions_of_an_older_server_reach_no_key_of_a_shared_session(nest: Nest, mode: str) -> None:
+async def test_questions_of_an_older_server_reach_no_key_of_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: sampling and elicitation: who pays and who answers is never another key; D-32, D-36."""
-    ada, bob = _Person("ada"), _Person("bob")
+    ada, bob = _RecordingUser("ada"), _RecordingUser("bob")
     shared: list[str] = []
-    async with _as(nest, nest.ada, "older", ada, mode) as first, _as(nest, nest.bob, "older", bob, mode) as second:
+    async with _as(gateway, gateway.ada, "older", ada, mode) as first, _as(gateway, gateway.bob, "older", bob, mode) as second:
         for mcp in (first, second):
             await mcp.call_tool("test_simple_text", {})
         for mcp in (first, second):
             shared.append(await _outcome(mcp.call_tool("test_elicitation", {"message": "Who?"})))
             shared.append(await _outcome(mcp.call_tool("test_sampling", {"prompt": "Who?"})))
-    async with _as(nest, nest.ada, "older-own", ada, mode) as first, _as(nest, nest.bob, "older-own", bob, mode) as second:
+    async with _as(gateway, gateway.ada, "older-own", ada, mode) as first, _as(gateway, gateway.bob, "older-own", bob, mode) as second:
         own = [await _outcome(mcp.call_tool("test_sampling", {"prompt": mcp_name})) for mcp, mcp_name in ((first, "a"), (second, "b"))]
 
     assert all("isolation" in each for each in shared)
@@ -97,10 +97,10 @@ async def test_questions_of_an_older_server_reach_no_key_of_a_shared_session(nes
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_questions_of_a_later_server_reach_the_caller_of_their_call(nest: Nest, mode: str) -> None:
+async def test_questions_of_a_later_server_reach_the_caller_of_their_call(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: in 2026-07-28 each question belongs to a call, so keys that call at once are asked for their own; D-36."""
-    ada, bob = _Person("ada"), _Person("bob")
-    async with _as(nest, nest.ada, "later", ada, mode) as first, _as(nest, nest.bob, "later", bob, mode) as second:
+    ada, bob = _RecordingUser("ada"), _RecordingUser("bob")
+    async with _as(gateway, gateway.ada, "later", ada, mode) as first, _as(gateway, gateway.bob, "later", bob, mode) as second:
         answers = await asyncio.gather(
             *(
                 mcp.call_tool("test_elicitation", {"message": name})
@@ -115,18 +115,20 @@ async def test_questions_of_a_later_server_reach_the_caller_of_their_call(nest: 
     assert ["bob@" in str(each.content) for each in answers] == [False] * 5 + [True] * 5
 
 
-async def test_what_a_client_can_do_counts_for_its_own_calls(nest: Nest) -> None:
+async def test_what_a_client_can_do_counts_for_its_own_calls(gateway: GatewaySetup) -> None:
     """Issue 14: capabilities of one key's client are never announced for another's; D-36."""
     able, unable = await asyncio.gather(
-        later(nest.server, "tools/call", {"name": "test_missing_capability", "arguments": {}}, "/mcp/later", key=nest.ada, sampling={}),
-        later(nest.server, "tools/call", {"name": "test_missing_capability", "arguments": {}}, "/mcp/later", key=nest.bob),
+        later(
+            gateway.server, "tools/call", {"name": "test_missing_capability", "arguments": {}}, "/mcp/later", key=gateway.ada, sampling={}
+        ),
+        later(gateway.server, "tools/call", {"name": "test_missing_capability", "arguments": {}}, "/mcp/later", key=gateway.bob),
     )
 
     assert "result" in able
     assert "error" in unable
 
 
-async def test_the_log_level_of_one_key_changes_nothing_for_another(nest: Nest) -> None:
+async def test_the_log_level_of_one_key_changes_nothing_for_another(gateway: GatewaySetup) -> None:
     """Issue 14: logging/setLevel is kept for the client's own session and sent to no server; D-36."""
     heard: dict[str, list[str]] = {"ada": [], "bob": []}
 
@@ -137,8 +139,8 @@ async def test_the_log_level_of_one_key_changes_nothing_for_another(nest: Nest) 
         return log
 
     async with (
-        client(nest.server, "/mcp/older-own", key=nest.ada, mode="legacy", logging_callback=logging("ada")) as first,
-        client(nest.server, "/mcp/older-own", key=nest.bob, mode="legacy", logging_callback=logging("bob")) as second,
+        client(gateway.server, "/mcp/older-own", key=gateway.ada, mode="legacy", logging_callback=logging("ada")) as first,
+        client(gateway.server, "/mcp/older-own", key=gateway.bob, mode="legacy", logging_callback=logging("bob")) as second,
     ):
         await second.session.send_request(types.SetLevelRequest(params=types.SetLevelRequestParams(level="emergency")), types.EmptyResult)
         await asyncio.gather(*(mcp.call_tool("test_tool_with_logging", {}) for mcp in (first, second)))
@@ -147,28 +149,28 @@ async def test_the_log_level_of_one_key_changes_nothing_for_another(nest: Nest) 
     assert not heard["bob"]
 
 
-async def test_log_notices_reach_no_key_of_a_shared_session(nest: Nest) -> None:
+async def test_log_notices_reach_no_key_of_a_shared_session(gateway: GatewaySetup) -> None:
     """Issue 14: a server does not say for whose call it logs, so what it says for one key would come to another; D-36."""
     heard: list[str] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
         heard.append(str(params.data))
 
-    async with client(nest.server, "/mcp/older", key=nest.ada, mode="legacy") as first:
+    async with client(gateway.server, "/mcp/older", key=gateway.ada, mode="legacy") as first:
         await first.call_tool("test_simple_text", {})
-    async with client(nest.server, "/mcp/older", key=nest.bob, mode="legacy", logging_callback=log) as second:
+    async with client(gateway.server, "/mcp/older", key=gateway.bob, mode="legacy", logging_callback=log) as second:
         await second.call_tool("test_tool_with_logging", {})
         await second.call_tool("test_simple_text", {})
-    async with client(nest.server, "/mcp/older-own", key=nest.bob, mode="legacy", logging_callback=log) as own:
+    async with client(gateway.server, "/mcp/older-own", key=gateway.bob, mode="legacy", logging_callback=log) as own:
         await own.call_tool("test_tool_with_logging", {})
         await eventually(lambda: len(heard) == 3)
 
     assert len(heard) == 3
 
 
-async def test_progress_comes_to_the_call_that_asked_for_it(nest: Nest) -> None:
+async def test_progress_comes_to_the_call_that_asked_for_it(gateway: GatewaySetup) -> None:
     """Issue 14: two keys may choose the same progress token; each hears of its own call; D-36."""
-    steps = {nest.ada: 3, nest.bob: 7}
+    steps = {gateway.ada: 3, gateway.bob: 7}
 
     async def heard(key: str) -> set[int]:
         body: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -179,7 +181,7 @@ async def test_progress_comes_to_the_call_that_asked_for_it(nest: Nest) -> None:
         }
         params: Json = {"name": "progress", "arguments": {"steps": steps[key], "pause": 0.02}, "_meta": meta}
         headers = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "progress"}
-        async with httpx2.AsyncClient(base_url=nest.server.url, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=30) as http:
             answer = await http.post("/mcp/odd", json={**body, "params": params}, headers={**headers, "Authorization": f"Bearer {key}"})
         messages = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: {")]
         return {int(each["params"]["total"]) for each in messages if each.get("method") == "notifications/progress"}
@@ -189,10 +191,10 @@ async def test_progress_comes_to_the_call_that_asked_for_it(nest: Nest) -> None:
     assert told == [{3}, {7}]
 
 
-async def test_no_key_cancels_the_call_of_another(nest: Nest, tmp_path: Path) -> None:
+async def test_no_key_cancels_the_call_of_another(gateway: GatewaySetup, tmp_path: Path) -> None:
     """Issue 14: notifications/cancelled counts within the client's own session, whatever request it names; D-36."""
-    mine = {"Authorization": f"Bearer {nest.ada}", **ACCEPT}
-    theirs = {"Authorization": f"Bearer {nest.bob}", **ACCEPT}
+    mine = {"Authorization": f"Bearer {gateway.ada}", **ACCEPT}
+    theirs = {"Authorization": f"Bearer {gateway.bob}", **ACCEPT}
     opening: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     call: Json = {
         "jsonrpc": "2.0",
@@ -201,13 +203,13 @@ async def test_no_key_cancels_the_call_of_another(nest: Nest, tmp_path: Path) ->
         "params": {"name": "slow", "arguments": {"seconds": 2, "mark": str(tmp_path / "mark")}},
     }
     cancel: Json = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-    async with httpx2.AsyncClient(base_url=nest.server.url, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=30) as http:
         first, second = [
             {"Mcp-Session-Id": (await http.post("/mcp/odd", json=opening, headers=each)).headers["mcp-session-id"]}
             for each in (mine, theirs)
         ]
         running_call = asyncio.create_task(http.post("/mcp/odd", json=call, headers=mine | first))
-        await eventually(lambda: _in_flight(nest) > 0)
+        await eventually(lambda: _in_flight(gateway) > 0)
         refused = await http.post("/mcp/odd", json=cancel, headers=theirs | first)
         for number in (7, "7", *range((1 << 30) + 1, (1 << 30) + 30)):  # also the numbers that Rookery gives its own requests
             await http.post("/mcp/odd", json={**cancel, "params": {"requestId": number}}, headers=theirs | second)
@@ -219,7 +221,7 @@ async def test_no_key_cancels_the_call_of_another(nest: Nest, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("server", ["older", "later"])
-async def test_no_key_ends_the_subscription_of_another(nest: Nest, server: str) -> None:
+async def test_no_key_ends_the_subscription_of_another(gateway: GatewaySetup, server: str) -> None:
     """Issue 14: two keys hear of one resource by one subscription upstream; it ends with the last of them; D-36."""
     told: list[str] = []
     uri = "test://watched-resource"
@@ -230,9 +232,9 @@ async def test_no_key_ends_the_subscription_of_another(nest: Nest, server: str) 
 
     subscribe = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
     unsubscribe = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
-    async with client(nest.server, f"/mcp/{server}", key=nest.ada, mode="legacy", message_handler=heard) as first:
+    async with client(gateway.server, f"/mcp/{server}", key=gateway.ada, mode="legacy", message_handler=heard) as first:
         await first.session.send_request(subscribe, types.EmptyResult)
-        async with client(nest.server, f"/mcp/{server}", key=nest.bob, mode="legacy") as second:
+        async with client(gateway.server, f"/mcp/{server}", key=gateway.bob, mode="legacy") as second:
             await second.session.send_request(unsubscribe, types.EmptyResult)
             await second.session.send_request(subscribe, types.EmptyResult)
             await second.session.send_request(unsubscribe, types.EmptyResult)
@@ -271,24 +273,24 @@ async def test_a_key_that_leaves_while_it_subscribes_takes_the_subscription_from
     assert told[0] == "test://watched"
 
 
-async def test_no_key_goes_on_with_the_call_of_another(nest: Nest) -> None:
+async def test_no_key_goes_on_with_the_call_of_another(gateway: GatewaySetup) -> None:
     """Issue 14: a call that waits for its client's answers is found by its own key alone; D-36."""
     call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
-    first = await later(nest.server, "tools/call", call, "/mcp/older-own", key=nest.ada, elicitation={})
+    first = await later(gateway.server, "tools/call", call, "/mcp/older-own", key=gateway.ada, elicitation={})
     result = cast("Json", first["result"])
     (name,) = cast("Json", result["inputRequests"])
     answers = {name: {"action": "accept", "content": {"username": "a", "email": "b"}}}
     go_on = {**call, "inputResponses": answers, "requestState": result["requestState"]}
 
-    stolen = await later(nest.server, "tools/call", go_on, "/mcp/older-own", key=nest.bob, elicitation={})
-    done = await later(nest.server, "tools/call", go_on, "/mcp/older-own", key=nest.ada, elicitation={})
+    stolen = await later(gateway.server, "tools/call", go_on, "/mcp/older-own", key=gateway.bob, elicitation={})
+    done = await later(gateway.server, "tools/call", go_on, "/mcp/older-own", key=gateway.ada, elicitation={})
 
     assert cast("Json", stolen["error"])["code"] == types.INVALID_PARAMS
     assert "action=accept" in str(done["result"])
 
 
-def _as(nest: Nest, key: str, server: str, person: _Person, mode: str) -> contextlib.AbstractAsyncContextManager[Client]:
-    return client(nest.server, f"/mcp/{server}", key=key, mode=mode, elicitation_callback=person.elicit, sampling_callback=person.sample)
+def _as(gateway: GatewaySetup, key: str, server: str, person: _RecordingUser, mode: str) -> contextlib.AbstractAsyncContextManager[Client]:
+    return client(gateway.server, f"/mcp/{server}", key=key, mode=mode, elicitation_callback=person.elicit, sampling_callback=person.sample)
 
 
 async def _outcome(call: Awaitable[types.CallToolResult]) -> str:
@@ -298,6 +300,6 @@ async def _outcome(call: Awaitable[types.CallToolResult]) -> str:
         return error.message
 
 
-def _in_flight(nest: Nest) -> int:
-    standing = nest.server.client.get("/api/v1/mcp/servers/odd").json()["standing"]
+def _in_flight(gateway: GatewaySetup) -> int:
+    standing = gateway.server.client.get("/api/v1/mcp/servers/odd").json()["standing"]
     return int(standing["in_flight"])

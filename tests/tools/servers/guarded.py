@@ -343,7 +343,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """As many connections at once as a gateway opens."""
+    """A server with a listen backlog for the connections of a gateway."""
 
     request_queue_size = 256
 

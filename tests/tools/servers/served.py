@@ -45,7 +45,7 @@ def crash() -> str:
 
 @server.resource("memo://insights")
 def insights() -> str:
-    """What was found out."""
+    """Return the insights so far."""
     return "everything is fine"
 
 

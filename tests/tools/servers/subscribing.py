@@ -1,7 +1,7 @@
 """
-An MCP server of the older era with one resource, which answers a subscription only once a file exists.
+An MCP server of the older era with one resource, which answers a subscription only after a file exists.
 
-Only the standard library. Its argument is the file; the tool `change` announces a change of the resource if somebody has subscribed.
+Only the standard library. Its argument is the file; the tool `change` announces a change of the resource if a client has subscribed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,266 @@
+"""Limits of what a key may do with other keys: never more than it can do itself (D-24)."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from itertools import product
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rookery.access.delegation import can_see, require_delegable
+from rookery.access.errors import DelegationDenied, ScopeMissing
+from rookery.access.models import Key, KeyKind, KeyRestrictions, Tier
+from rookery.access.networks import contains, covers_all, parse_networks
+from rookery.access.scopes import SCOPES
+from rookery.kernel.errors import PermissionDenied
+from tests.access.capabilities import MOMENTS, NOW, capabilities_of, exceeds_rate, list_excesses, make_key
+
+GRANTS = ["*", "*:read", "brain:*", "keys:*", "brain:read", "brain:write", "brain:admin", "mcp:write", "keys:write", "platform:audit"]
+RANGES = ["192.0.2.1", "192.0.2.0/25", "192.0.2.0/24", "203.0.113.9", "2001:db8::/32", "0.0.0.0/0", "::/0", "::ffff:192.0.2.0/120"]
+GLOBS = ["*", "web/*", "web/search", "web/s*", "*/search", "time/*", "[wt]*", "web/?earch", "mail/*"]
+
+_some_names = st.none() | st.frozensets(st.sampled_from(["acme", "globex", "api", "web", "time"]), max_size=3)
+_limits = st.dictionaries(st.sampled_from(GLOBS[:5]), st.sampled_from([1, 5, 60]), max_size=2)
+_moments = st.none() | st.sampled_from(MOMENTS[1:])
+reaches = st.builds(
+    KeyRestrictions,
+    servers=_some_names,
+    tools=st.none() | st.lists(st.sampled_from(GLOBS), max_size=3).map(tuple),
+    orgs=_some_names,
+    projects=_some_names,
+    tool_limits=_limits,
+)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "scopes": st.lists(st.sampled_from(GRANTS), min_size=1, max_size=4, unique=True).map(tuple),
+        "environment": st.sampled_from(["live", "test"]),
+        "workspace_id": st.sampled_from([1, 2]),
+        "agent_id": st.sampled_from([None, "rook", "owl"]),
+        "restrictions": reaches,
+        "expires_at": _moments,
+        "delete_after": _moments,
+        "ip_restriction": st.booleans(),
+        "ip_list": st.lists(st.sampled_from(RANGES), max_size=3).map(tuple),
+    },
+)
+kinds: st.SearchStrategy[KeyKind] = st.sampled_from(["api", "agent"])
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
+    """Return two keys which differ in few of their fields, so that the one often holds what the other has."""
+    holder = make_key(draw(kinds), **draw(fields))
+    changed = draw(fields)
+    kept = draw(st.sets(st.sampled_from(sorted(changed)), max_size=3)) if changed else set[str]()
+    other = make_key(draw(kinds))
+    same = {name: getattr(holder, name) for name in Key.__dataclass_fields__ if name not in {"id", "kind", "tier", "rate_limit"}}
+    return holder, replace(other, **{**same, **{name: changed[name] for name in kept}}, id="other")
+
+
+def holds(holder: Key, target: Key) -> bool:
+    """Tell whether *holder* passes."""
+    try:
+        require_delegable(holder, target)
+    except (DelegationDenied, ScopeMissing, PermissionDenied):
+        return False
+    return True
+
+
+@given(pairs())
+@settings(max_examples=600)
+@example((make_key(expires_at=MOMENTS[1]), make_key(delete_after=MOMENTS[1])))
+@example((make_key(delete_after=MOMENTS[1]), make_key(delete_after=MOMENTS[2], expires_at=MOMENTS[1])))
+def test_no_key_hands_on_more_than_it_can_do_itself(pair: tuple[Key, Key]) -> None:
+    """D-24: whatever a key may make or change can do nothing that the key itself cannot, on any side."""
+    holder, target = pair
+    if not holds(holder, target):
+        return
+
+    assert list_excesses(capabilities_of(target), capabilities_of(holder)) == []
+
+
+@given(pairs())
+def test_every_key_holds_itself_and_what_is_narrower(pair: tuple[Key, Key]) -> None:
+    """D-24: a key may be changed by itself, as long as it gives nothing up for something else."""
+    holder, _ = pair
+    narrower = replace(
+        holder,
+        expires_at=min(NOW + timedelta(minutes=1), holder.expires_at or MOMENTS[-1]),
+        restrictions=replace(holder.restrictions, servers=frozenset(), orgs=frozenset()),
+    )
+
+    assert holds(holder, holder)
+    assert holds(holder, narrower)
+
+
+RATES = [
+    *(make_key(tier=tier) for tier in Tier),
+    *(make_key("agent", rate_limit=rate) for rate in (1, 16, 17, 166, 167, 599, 600, 601, 833, 834, 1_000_000)),
+]
+
+
+@pytest.mark.parametrize("first", RATES, ids=lambda key: str(key.tier or key.rate_limit))
+def test_no_chain_of_keys_gets_faster(first: Key) -> None:
+    """D-24: neither directly nor through keys of the other kind, a free key to a higher tier, say, through an agent key."""
+    reached = [first]
+    for maker in reached:
+        reached += [key for key in RATES if key not in reached and holds(maker, key)]
+
+    assert [(key.tier, key.rate_limit) for key in reached if exceeds_rate(key, first)] == []
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_any_api_key_may_make_an_agent_key_of_the_usual_rate(tier: Tier) -> None:
+    """D-21, D-24: 600 a minute, more than the lower tiers have; otherwise they could not create a usual agent key."""
+    assert holds(make_key(tier=tier), make_key("agent", rate_limit=600))
+    assert holds(make_key(tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "field"),
+    [
+        ({"environment": "test"}, {}, "environment"),
+        ({}, {"workspace_id": 2}, "workspace_id"),
+        ({"restrictions": KeyRestrictions(servers=frozenset({"web"}))}, {}, "servers"),
+        (
+            {"restrictions": KeyRestrictions(servers=frozenset({"web"}))},
+            {"restrictions": KeyRestrictions(servers=frozenset({"web", "time"}))},
+            "servers",
+        ),
+        ({"restrictions": KeyRestrictions(orgs=frozenset())}, {}, "orgs"),
+        (
+            {"restrictions": KeyRestrictions(projects=frozenset({"api"}))},
+            {"restrictions": KeyRestrictions(projects=frozenset({"web"}))},
+            "projects",
+        ),
+        ({"restrictions": KeyRestrictions(tools=("web/*",))}, {}, "tools"),
+        ({"restrictions": KeyRestrictions(tools=("web/*",))}, {"restrictions": KeyRestrictions(tools=("*",))}, "tools"),
+        ({"restrictions": KeyRestrictions(tools=())}, {"restrictions": KeyRestrictions(tools=("web/search",))}, "tools"),
+        ({"restrictions": KeyRestrictions(tool_limits={"web/*": 5})}, {}, "tool_limits"),
+        (
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 5})},
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 6})},
+            "tool_limits",
+        ),
+        ({"tier": Tier.PRO}, {"tier": Tier.BUSINESS}, "rate_limit_tier"),
+        ({"tier": Tier.BUSINESS}, {"tier": Tier.ENTERPRISE}, "rate_limit_tier"),
+        ({"expires_at": MOMENTS[1]}, {}, "expires_at"),
+        ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1] + timedelta(microseconds=1)}, "expires_at"),
+        ({"delete_after": MOMENTS[1]}, {}, "expires_at"),
+        ({"delete_after": MOMENTS[1]}, {"expires_at": MOMENTS[2]}, "expires_at"),
+        ({"ip_restriction": True, "ip_list": ("192.0.2.0/24",)}, {}, "ip_list"),
+        ({"ip_restriction": True}, {"ip_restriction": True, "ip_list": ("192.0.2.1",)}, "ip_list"),
+        ({"agent_id": "rook"}, {"agent_id": "owl"}, "agent_id"),
+        ({"agent_id": "rook", "scopes": ("brain:read",)}, {"agent_id": None, "scopes": ("brain:read",)}, "agent_id"),
+    ],
+)  # fmt: skip
+def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict[str, object], field: str) -> None:
+    """D-24: 403 permission_denied with the field, so that the caller can see what to request instead."""
+    scopes = {"scopes": ("brain:read", "keys:write")} if field == "agent_id" else {}
+    with pytest.raises(DelegationDenied) as refusal:
+        require_delegable(make_key("api", **{**scopes, **held}), make_key("api", **{**scopes, **wanted}))
+
+    assert (refusal.value.status, refusal.value.code, refusal.value.body()["field"]) == (403, "permission_denied", field)
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        ({}, {"environment": "test"}),
+        ({"scopes": ("*", "platform:workspaces")}, {"workspace_id": 2}),
+        (
+            {"restrictions": KeyRestrictions(servers=frozenset({"web", "time"}))},
+            {"restrictions": KeyRestrictions(servers=frozenset({"web"}), orgs=frozenset({"acme"}))},
+        ),
+        (
+            {"restrictions": KeyRestrictions(tools=("web/*", "time/now"))},
+            {"restrictions": KeyRestrictions(tools=("web/s*", "web/search", "time/now"))},
+        ),
+        (
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 5})},
+            {"restrictions": KeyRestrictions(tool_limits={"web/*": 5, "*": 1_000})},
+        ),
+        ({"tier": Tier.PRO}, {"tier": Tier.FREE}),
+        ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
+        ({"delete_after": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
+        (
+            {"ip_restriction": True, "ip_list": ("192.0.2.0/24", "2001:db8::/32")},
+            {"ip_restriction": True, "ip_list": ("::ffff:192.0.2.9", "192.0.2.128/25", "2001:db8:1::/48")},
+        ),
+        ({"agent_id": "rook", "scopes": ("brain:read", "mcp:write")}, {"agent_id": "owl", "scopes": ("mcp:write",)}),
+        ({"agent_id": "rook", "scopes": ("brain:*",)}, {"agent_id": None, "scopes": ("brain:read",)}),
+    ],
+)
+def test_what_a_key_has_it_may_hand_on(held: dict[str, object], wanted: dict[str, object]) -> None:
+    """D-24: as much, or less of it; for whom a key speaks matters only if it has to do with memories."""
+    require_delegable(make_key("api", **held), make_key("api", **wanted))
+
+
+@pytest.mark.parametrize(("kind", "error"), [("api", ScopeMissing), ("agent", PermissionDenied)])
+def test_a_scope_that_is_lacking_is_refused_as_the_guard_does(kind: str, error: type[Exception]) -> None:
+    """D-24; spec 5.2, 5.3: the two kinds have two bodies; all actions of a resource do not make its wildcard."""
+    holder = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
+
+    require_delegable(holder, make_key(scopes=("brain:read",), tier=Tier.FREE))
+    for lacking in ("brain:*", "*:read", "*", "mcp:read", "platform:audit"):
+        with pytest.raises(error) as refusal:
+            require_delegable(holder, make_key(scopes=("brain:read", lacking)))
+        assert lacking in str(refusal.value)
+
+
+@pytest.mark.parametrize("scope", [scope for scope in SCOPES if scope.startswith("platform:")])
+def test_a_platform_scope_is_held_by_name_alone(scope: str) -> None:
+    """D-23, D-24: who has every wildcard may neither give such a key nor change one."""
+    assert not holds(make_key(scopes=("*", "*:read")), make_key(scopes=(scope,)))
+    assert holds(make_key(scopes=("*", scope)), make_key(scopes=("*", scope)))
+
+
+def test_who_sees_which_keys() -> None:
+    """D-25, spec 2.8: a test key manages test keys only, a live key both; other workspaces need platform rights."""
+    live, test, foreign = make_key(), make_key(environment="test"), make_key(workspace_id=2)
+    operator = make_key(scopes=("platform:workspaces",))
+
+    assert [can_see(live, each) for each in (live, test, foreign)] == [True, True, False]
+    assert [can_see(test, each) for each in (live, test, foreign)] == [False, True, False]
+    assert [can_see(operator, each) for each in (live, test, foreign)] == [True, True, True]
+
+
+NAMES = ["".join(letters) for length in range(4) for letters in product("ab/-]", repeat=length)]
+_pieces = st.sampled_from(["a", "b", "/", "-", "*", "?", "[ab]", "[!a]", "[", "]", "**"])
+globs = st.lists(_pieces, max_size=4).map("".join)
+
+
+@given(held=globs, more=st.lists(globs, max_size=1), cut=st.integers(0, 4), tail=globs)
+@settings(max_examples=500)
+@example(held="a*", more=[], cut=1, tail="[")
+@example(held="[ab]*", more=[], cut=5, tail="")
+@example(held="a?", more=[], cut=1, tail="*")
+def test_a_glob_that_is_held_covers_all_that_the_other_matches(held: str, more: list[str], cut: int, tail: str) -> None:
+    """D-24: against every name of up to three signs; in doubt it is refused."""
+    wanted = held[:cut] + tail
+    if not holds(make_key(restrictions=KeyRestrictions(tools=(held, *more))), make_key(restrictions=KeyRestrictions(tools=(wanted,)))):
+        return
+
+    assert [name for name in NAMES if fnmatchcase(name, wanted) and not any(fnmatchcase(name, glob) for glob in (held, *more))] == []
+
+
+_v4 = st.tuples(st.integers(0, 15), st.integers(26, 32)).map(lambda pair: f"10.0.0.{pair[0]}/{pair[1]}")
+_v6 = st.tuples(st.integers(0, 15), st.integers(122, 128)).map(lambda pair: f"2001:db8::{pair[0]:x}/{pair[1]}")
+ranges = st.lists(_v4 | _v6, max_size=3)
+
+
+@given(outer=ranges, inner=ranges)
+@settings(max_examples=300)
+def test_what_lies_within_lets_in_nobody_else(outer: list[str], inner: list[str]) -> None:
+    """D-24, D-28: of two lists of addresses."""
+    addresses = [str(ipaddress.ip_address(base) + last) for base in ("10.0.0.0", "2001:db8::") for last in range(64)]
+    if not covers_all(parse_networks(outer), parse_networks(inner)):
+        return
+
+    assert [each for each in addresses if contains(parse_networks(inner), each) and not contains(parse_networks(outer), each)] == []

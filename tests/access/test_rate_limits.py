@@ -1,0 +1,104 @@
+"""The rate limit of an admitted request and the headers that report it (spec 8; D-25, D-27)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rookery.access.errors import KeyRevoked, RateLimited
+from rookery.access.guard import AdmittedRequest
+from rookery.access.key_fields import NewAgentKey, NewApiKey
+from rookery.access.models import Tier
+from rookery.kernel.errors import RookeryError
+from tests.access.makers import Access
+from tests.conftest import OPERATOR
+
+
+@pytest.mark.parametrize(
+    ("tier", "environment", "limit"),
+    [
+        (Tier.FREE, "live", 1_000),
+        (Tier.PRO, "live", 10_000),
+        (Tier.BUSINESS, "live", 50_000),
+        (Tier.FREE, "test", 10_000),
+        (Tier.PRO, "test", 100_000),
+    ],
+)
+async def test_an_api_key_has_its_tier_s_limit_an_hour(access: Access, tier: Tier, environment: str, limit: int) -> None:
+    """Spec 8: limits by tier, Reset a Unix time; test keys have ten times that (D-25)."""
+    minted = await access.create_api_key(
+        await access.create_workspace(),
+        NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live"),
+    )
+    reset = int(access.clock().timestamp()) + 3600
+
+    assert headers_of(await access.admit(minted)) == {
+        "x-ratelimit-limit": limit,
+        "x-ratelimit-remaining": limit - 1,
+        "x-ratelimit-reset": reset,
+    }
+    access.clock.advance(minutes=10)
+    assert headers_of(await access.admit(minted)) == {
+        "x-ratelimit-limit": limit,
+        "x-ratelimit-remaining": limit - 2,
+        "x-ratelimit-reset": reset,
+    }
+    access.clock.advance(minutes=50)
+    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == limit - 1
+
+
+async def test_an_agent_key_has_its_own_limit_a_minute(access: Access) -> None:
+    """Spec 8: Reset is seconds until the window resets; over it 429 with Retry-After, and the headers too."""
+    minted = await access.create_agent_key(
+        await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=2)
+    )
+
+    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 1, "x-ratelimit-reset": 60}
+    access.clock.advance(seconds=20.5)
+    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 0, "x-ratelimit-reset": 40}
+    with pytest.raises(RateLimited) as refusal:
+        await access.admit(minted)
+    assert refusal.value.headers == {"Retry-After": "40", "x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "40"}
+    access.clock.advance(seconds=39.5)
+    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == 1
+
+
+async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
+    """D-27: Limit = Remaining = 2147483647, and nothing is counted."""
+    minted = await access.create_api_key(await access.create_workspace())
+
+    for _ in range(3):
+        found = headers_of(await access.admit(minted))
+        assert (found["x-ratelimit-limit"], found["x-ratelimit-remaining"]) == (2147483647, 2147483647)
+
+
+async def test_every_refusal_of_a_known_key_carries_its_headers_and_spends_nothing(access: Access) -> None:
+    """D-27: headers on every answer to a known key; 401 and 403 spend nothing."""
+    workspace = await access.create_workspace()
+    minted = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
+    await access.admit(minted)
+    for needs, headers in (("brain:write", ()), (None, ((b"x-workspace-id", b"999999"),))):
+        with pytest.raises(RookeryError) as refusal:
+            await access.admit(minted, required_scope=needs, headers=headers)
+        assert refusal.value.headers["x-ratelimit-remaining"] == "4"
+    await access.agent_keys.suspend(workspace, minted.key.id, by=OPERATOR)
+    with pytest.raises(KeyRevoked) as revoked:
+        await access.admit(minted)
+    assert revoked.value.headers["x-ratelimit-remaining"] == "4"
+
+
+async def test_what_does_not_spend_is_not_limited(access: Access) -> None:
+    """D-27: heartbeats and status spend nothing, and are answered when the limit is used up."""
+    minted = await access.create_agent_key(
+        await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
+    )
+
+    assert headers_of(await access.admit(minted, rate_limited=False))["x-ratelimit-remaining"] == 1
+    await access.admit(minted)
+    with pytest.raises(RateLimited):
+        await access.admit(minted)
+    assert headers_of(await access.admit(minted, rate_limited=False))["x-ratelimit-remaining"] == 0
+
+
+def headers_of(admission: AdmittedRequest) -> dict[str, int]:
+    """Return the rate limit headers as numbers."""
+    return {name.decode(): int(value) for name, value in admission.headers}

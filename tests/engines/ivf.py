@@ -1,0 +1,44 @@
+"""Helpers of the IVF suites: open an index, and build its IVF file at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.ivf_build import BuildRequest, build
+from rookery.memory.models import Vector
+from rookery.memory.ports import ModelVersion
+
+OpenIndex = Callable[[], EmbeddedVectorIndex]
+
+
+def open_index(folder: Path, *, model: str = "small/1", dimension: int = 4) -> EmbeddedVectorIndex:
+    """Open the index of *folder*."""
+    return EmbeddedVectorIndex(folder / "vectors.db", model=model, dimension=dimension)
+
+
+def make_build_request(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> BuildRequest:
+    """Return the build request that a large workspace would start by itself."""
+    generation = ModelVersion(model=model, dimension=dimension)
+    return BuildRequest(
+        database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, model_version=generation, known_change=0
+    )
+
+
+def build_ivf_file(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> Path:
+    """Build the IVF file and return its path, or *folder* if there was nothing to build."""
+    (folder / "vectors.lists").mkdir(exist_ok=True)
+    build(make_build_request(folder, workspace_id=workspace_id, model=model, dimension=dimension))
+    return max((folder / "vectors.lists").glob(f"{workspace_id}-*.lists"), default=folder)
+
+
+def clustered_vectors(count: int, *, dimension: int = 16, seed: int = 3) -> list[Vector]:
+    """Return clustered vectors, as those of memories are."""
+    dice = np.random.default_rng(seed)
+    centres = dice.standard_normal((40, dimension))
+    rows = centres[dice.integers(0, 40, count)] + 0.5 * dice.standard_normal((count, dimension))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return [row.tobytes() for row in rows.astype("<f4")]

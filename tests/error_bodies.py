@@ -1,0 +1,27 @@
+"""Helpers that read the error body of a response of any protocol (D-10, D-36)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import httpx2
+
+
+def error_body(answer: httpx2.Response) -> dict[str, object]:
+    """Return D-10's body of *answer*; at `POST /mcp` it is the data of a JSON-RPC error, with the same sentence."""
+    return unwrap_error(cast("dict[str, object]", answer.json()))
+
+
+def unwrap_error(body: Mapping[str, object]) -> dict[str, object]:
+    """Return the error body (D-10) inside a response body."""
+    error = body.get("error")
+    if "jsonrpc" not in body or not isinstance(error, dict):
+        return dict(body)
+    inner = cast("dict[str, object]", error)
+    data = inner.get("data")
+    if not isinstance(data, dict) or "error" not in data:  # an error of the protocol's own
+        return dict(body)
+    ours = cast("dict[str, object]", data)
+    assert inner["message"] == ours["message"]
+    return ours

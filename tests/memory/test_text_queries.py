@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.kernel.tokenization import split_words, stem, to_index_text, to_search_terms
+from rookery.memory.models import TextQuery
+from rookery.memory.text_queries import FRAGMENT_CHARS, MAX_WORDS, highlight, match_keywords, parse_keywords, parse_query, parse_question
+
+
+def test_a_question_is_its_telling_words() -> None:
+    """D-44: stop words say nothing of what a question is about."""
+    assert parse_question('When do we "deploy" the -API?') == TextQuery(any_of=("deploy", "api"), is_question=True)
+
+
+def test_a_question_of_stop_words_keeps_them() -> None:
+    """D-44: something must be asked."""
+    assert parse_question("who are you").any_of == ("who", "are", "you")
+
+
+def test_a_search_knows_phrases_and_a_leading_minus() -> None:
+    """A search supports quoted phrases and exclusion by a leading minus (D-49)."""
+    assert parse_query('deploy "never on Friday" -staging -"blue green" red,-green --force') == TextQuery(
+        any_of=("deploy", "red", "force"), phrases=("never on friday",), none_of=("staging", "blue green", "green")
+    )
+
+
+def test_what_is_written_in_one_is_one_word() -> None:
+    """D-49: who looks for a name of several parts does not mean its parts; commas part words as spaces do."""
+    assert parse_query("E_CONN_RESET main.py dry-run 1.2.3, cats,dogs").any_of == (
+        "e conn reset",
+        "main py",
+        "dry run",
+        "1 2 3",
+        "cats",
+        "dogs",
+    )
+    assert highlight("E_CONN_REFUSED, then E_CONN_RESET", parse_query("e_conn_reset")) == (
+        "E_CONN_REFUSED, then <mark>E</mark>_<mark>CONN</mark>_<mark>RESET</mark>"
+    )
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_query(text: str) -> None:
+    """D-49: query text is data."""
+    words = parse_query(text)
+
+    assert all(re.fullmatch(r"[^\W_]+( [^\W_]+)*", word) for word in words.any_of)
+    assert len(words.any_of) <= MAX_WORDS
+    assert parse_keywords([text]).phrases == ()
+
+
+def test_forms_of_a_word_share_a_stem_without_case_and_accents() -> None:
+    """Inflected forms share a stem; case and accents are ignored (D-44)."""
+    assert len({stem("Deploying"), stem("deploys"), stem("deployed")}) == 1
+    assert stem("Café") == stem("cafe")
+
+
+def test_a_keyword_is_found_by_its_stems_side_by_side() -> None:
+    """D-44: share of keywords found."""
+    assert match_keywords(["rate limit", "deploy", "limit rates"], "Rate limits apply", "deployment", "deploys") == ("rate limit", "deploy")
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "shown"),
+    [
+        ("我们每周二部署、数据库是PostgreSQL。", "数据库 postgresql", "我们每周二部署、<mark>数据库</mark>是<mark>PostgreSQL</mark>。"),
+        ("猫喜欢吃鱼", "鱼", "猫喜欢吃<mark>鱼</mark>"),
+        ("データのバックアップ", '"バックアップ"', "データの<mark>バックアップ</mark>"),
+        ("화요일에 배포합니다", "화요일", "<mark>화요일</mark>에 배포합니다"),
+        ("เราติดตั้งระบบ", "ระบบ", "เราติดตั้ง<mark>ระบบ</mark>"),
+        ("हम मंगलवार को", "मंगलवार", "हम <mark>मंगलवार</mark> को"),
+        ("كَتَبَ الوَلَدُ", "كتب", "<mark>كَتَبَ</mark> الوَلَدُ"),
+        (
+            "Straße, \uff26\uff55\uff4c\uff4c, résumé",
+            "STRASSE full résumé",
+            "<mark>Straße</mark>, <mark>\uff26\uff55\uff4c\uff4c</mark>, <mark>résumé</mark>",
+        ),
+    ],
+)
+def test_words_of_all_scripts_are_told_apart(content: str, query: str, shown: str) -> None:
+    """D-49: also where no spaces stand between them, and however their letters are written."""
+    assert highlight(content, parse_query(query)) == shown
+    if '"' not in query:
+        assert match_keywords(query.split(), content) == tuple(query.split())
+    assert {word for each in parse_query(query).any_of for word in each.split()} <= set(_given_to_index(content))
+
+
+def _given_to_index(content: str) -> list[str]:
+    return re.findall(r"[^\W_]+", to_index_text(content))
+
+
+@given(st.text(alphabet=st.sampled_from("aé 字部署バッグ́ระบ.한국"), max_size=60), st.data())
+def test_every_part_of_a_text_finds_it(content: str, data: st.DataObject) -> None:
+    """D-49: whatever words are taken out of a text, they are in what the index was given of it, side by side."""
+    words = split_words(content)
+    word = data.draw(st.sampled_from(words)) if words else ""
+
+    assert f" {' '.join(to_search_terms(word))} " in f" {' '.join(_given_to_index(content))} "
+
+
+def test_highlighting_marks_stems_and_escapes_the_rest() -> None:
+    """Highlighting marks matching stems and escapes HTML (D-49)."""
+    words = parse_query('deploying "on tuesday"')
+
+    assert highlight("We <b>deploy</b> on Tuesdays & Tuesday.", words) == (
+        "We &lt;b&gt;<mark>deploy</mark>&lt;/b&gt; <mark>on</mark> <mark>Tuesdays</mark> &amp; Tuesday."
+    )
+
+
+@given(st.text(max_size=900), st.text(max_size=20))
+def test_a_highlight_is_a_part_of_the_content(content: str, query: str) -> None:
+    """D-49: the rest is escaped, nothing is invented."""
+    shown = highlight(content, parse_query(query))
+    plain = unescape(re.sub("</?mark>", "", shown))
+
+    assert plain.removeprefix("…").removesuffix("…") in content or plain in content
+    assert len(plain) <= FRAGMENT_CHARS + 2
+    assert not re.search("<(?!/?mark>)", shown)
+
+
+def test_a_long_content_is_shown_around_what_was_found() -> None:
+    """The highlight of a long content is a fragment around the hits (D-49)."""
+    content = "filler word " * 100 + "the heron nests here " + "filler word " * 100
+
+    shown = highlight(content, parse_query("heron"))
+
+    assert "<mark>heron</mark>" in shown
+    assert shown.startswith("…")
+    assert shown.endswith("…")

@@ -1,0 +1,101 @@
+"""Helpers of the transfer tests: exports and imports on a rig, and their lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
+from rookery.memory.capacity import Capacity, StorageLimits
+from rookery.memory.indexing import EMBED_IMPORTED_JOB
+from rookery.memory.models import Memory
+from rookery.memory.transfer.exporting import ExportRequest as Out
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.import_source import ImportSource
+from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.importing import MemoryImport
+from rookery.memory.transfer.items import ImportedMemory, RejectedItem
+from rookery.memory.transfer.jsonl import JsonlDestination
+from rookery.memory.transfer.sources import open_source
+from tests.memory.makers import MemoryRig
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+EVERYTHING = Out(workspace_id=1, includes_archived=True)
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Exports and imports on a rig's store."""
+
+    rig: MemoryRig
+    limits: StorageLimits = field(default_factory=StorageLimits)
+
+    async def export_lines(self, request: Out = EVERYTHING) -> bytes:
+        """Return what an export writes."""
+        stream = io.BytesIO()
+        await MemoryExport(db=self.rig.db, clock=self.rig.clock).run(request, JsonlDestination(stream, self.rig.clock))
+        return stream.getvalue()
+
+    async def import_source(self, source: bytes | Path, request: In | None = None, **asked: object) -> tuple[RunReport, list[RunItem]]:
+        """Import lines, a file or a folder; return the report and the items that the observer received."""
+        clock = self.rig.clock
+        capacity = Capacity(db=self.rig.db, jobs=self.rig.jobs, limits=self.limits, monotonic=lambda: clock().timestamp())
+        verb = MemoryImport(
+            db=self.rig.db, jobs=self.rig.jobs, indexer=self.rig.services.indexer, capacity=capacity, bus=self.rig.bus, clock=clock
+        )
+        heard = list[RunItem]()
+        with open_source(make_source(source, **asked)) as parcels:
+            report = await verb.run(
+                request or In(workspace_id=1), parcels, observer=RunObserver(on_item=heard.append, on_progress=lambda done, total: None)
+            )
+        return report, heard
+
+    async def run_jobs(self) -> int:
+        """Run the jobs of imported memories, then all others; return the number of the former."""
+        moved = 0
+        while done := await self.rig.worker.run_ready(EMBED_IMPORTED_JOB):
+            moved += done
+        await self.rig.run_jobs()
+        return moved
+
+
+def make_source(source: bytes | Path, **asked: object) -> ImportSource:
+    """Return an import source for *source*; bytes are read from standard input."""
+    stream = io.BufferedReader(io.BytesIO(source if isinstance(source, bytes) else b""))
+    fields: dict[str, object] = {
+        "path": source if isinstance(source, Path) else None,
+        "standard_input": stream,
+        "default_time": NOON,
+        **asked,
+    }
+    return ImportSource(**fields)  # pyright: ignore[reportArgumentType] - each test names fields that there are
+
+
+def read_memories(source: bytes | Path, **asked: object) -> list[Memory]:
+    """Return the memories that *source* contains; fail if an item was rejected."""
+    with open_source(make_source(source, **asked)) as parcels:
+        found = [parcel.content for parcel in parcels]
+    assert [each for each in found if isinstance(each, RejectedItem)] == []
+    return [each.memory for each in found if isinstance(each, ImportedMemory)]
+
+
+def read_rejections(source: bytes | Path, **asked: object) -> list[str]:
+    """Return the location and reason of each rejected item."""
+    with open_source(make_source(source, **asked)) as parcels:
+        return [f"{parcel.location}: {parcel.content.reason}" for parcel in parcels if isinstance(parcel.content, RejectedItem)]
+
+
+def parse_lines(lines: bytes) -> list[Mapping[str, object]]:
+    """Return the lines of an export without the header."""
+    return [cast("dict[str, object]", orjson.loads(line)) for line in lines.splitlines()[1:]]
+
+
+def lines_of_kind(lines: bytes, kind: str) -> Sequence[Mapping[str, object]]:
+    """Return the lines of one kind."""
+    return [thing for thing in parse_lines(lines) if thing["kind"] == kind]

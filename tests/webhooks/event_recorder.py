@@ -1,0 +1,57 @@
+"""A disabled webhook endpoint whose held deliveries show the events of a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from tests.conftest import Caller, eventually
+
+Json = dict[str, object]
+
+HOOKS = "/api/v1/webhooks"
+
+
+@dataclass(frozen=True)
+class EventRecorder:
+    """The events of an endpoint, read over HTTP."""
+
+    caller: Caller
+    id: str
+
+    async def list_payloads(self, *types: str) -> list[Json]:
+        """Return every payload for it so far, of these types or of all, oldest first."""
+        answer = await self.caller.get(f"{HOOKS}/{self.id}/deliveries?per_page=100")
+        assert answer.status_code == 200, answer.text
+        rows = cast("list[Json]", answer.json()["data"])
+        wanted = [row["id"] for row in reversed(rows) if not types or row["type"] in types]
+        return [(await self.caller.get(f"{HOOKS}/{self.id}/deliveries/{row}")).json()["payload"] for row in wanted]
+
+    async def only_data(self, type: str) -> Json:
+        """Wait for an event of *type*, the only one so far, and return its data."""
+
+        async def look() -> list[Json]:
+            return await self.list_payloads(type)
+
+        (event,) = cast("list[Json]", await eventually(look))
+        return cast("Json", event["data"])
+
+    async def first_data(self, type: str) -> Json:
+        """Wait for an event of *type*, and return the data of the first."""
+
+        async def look() -> list[Json]:
+            return await self.list_payloads(type)
+
+        return cast("Json", cast("list[Json]", await eventually(look, within_s=30))[0]["data"])
+
+    async def list_types(self) -> list[str]:
+        """Return the types of all events so far, oldest first."""
+        return [str(event["type"]) for event in await self.list_payloads()]
+
+
+async def record_events(caller: Caller, *events: str, include_content: bool = False) -> EventRecorder:
+    """Create a disabled endpoint that is subscribed to *events*."""
+    body = {"url": "http://[2a00:ffff::1]/hook", "events": list(events), "include_content": include_content, "enabled": False}
+    answer = await caller.post(HOOKS, body)
+    assert answer.status_code == 201, answer.text
+    return EventRecorder(caller, str(answer.json()["id"]))

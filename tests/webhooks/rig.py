@@ -1,0 +1,130 @@
+"""The webhook domain on a real store with a fake clock, for tests of the dispatcher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.access.audit_log import AuditLog
+from rookery.access.models import Actor
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.egress import EgressGuard
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import uuid7
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.sealing import KeySource, Sealer
+from rookery.webhook_wiring import WebhookServices, build_webhooks
+from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, NewEndpoint, WebhookEndpoint, WebhookTenant
+from rookery.webhooks.outbox import NewEvent
+from rookery.webhooks.store import deliveries
+from tests.conftest import FakeClock, eventually
+
+BY = Actor(kind="operator", name="test")
+
+
+@dataclass
+class WebhookRig:
+    """The webhook services of one process; `tenant` is a workspace of its own."""
+
+    services: WebhookServices
+    db: Database
+    clock: FakeClock
+    tenant: WebhookTenant
+
+    async def create_endpoint(self, url: str, *, enabled: bool = True, **fields: object) -> WebhookEndpoint:
+        """Create an endpoint that is subscribed to all events."""
+        new = NewEndpoint(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - by their own names
+        return (await self.services.endpoints.create(self.tenant, new)).endpoint
+
+    async def add_events(self, *names: str) -> None:
+        """Add one event for each of *names*, in one transaction."""
+        told = [NewEvent(type="memory.stored", at=self.clock(), build_data=lambda _, name=name: {"name": name}) for name in names]
+        await self.db.write(lambda tx: self.services.outbox.add_events(tx, self.tenant.workspace_id, told))
+
+    async def list_deliveries(self, endpoint: WebhookEndpoint) -> list[Delivery]:
+        """Return the deliveries to *create_endpoint*, oldest first."""
+        found, _ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
+        return sorted(found, key=lambda each: each.id)
+
+    async def get_delivery(self, endpoint: WebhookEndpoint, place: int = 0) -> DeliveryDetails:
+        """Return one delivery with its attempts."""
+        return await self.services.deliveries.get(self.tenant, endpoint.id, (await self.list_deliveries(endpoint))[place].id)
+
+    async def list_states(self, endpoint: WebhookEndpoint) -> list[str]:
+        """Return the states of its deliveries, oldest first."""
+        return [each.state.value for each in await self.list_deliveries(endpoint)]
+
+    async def wait_until_finished(self, endpoint: WebhookEndpoint, *, within_s: float = 30) -> list[Delivery]:
+        """Wait until no delivery is open and return all."""
+
+        def open_ones(tx: Tx) -> int:
+            found = (DeliveryFilter(state=state) for state in OPEN_STATES)
+            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, which, limit=1, offset=0)[1] for which in found)
+
+        async def none_is_open() -> bool:
+            return not await self.db.read(open_ones)
+
+        await eventually(none_is_open, within_s=within_s)
+        return await self.list_deliveries(endpoint)
+
+    async def wait_for_attempts(self, endpoint: WebhookEndpoint, times: int, place: int = 0) -> DeliveryDetails:
+        """Wait until a delivery has *times* recorded attempts and return it."""
+
+        async def tried() -> DeliveryDetails | None:
+            found = await self.get_delivery(endpoint, place)
+            return found if len(found.attempts) == times and found.attempts[-1].outcome is not None else None
+
+        found = await eventually(tried, within_s=30)
+        assert found is not None
+        return found
+
+    async def advance_clock(self, **units: float) -> None:
+        """Advance the clock and wake the dispatcher."""
+        self.clock.advance(**units)
+        self.services.dispatcher.wake()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def run_webhooks(
+    db: Database,
+    data_dir: Path,
+    clock: FakeClock,
+    *,
+    egress: EgressGuard | None = None,
+    tenant: WebhookTenant | None = None,
+    is_dispatching: bool = True,
+) -> AsyncGenerator[WebhookRig]:
+    """Run the webhooks of one process on *db* until the block ends."""
+    settings = Settings(data_dir=data_dir)
+    sealer = Sealer(db, KeySource(data_dir, configured=None, previous=None), [], clock)
+    await sealer.start()
+    guard = egress or EgressGuard(allow=["127.0.0.0/8"])
+    services = build_webhooks(
+        settings,
+        db=db,
+        audit=AuditLog(db, clock),
+        sealer=sealer,
+        egress=guard,
+        bus=EventBus(),
+        metrics=Metrics(),
+        clock=clock,
+        ids=uuid7,
+    )
+    services.dispatcher.stop_timeout_s = 0.1
+    if tenant is None:
+        workspace = await Workspaces(db, AuditLog(db, clock), clock).create(f"of {uuid7()}", by=BY)
+        tenant = WebhookTenant.for_operator(workspace.id, BY)
+    running = WebhookRig(services, db, clock, tenant)
+    if is_dispatching:
+        await services.dispatcher.start()
+    try:
+        yield running
+    finally:
+        await services.dispatcher.stop()
+        await services.client.close()
