@@ -254,7 +254,7 @@ async def test_from_one_service_to_another_without_an_hour_of_bad_recall(
 
     assert (report.successes, well.grade, lagging.grade, blind.grade) == (3, "ok", "warning", "warning")
     assert "1 of 4 memories have vectors of openai/two/40-1" in lagging.says
-    assert "those of openai/one/24-1 answer" in lagging.says
+    assert "recall uses those of openai/one/24-1" in lagging.says
     assert "recall uses full-text search" in blind.says
     assert "ROOKERY_EMBEDDER_PREVIOUS" in str(blind.advice)
     assert "brain:reindex --stale" in str(lagging.advice)
