@@ -25,8 +25,17 @@ _DECISION_REFERENCE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
 _FIELDS_HEADING = "Attributes:\n"
 _FIELD_LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
-_PUBLISHED_WITH_SUFFIX = frozenset({"ToolCallResponse", "ResourceResponse"})
-"""Models whose published names end in "Response". Generated clients use these names, so they stay (D-08)."""
+_PUBLISHED_NAMES = {
+    "ToolCallResponse": "ToolCallResponse",
+    "ResourceResponse": "ResourceResponse",
+    "CallRecordResponse": "CallShown",
+    "SessionHealthResponse": "SessionShown",
+    "ServerHealthResponse": "StandingShown",
+    "ToolSearchResponse": "FoundTools",
+    "LoginStartResponse": "LoginBegun",
+    "CallStatsGroup": "FigureGroup",
+}
+"""Models whose published name is not the class's without "Response". Generated clients use these names, so they stay (D-08)."""
 
 
 class Components:
@@ -188,8 +197,8 @@ def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
 
 
 def _remove_suffix(name: str) -> str:
-    """Return *name* without "Response", except for the models in `_PUBLISHED_WITH_SUFFIX`."""
-    return name if name in _PUBLISHED_WITH_SUFFIX else name.replace("Response", "") or name
+    """Return *name* without "Response", except for the models in `_PUBLISHED_NAMES`."""
+    return _PUBLISHED_NAMES.get(name) or name.replace("Response", "") or name
 
 
 def _rename_new(found: re.Match[str]) -> str:
