@@ -85,7 +85,7 @@ def require_can_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
 
 
 def _require_owners(memory_filter: MemoryFilter, agent_id: str | None) -> None:
-    """Raise ValidationFailed if *memory_filter* asks only for private scopes and the ids of their owners are missing."""
+    """Raise ValidationFailed if *memory_filter* has only private scopes and the ids of their owners are missing."""
     if memory_filter.scopes is None:
         return
     missing = dict[str, list[str]]()

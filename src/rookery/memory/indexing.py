@@ -32,7 +32,7 @@ FORCE_FIELD = "again"
 """A flag in the payload of EmbedMemory: index the memory even if its content did not change, because its confidence did."""
 
 _MAX_CONTEXT_TAGS = 12
-"""Maximum tags that are embedded with each chunk. More tags say little about a text."""
+"""Maximum tags that are embedded with each chunk. A long list of tags describes a text poorly."""
 
 T = TypeVar("T")
 
@@ -188,9 +188,9 @@ class Indexer:
         workspace_id, at = memories[0].workspace_id, self._clock()
         ids = [memory.id for memory in memories]
         alive = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
-        gone = [memory for memory in memories if memory.id not in alive]
-        if gone:
-            await self._delete_words(gone)
+        dead = [memory for memory in memories if memory.id not in alive]
+        if dead:
+            await self._delete_words(dead)
 
     async def _delete_words(self, memories: Sequence[Memory]) -> None:
         with contextlib.suppress(*OUTAGES):  # recall reads the records and skips missing ones (D-46)
@@ -240,16 +240,16 @@ class Indexer:
         def mark_indexed(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
             if not words_only:
                 store.mark_indexed(tx, memories, model=model, at=at)
-            gone: dict[int, list[str]] = {}
+            dead: dict[int, list[str]] = {}
             for workspace_id, ids in spaces.items():
                 alive = store.filter_live(tx, workspace_id, ids, at=at)
                 if len(alive) < len(ids):
-                    gone[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
-            return gone, store.get_changed(tx, memories, at=at)
+                    dead[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
+            return dead, store.get_changed(tx, memories, at=at)
 
-        gone, changed = await self._db.write(mark_indexed)
+        dead, changed = await self._db.write(mark_indexed)
         # Deleted while it was embedded: its DeleteFromIndex job may have run before the write above, so it is deleted again.
-        for workspace_id, ids in gone.items():
+        for workspace_id, ids in dead.items():
             await self.delete(workspace_id, ids)
         return changed
 

@@ -59,7 +59,7 @@ class MemoryJobs:
         at, model = self.clock(), self.indexer.model
 
         def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
-            waiting, gone = list[Memory](), dict[int, list[str]]()
+            waiting, dead = list[Memory](), dict[int, list[str]]()
             for workspace_id, ids in ids_by_workspace.items():
                 found = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
                 alive = indexing.filter_live(tx, workspace_id, list(ids), at=at)
@@ -68,11 +68,11 @@ class MemoryJobs:
                     for memory_id in ids
                     if memory_id in alive and (memory_id in forced or not _is_indexed(found[memory_id], model))
                 )
-                gone[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
-            return waiting, gone
+                dead[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
+            return waiting, dead
 
-        waiting, gone = await self.db.read(read)
-        for workspace_id, ids in gone.items():
+        waiting, dead = await self.db.read(read)
+        for workspace_id, ids in dead.items():
             # A worker that died between its write and its last check may have left them in the indexes.
             await self.indexer.delete(workspace_id, ids)
         reasons = await self.indexer.index(waiting)

@@ -52,7 +52,7 @@ class Records:
         If all of them are deleted, their org and project are unknown. Only a key without allow-lists then gets the lineage.
 
         Raises:
-            NotFound: The memory never existed, is gone without a lineage, or is not visible to *caller*.
+            NotFound: The memory never existed, was deleted without a lineage, or is not visible to *caller*.
         """
         now = self._clock()
         chain = await self._db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))

@@ -83,12 +83,12 @@ async def resolve_workspace(command_context: MaintenancePlatform, where: str | N
 
 
 async def resolve_workspace_or_all(command_context: MaintenancePlatform, where: str | None) -> int | None:
-    """Return the number of the workspace *where*. None, for all workspaces, if it is None."""
+    """Return the number of the workspace *where*, or None, for all workspaces, without a name."""
     return None if where is None else _find_workspace(await command_context.workspaces(), where)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask the operator to confirm, and exit if the answer is no. Without a terminal, only --yes confirms (D-04)."""
+    """Require the operator's confirmation, and exit without it. Without a terminal, only --yes confirms (D-04)."""
     if yes:
         return
     if not sys.stdin.isatty():

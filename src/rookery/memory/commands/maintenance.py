@@ -162,7 +162,7 @@ def forget(
     agent: Annotated[str | None, typer.Option(help="Only memories of this agent, of every scope.", show_default=False)] = None,
     session: Annotated[str | None, typer.Option(help="Only memories of this session.", show_default=False)] = None,
     traces: Annotated[
-        bool, typer.Option("--traces", help="Also erase deleted data from all files, whoever deleted it. Alone, do only this.")
+        bool, typer.Option("--traces", help="Erase all data deleted so far from all files. Without criteria, do only this.")
     ] = False,
     workspace: WorkspaceOption = None,
     yes: Yes = False,

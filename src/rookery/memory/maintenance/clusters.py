@@ -133,8 +133,8 @@ class ClusterFinder:
         merges = tuple(merge_memories(top, others, run=self._run)[1])
         if not merges:
             return None
-        gone = {other.memory_id for other in merges}
-        return Cluster(primary=top, others=tuple(other for other in others if other.id in gone), merges=merges)
+        merged_ids = {other.memory_id for other in merges}
+        return Cluster(primary=top, others=tuple(other for other in others if other.id in merged_ids), merges=merges)
 
     async def _find_similar(self, memory: Memory) -> list[Memory]:
         """Return the memories of the same space of which every chunk is similar to a chunk of *memory*."""

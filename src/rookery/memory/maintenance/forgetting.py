@@ -29,7 +29,7 @@ class ForgetRequest:
 
     Attributes:
         ids: Only these; empty for all that match the other criteria.
-        erase_traces: Erase all deleted data from files, whoever deleted it. Without criteria, do only this.
+        erase_traces: Erase all data deleted so far from files, not only these memories. Without criteria, do only this.
     """
 
     workspace_id: int

@@ -151,22 +151,22 @@ class Pruning:
     async def _remove(self, request: PruneRequest, removals: Sequence[_Removal], counts: Counter[str], observer: RunObserver) -> None:
         if not removals:
             return
-        gone = set[str](each.row.id for each in removals)
+        removed_ids = set[str](each.row.id for each in removals)
         if not request.dry_run:
-            gone = await self._db.write(lambda tx: self._write(tx, request, removals))
-            if request.delete and gone:
+            removed_ids = await self._db.write(lambda tx: self._write(tx, request, removals))
+            if request.delete and removed_ids:
                 # Removed at once, as in `Forgetting`, because no server may be running.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(request.workspace_id, sorted(gone))
+                    await self._indexer.delete(request.workspace_id, sorted(removed_ids))
         action, name = ("delete", "deleted") if request.delete else ("archive", "archived")
         for each in removals:
-            if each.row.id in gone:
+            if each.row.id in removed_ids:
                 counts[name] += 1
                 observer.on_item(RunItem(id=each.row.id, action=action, why=each.reason))
 
     def _write(self, tx: Tx, request: PruneRequest, removals: Sequence[_Removal]) -> set[str]:
         """Remove the memories that did not change since they were selected. Return their ids."""
-        now, gone = self._clock(), set[str]()
+        now, removed_ids = self._clock(), set[str]()
         ids = {each.row.id for each in removals} | {each.duplicate_of for each in removals if each.duplicate_of}
         locked = {each: records.lock_memory(tx, request.workspace_id, each) for each in sorted(ids)}
         for each in removals:
@@ -182,8 +182,8 @@ class Pruning:
                 self._erasure.add_pending(tx, DELETED_TEXT)
             else:
                 archive_memory(tx, self._jobs, self._bus, memory, at=now)
-            gone.add(memory.id)
-        return gone
+            removed_ids.add(memory.id)
+        return removed_ids
 
     def _reason(self, request: PruneRequest, row: PruneRow, now: datetime) -> str | None:
         """Return the criterion that the memory meets. None if it stays."""

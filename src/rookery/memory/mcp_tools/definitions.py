@@ -42,7 +42,7 @@ _TYPE: Mapping[str, object] = {
 }
 _TYPES = (
     "observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, service, pattern, "
-    "or a word of your own (lower-case letters, digits, _ and -). Conventions and architecture never decay; observations do in weeks."
+    "or your own (lower-case letters, digits, _ and -). Conventions and architecture never decay; observations do in weeks."
 )
 _TAGS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _SCOPE: Mapping[str, object] = {"type": "string", "enum": ["project", "agent", "session", "shared"]}

@@ -132,7 +132,7 @@ Type = Annotated[
     Field(
         pattern=r"^[a-z][a-z0-9_-]{0,63}$",
         description="observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
-        "service, pattern, or a word of your own: 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter. The type "
+        "service, pattern, or your own: 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter. The type "
         "determines how fast confidence decays.",
         examples=["decision"],
     ),

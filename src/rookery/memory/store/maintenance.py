@@ -109,7 +109,7 @@ def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[s
 
 
 def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
-    """Return the org of *project* in the workspace. None if there is none, or more than one."""
+    """Return the org of *project* in the workspace. None unless there is exactly one."""
     c = memories.c
     statement = select(c.org).where(c.workspace_id == workspace_id, c.project == project, c.org.is_not(None)).distinct().limit(2)
     found = tx.fetch_all(statement)

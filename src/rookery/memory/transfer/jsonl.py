@@ -109,7 +109,7 @@ class JsonlDestination:
 
 def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem]:
     """
-    Yield the items of the numbered *lines*; a line that is None was too long. Each line is checked on its own.
+    Yield the items of the numbered *lines*; None stands for a line that was too long. Each line is checked on its own.
 
     If lines are missing, the last item reports it.
     """

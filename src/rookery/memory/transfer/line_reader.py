@@ -23,7 +23,7 @@ class ReadProgress:
 
 
 def iter_lines(stream: BinaryIO, progress: ReadProgress, *, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the non-empty lines with their numbers, which begin after *start*. A line that is too long is None."""
+    """Yield the non-empty lines with their numbers, which begin after *start*. A line that is too long is yielded as None."""
     number = start
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1

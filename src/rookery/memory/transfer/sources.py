@@ -96,7 +96,9 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
     is_plain = True
     if head.startswith(_ZIP_MAGIC):
         archive = open_files.enter_context(zipfile.ZipFile(stream))
-        member = next((name for wanted in _OPENMEMORY_FILES for name in archive.namelist() if name.rpartition("/")[2] == wanted), None)
+        member = next(
+            (name for file_name in _OPENMEMORY_FILES for name in archive.namelist() if name.rpartition("/")[2] == file_name), None
+        )
         if member is None:
             raise field_error("file", f"the archive has no {' or '.join(_OPENMEMORY_FILES)}; unpack it and import its files")
         stream, is_plain = _buffered(open_files.enter_context(archive.open(member))), False

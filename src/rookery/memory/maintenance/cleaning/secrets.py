@@ -125,7 +125,7 @@ def _find_values(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
 
 
 def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
-    """Return whether *value* looks like a secret rather than a word. Words in prose have no digits; code has brackets and dots."""
+    """Return whether *value* is likely a secret and not a word. Words in prose have no digits; code has brackets and dots."""
     lowered = name.lower()
     if _PLACEHOLDER.match(value) is not None:
         return False
