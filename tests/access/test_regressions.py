@@ -72,7 +72,7 @@ async def test_a_body_of_countless_mistakes_is_answered_shortly(instance: Instan
 
     assert answer.status_code == 422
     assert len(answer.content) < 20_000
-    assert "more that are not listed" in answer.text
+    assert "more errors that are not listed" in answer.text
 
 
 async def test_a_workspace_is_deleted_by_no_key_that_was_revoked_meanwhile(instance: Instance) -> None:

@@ -31,8 +31,8 @@ async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built
     for content in ("heron roof", "heron boat", "swallow bridge"):
         await rig.remember(content)
     await rig.run_jobs()
-    for module in ("embedded", "shelves"):
-        monkeypatch.setattr(f"rookery.engines.vectors.{module}.EXACT_FLOATS", 2 * DIMENSION)
+    for module in ("embedded", "workspace_index"):
+        monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 2 * DIMENSION)
     monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
     monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
     later = build_rig(rig.db, data_dir, clock, embedder=rig.embedder)
