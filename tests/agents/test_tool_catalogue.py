@@ -128,7 +128,7 @@ async def test_a_result_is_any_json_value(instance: Instance, tool: str, result:
 async def test_the_text_of_a_result_has_no_empty_fields(instance: Instance, tool: str) -> None:
     """Issue 14: the text for the model leaves out nulls and empty fields; structuredContent is whole; D-92."""
     await make_plan(instance.agent, phase("One", "a", "b"))
-    arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-instance"}
+    arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-house"}
     answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
     result = cast("Json", answer.json()["result"])
     text = str(cast("list[Json]", result["content"])[0]["text"])
