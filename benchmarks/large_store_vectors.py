@@ -22,7 +22,7 @@ TOPICS = 64
 CLUSTERS = 4000
 
 _TOPIC, _CLUSTER, _SPREAD = 0.42, 0.6, 0.72
-"""How much of a vector is its topic's, its cluster's and its own: chosen for the profile of neighbours."""
+"""The share of a vector that is its topic's, its cluster's and its own: chosen for the profile of neighbours."""
 
 _DECAY = 0.5
 """The width of the n-th direction is n to the power of minus this."""

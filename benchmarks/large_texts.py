@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_texts", description=__doc__)
     parser.add_argument("--n", type=int, nargs="+", default=[100_000, 1_000_000], help="memories")
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--exact", type=int, default=30, help="of these, so many are asked in full too")
+    parser.add_argument("--exact", type=int, default=30, help="the number of these that are also sent in full")
     parser.add_argument("--folder", type=Path, help="keep the stores here, and use them if they are there")
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     given = parser.parse_args()

@@ -93,7 +93,7 @@ async def _endpoint(admin: Connection, url: str, concurrency: int, *, enabled: b
 
 async def _remember(running: Running, count: int, round_: str = "first") -> Timings:
     def request(number: int) -> tuple[str, str, dict[str, object]]:
-        return "POST", "/v1/brain/remember", {"type": "fact", "content": f"In the {round_} round fact {number} is told to whoever listens."}
+        return "POST", "/v1/brain/remember", {"type": "fact", "content": f"In the {round_} round fact {number} reaches every subscriber."}
 
     return await measure(running.url, running.api_key, request, count=count, clients=_WRITERS, expect=201, warm=0)
 

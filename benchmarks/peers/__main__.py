@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--only", action="append", default=[], choices=list(PEERS), help="only this peer; may be given more than once")
     parser.add_argument("--set", dest="sets", action="append", default=[], help=f"only this data set (default: {', '.join(SETS)})")
-    parser.add_argument("--questions", type=int, help="at most so many questions of a collection")
+    parser.add_argument("--questions", type=int, help="the highest number of questions of a collection")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     console = Console(stderr=True)

@@ -9,7 +9,7 @@ MEASURES = ("frac@1", "frac@5", "frac@10", "any@5", "any@10", "all@5", "all@10",
 """Their names, in the order of the report; all are in 0..1."""
 
 DEPTH = 20
-"""So many results are asked for, and count for MRR."""
+"""The number of results requested; all of them count for MRR."""
 
 
 def measure(ranking: Sequence[str], gold: Collection[str]) -> dict[str, float]:

@@ -28,7 +28,7 @@ from rookery.memory.ranking import fuse_scores
 from rookery.memory.text_queries import parse_question
 
 CANDIDATES = 100
-"""Each arm gives so many."""
+"""The number of candidates that each arm returns."""
 
 _BASELINE_STOP_WORDS = frozenset(
     # Fixed, as the floor is: not the product's list, which may become better.

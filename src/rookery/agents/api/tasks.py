@@ -158,7 +158,7 @@ class TaskRoutes:
         """
         Claim the best ready task and return it with its `claim_token`.
 
-        If there is none, the response is 204 with the reason in `X-Reason`. `wait_s` waits for one.
+        If no task is ready, the response is 204 with the reason in `X-Reason`. `wait_s` waits for one.
         """
         require_unconditional(request)
         answer = respond_with(TaskView, _reply_claimed)

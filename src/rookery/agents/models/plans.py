@@ -179,7 +179,7 @@ class Task:
 
     Attributes:
         priority: From 0, the most urgent, to 4, the least urgent.
-        result: The result of the work, any JSON value. None if there is none.
+        result: The result of the work, any JSON value, or None.
         error: The reason of the failure, as the worker reported it.
         attempts: The number of attempts without success: expired leases and failures.
     """

@@ -131,7 +131,7 @@ class AgentSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the session is open for work."""
+        """True while the session is open for work."""
         return self.status in OPEN_SESSION_STATUSES
 
 

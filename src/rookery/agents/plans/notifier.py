@@ -50,7 +50,7 @@ class ReadyTaskNotifier:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server is stopping, so that no request should wait."""
+        """True while the server stops: no request should wait."""
         return self._is_closed
 
     def close(self) -> None:

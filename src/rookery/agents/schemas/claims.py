@@ -39,7 +39,7 @@ class ClaimNextBody(ClaimBody):
             PlanRef,
             Field(
                 description="The slug or id of the plan. `any` or null: all active plans. Default: the plan of the session, or all "
-                "active plans if there is none."
+                "active plans without one."
             ),
         ]
         | None
@@ -53,7 +53,7 @@ class ClaimNextBody(ClaimBody):
 
     @property
     def any_plan(self) -> bool:
-        """Whether to search all active plans, even in a session that has a plan."""
+        """True to search all active plans, even in a session that has a plan."""
         return self.plan == ANY_PLAN or (self.plan is None and "plan" in self.model_fields_set)
 
 

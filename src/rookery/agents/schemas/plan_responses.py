@@ -96,7 +96,7 @@ class ClaimedResponse(TaskResponse):
 
 
 class EndedResponse(TaskResponse):
-    """A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why there is none."""
+    """A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why no task was claimed."""
 
     next: ClaimedResponse | None
     reason: str | None

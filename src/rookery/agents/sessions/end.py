@@ -171,7 +171,7 @@ def require_open_session(tx: Tx, caller: Caller, session_id: str, session: Agent
     Return *session* if *caller* may work in it.
 
     Args:
-        session: The open session with the id *session_id*, or None if there is none.
+        session: The open session with the id *session_id*, or None if it was not found.
 
     Raises:
         NotFound, PermissionDenied: As for `lock_session`.

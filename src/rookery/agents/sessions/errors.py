@@ -72,7 +72,7 @@ class NoHandoffOffered(Conflict):
     code = "no_handoff_offered"
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"No hand-off was offered to the session {session_id!r} at its start, so there is none to acknowledge.")
+        super().__init__(f"No hand-off was offered to the session {session_id!r} at its start, so it has no hand-off to acknowledge.")
 
 
 class TooManyStreams(RookeryError):

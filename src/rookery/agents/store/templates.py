@@ -188,7 +188,7 @@ def list_versions(tx: Tx, workspace_id: int, slug: str) -> list[TemplateVersion]
 
 
 def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
-    """Delete a template with all its versions. Return False if there is none."""
+    """Delete a template with all its versions. Return False if it does not exist."""
     tx.execute(_DELETE_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
     return tx.execute(_DELETE, {"workspace": workspace_id, "of_slug": slug}) == 1
 

@@ -67,7 +67,7 @@ FROM (
 LEFT JOIN chunk AS c ON c.entry = e.change
 ORDER BY e.change, c.ordinal
 """
-_LARGEST = """
+_LARGEST_WORKSPACES = """
 SELECT e.workspace_id, count(*) AS vectors FROM entry AS e JOIN chunk AS c ON c.entry = e.change
 WHERE e.model = ? AND e.dimension = ? GROUP BY e.workspace_id ORDER BY vectors DESC, e.workspace_id LIMIT ?
 """
@@ -292,7 +292,7 @@ class VectorFile:
     def list_largest(self, *, limit: int) -> list[tuple[int, int]]:
         """Return (workspace, number of vectors) of the workspaces with the most vectors of this model."""
         with self._reader() as connection:
-            return connection.execute(_LARGEST, (self._model, self._dimension, limit)).fetchall()
+            return connection.execute(_LARGEST_WORKSPACES, (self._model, self._dimension, limit)).fetchall()
 
     def get_active_version(self, workspace_id: int) -> ModelVersion | None:
         """Return the model that answers queries in the workspace. Takes about 10 µs; for the thread of `get_version` only."""

@@ -73,7 +73,7 @@ class ServerHealth:
         return sum(session.queued for session in self.sessions)
 
     def percentile_ms(self, fraction: float) -> float | None:
-        """Return the duration that *fraction* of the last calls did not exceed, or None if there were none."""
+        """Return the duration that *fraction* of the last calls did not exceed, or None without calls."""
         return percentile((duration for session in self.sessions for duration in session.durations_ms), fraction)
 
 

@@ -1,0 +1,180 @@
+"""Keep names and texts plain: the rules of CONTRIBUTING.md that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "rookery"
+CODE = (PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "distribution")
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+QUESTION_WORDS = re.compile(r"(So|Of|What|Which|Who|Whom|Whose|How|Where|Whether)\b")
+"""Words that begin a riddle: a docstring begins with a verb in the imperative, or with what the thing is."""
+
+PHRASES = re.compile(
+    r"\b(?:is|are|was|were|of|that are|that is) (?-i:none)\b|\bso many\b|\bwho asks\b|\bas one of many\b|\ba word of why\b"
+    r"|\b(?:is|are|was|were|be) told so\b|\bwhoever\b|\bthat there is not\b|\bwho only looks\b",
+    re.IGNORECASE,
+)
+"""Phrases that need a second reading."""
+
+NUMBER_ALONE = re.compile(r"\W*(?:(?:and|to|,)?\s*\(?(?:D-\d+|spec(?:ification)? [\d.]+|RFC \d+)\)?\W*)+")
+"""A text that only cites: a decision, a section of the specification, an RFC."""
+
+RIDDLES = {
+    *("all", "also", "anew", "apart", "asked", "begun", "behind", "both", "chosen", "done", "each", "found", "given", "gone", "heard"),
+    *("held", "here", "judged", "kept", "known", "later", "lost", "made", "meant", "named", "now", "offered", "opened", "over", "owed"),
+    *("past", "placed", "put", "said", "seen", "sent", "settled", "shown", "so_far", "soon", "then", "there", "together", "told"),
+    *("twin", "wanted", "within", "crowd", "crew", "sieve", "shelf", "shelves", "slabs", "portraits", "bell", "door", "arms", "warden"),
+}
+"""Words that say nothing about what a module holds: participles used as nouns, adverbs, metaphors."""
+
+UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^(?:LONGEST|LARGEST|MOST|MANY|SOON)$")
+"""Names of constants that give neither quantity nor unit; a limit is MAX_…, a time ends in its unit."""
+
+LEFT: Mapping[str, int] = {
+    "openings: tests": 20,
+    "phrases: tests": 10,
+}
+"""The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
+
+
+@cache
+def code() -> tuple[tuple[Path, ast.Module], ...]:
+    """Return each module of the repository with its syntax tree."""
+    paths = [path for folder in CODE for path in sorted(folder.rglob("*.py"))]
+    return tuple((path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))) for path in paths)
+
+
+def place(path: Path) -> str:
+    """Return the package that *path* belongs to, or its folder outside of the package: `memory`, `tests`."""
+    parts = path.relative_to(PACKAGE).parts if path.is_relative_to(PACKAGE) else path.relative_to(ROOT).parts
+    return parts[0]
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring: of modules, classes and functions, and those under an assignment."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in node.body:
+                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+                    yield statement.lineno, statement.value.value.strip()
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment of *path*."""
+    source = io.BytesIO(path.read_bytes())
+    for token in tokenize.tokenize(source.readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def texts(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string and comment of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    yield from comments(path)
+
+
+def left(rule: str, found: list[tuple[Path, int, str]]) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """Return the counts found and allowed of *rule*, by package, and the places to look at when they differ."""
+    counts = Counter(place(path) for path, _, _ in found)
+    allowed = {key.partition(": ")[2]: count for key, count in LEFT.items() if key.startswith(f"{rule}: ")}
+    differing = [
+        f"{path.relative_to(ROOT)}:{line} {text}" for path, line, text in found if counts[place(path)] != allowed.get(place(path), 0)
+    ]
+    return dict(counts), allowed, differing
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    """Issue 15: a class name is unique in the package, so that a search for it finds one class."""
+    homes = defaultdict[str, list[str]](list)
+    for path, tree in code():
+        for node in tree.body if path.is_relative_to(PACKAGE) else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(str(path.relative_to(PACKAGE)))
+
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_no_module_is_named_by_a_riddle() -> None:
+    """Issue 15: a module is named for what a reader would search for."""
+    found = [str(path.relative_to(ROOT)) for path in sorted(PACKAGE.rglob("*.py")) if path.stem in RIDDLES or path.parent.name in RIDDLES]
+
+    assert found == []
+
+
+def test_constants_say_quantity_and_unit() -> None:
+    """Issue 15: `MAX_ERRORS`, `POLL_INTERVAL_S`; never `_AT_ONCE`."""
+    found = [
+        (path, node.lineno, node.id)
+        for path, tree in code()
+        if path.is_relative_to(PACKAGE)
+        for statement in tree.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.isupper() and UNITLESS.search(node.id.lstrip("_"))
+    ]
+    counts, allowed, differing = left("constants", found)
+
+    assert counts == allowed, differing
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    """Issue 15: "Return", "A limiter for …"; never So, Of, What, Which, Who, How, Where, Whether."""
+    found = [
+        (path, line, text.split("\n", maxsplit=1)[0])
+        for path, tree in code()
+        for line, text in docstrings(tree)
+        if QUESTION_WORDS.match(text)
+    ]
+    counts, allowed, differing = left("openings", found)
+
+    assert counts == allowed, differing
+
+
+def test_no_docstring_is_a_citation_alone() -> None:
+    """Issue 15: a decision number or a section may follow a sentence; the sentence is complete without it."""
+    found = [(path, line, text) for path, tree in code() for line, text in docstrings(tree) if NUMBER_ALONE.fullmatch(text)]
+    counts, allowed, differing = left("citations", found)
+
+    assert counts == allowed, differing
+
+
+def test_no_text_uses_a_phrase_that_needs_a_second_reading() -> None:
+    """Issue 15: strings, docstrings and comments, and the pages of the documentation."""
+    found = [
+        (path, line, match[0])
+        for path, tree in code()
+        if path != Path(__file__)
+        for line, text in texts(path, tree)
+        for match in PHRASES.finditer(text)
+    ]
+    found += [
+        (path, number, match[0])
+        for path in PAGES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for match in PHRASES.finditer(line)
+    ]
+    counts, allowed, differing = left("phrases", found)
+
+    assert counts == allowed, differing
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("So many leases", True), ("Return the number", False), ("Whether it counts", True), ("Something", False)],
+)
+def test_the_first_word_decides(text: str, found: bool) -> None:
+    """Issue 15: the rule matches whole words."""
+    assert bool(QUESTION_WORDS.match(text)) is found
