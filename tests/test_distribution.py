@@ -56,7 +56,7 @@ def test_the_wheel_alone_serves_remembers_and_recalls_by_meaning(installed: Path
 
 def test_the_full_precision_model_names_the_command_that_installs_its_weights(installed: Path) -> None:
     """Issue 14: where a model is missing the message has the exact command; D-54."""
-    code = "from rookery.engines.embedders import model; from pathlib import Path; model.load(Path('.'), 'f32')"
+    code = "from rookery.engines.embedders import model; from pathlib import Path; model.load_model(Path('.'), 'f32')"
     run = subprocess.run([installed, "-c", code], capture_output=True, text=True, check=False)
 
     assert run.returncode == 1

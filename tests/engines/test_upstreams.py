@@ -437,9 +437,9 @@ async def test_a_killed_rookery_leaves_no_server_behind() -> None:
     """D-32: kill -9 of the whole platform; the servers ignore SIGTERM and the end of stdin, and have children of their own."""
     code = (
         "import asyncio\n"
-        "from tests.engines.test_upstreams import call, connect, odd, text_of\n"
+        "from tests.engines.test_upstreams import call, connect, make_odd_server, text_of\n"
         "async def main():\n"
-        "    async with connect(odd('--deaf', '--grandchild')) as one, connect(odd('--deaf')) as two:\n"
+        "    async with connect(make_odd_server('--deaf', '--grandchild')) as one, connect(make_odd_server('--deaf')) as two:\n"
         "        print(*[text_of(await call(each, name)) for each in (one, two) for name in ('pid', 'spawn')], flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
@@ -461,9 +461,9 @@ async def test_a_killed_rookery_leaves_no_stopped_process_behind(stopped: str) -
     """Issue 14: after kill -9 of Rookery a guard process that was stopped (SIGSTOP) lived on; D-32: no orphan, ever."""
     code = (
         "import asyncio\n"
-        "from tests.engines.test_upstreams import connect, odd\n"
+        "from tests.engines.test_upstreams import connect, make_odd_server\n"
         "async def main():\n"
-        "    async with connect(odd()) as session:\n"
+        "    async with connect(make_odd_server()) as session:\n"
         "        print(session.info.pid, flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"

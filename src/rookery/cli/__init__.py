@@ -236,7 +236,7 @@ COMMANDS = (
     CommandEntry("servers", "Tool servers.", _servers),
     CommandEntry("tools", "Stop tools at once, and start them again.", _tools),
     CommandEntry("templates", "Templates of plans.", _templates),
-    CommandEntry("webhooks", "Webhooks: who is told of events, and how that went.", _webhooks),
+    CommandEntry("webhooks", "Webhooks: endpoints that receive events, and their deliveries.", _webhooks),
     CommandEntry("brain", "Maintain the shared memory.", _brain),
     CommandEntry(
         "export",
