@@ -36,6 +36,8 @@ from rookery.kernel.schema import map_validation_error
 _log = structlog.stdlib.get_logger("rookery.http")
 
 BYTES_PER_MIB = 1024 * 1024
+NO_QUERY_MESSAGE = "this path takes no query parameters"
+
 _MAX_QUERY_FIELDS = 100
 _MAX_ERROR_FIELDS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -269,7 +271,7 @@ class RouteEndpoint:
         pairs = _parse_query_string(raw)
         if self._signature.query is None:
             if pairs:
-                raise ValidationFailed({name: ["this path takes no query parameters"] for name, _ in pairs})
+                raise ValidationFailed({name: [NO_QUERY_MESSAGE] for name, _ in pairs})
             return
         name, model = self._signature.query
         values: dict[str, object] = {}

@@ -27,6 +27,7 @@ from rookery.kernel.http import (
 from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_HEADER, find_preference
 from rookery.kernel.http.request_body import ClientDisconnected, InvalidJson
 from rookery.kernel.http.responses import set_error
+from rookery.kernel.http.routes import NO_QUERY_MESSAGE
 from rookery.tools.api.listing import READ_SCOPE, build_deprecation_headers, get_session_id
 from rookery.tools.calling.results import describe_failure
 from rookery.tools.calling.streaming import RunningCall
@@ -276,7 +277,7 @@ def _map_resource_error(error: RookeryError, body: object, path: Mapping[str, st
         return error
     fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
     hint = "; if it is part of the URI, write '?' as %3F"
-    return ValidationFailed({name: [text + hint * text.endswith("no query") for text in texts] for name, texts in fields.items()})
+    return ValidationFailed({name: [text + hint if text == NO_QUERY_MESSAGE else text for text in texts] for name, texts in fields.items()})
 
 
 def _add_call_fields(error: RookeryError, call_fields: Mapping[str, object]) -> RookeryError:
