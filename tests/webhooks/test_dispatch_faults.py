@@ -61,7 +61,7 @@ async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRi
 class _Odd:
     """A receiver whose answer no store takes: half a character."""
 
-    async def webhooks(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
         return ReceiverResponse(status=200, headers={}, excerpt="\ud800")
 
     async def close(self) -> None:
