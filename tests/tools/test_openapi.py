@@ -152,3 +152,15 @@ def test_references_in_a_schema_mean_its_own_top() -> None:
     validate(described)
     assert (takes(described, "take string", {"a": "x"}), takes(described, "take string", {"a": 1})) == (True, False)
     assert (takes(described, "take integer", {"a": 1}), takes(described, "take integer", {"a": "x"})) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["default", "enum", "$ref"])
+def test_references_of_a_property_named_as_a_keyword_are_moved(name: str) -> None:
+    """D-37: names of properties are not keywords; the schema's own references still mean its own top."""
+    tools: list[JsonObject] = [
+        {"name": "take", "inputSchema": {"type": "object", "$defs": {"T": {"type": "string"}}, "properties": {name: {"$ref": "#/$defs/T"}}}}
+    ]
+    described = build_openapi(SERVER, tools, address="https://e.example", version="1")
+
+    validate(described)
+    assert (takes(described, "take", {name: "x"}), takes(described, "take", {name: 1})) == (True, False)

@@ -12,6 +12,9 @@ from rookery.tools.models import JsonObject, Server
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, so that "$ref" in them is not a reference."""
 
+_NAME_MAPS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+"""Keywords whose value maps names to schemas: a property may be called `default` or `$ref`."""
+
 _ERROR_SCHEMA: JsonObject = {
     "type": "object",
     "required": ["error", "message"],
@@ -156,20 +159,27 @@ def _embed_schema(schema: object, *, at: str) -> JsonObject:
     return own if "$id" in own or not _has_local_reference(own) else cast("JsonObject", _rebase_references(own, at))
 
 
-def _has_local_reference(part: object) -> bool:
+def _has_local_reference(part: object, *, is_name_map: bool = False) -> bool:
     if isinstance(part, dict):
         fields = cast("JsonObject", part)
-        return _is_local_reference(fields.get("$ref")) or any(
-            _has_local_reference(each) for key, each in fields.items() if key not in _DATA_KEYWORDS
+        return (not is_name_map and _is_local_reference(fields.get("$ref"))) or any(
+            _has_local_reference(each, is_name_map=not is_name_map and key in _NAME_MAPS)
+            for key, each in fields.items()
+            if is_name_map or key not in _DATA_KEYWORDS
         )
     return isinstance(part, list) and any(_has_local_reference(each) for each in cast("list[object]", part))
 
 
-def _rebase_references(part: object, at: str) -> object:
+def _rebase_references(part: object, at: str, *, is_name_map: bool = False) -> object:
     if isinstance(part, dict):
         fields = cast("JsonObject", part)
-        moved = {key: each if key in _DATA_KEYWORDS else _rebase_references(each, at) for key, each in fields.items()}
-        if _is_local_reference(fields.get("$ref")):
+        moved = {
+            key: each
+            if not is_name_map and key in _DATA_KEYWORDS
+            else _rebase_references(each, at, is_name_map=not is_name_map and key in _NAME_MAPS)
+            for key, each in fields.items()
+        }
+        if not is_name_map and _is_local_reference(fields.get("$ref")):
             moved["$ref"] = f"#{at}{cast('str', fields['$ref'])[1:]}"
         return moved
     return [_rebase_references(each, at) for each in cast("list[object]", part)] if isinstance(part, list) else part
