@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
+from rookery.tools.catalogue_tool import index_by_name
 from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
-from rookery.tools.models import BuiltinTarget, Server
+from rookery.tools.models import BuiltinTarget, Server, ServerFeatures
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.tools.makers import make_odd_entry
 
@@ -172,3 +173,10 @@ def test_a_tool_of_any_form_has_a_card() -> None:
 
     assert len(score_by_words("x y a b", cards)) == len(odd)
     assert max(len(each.embedded_text) for each in cards) < 1000
+
+
+def test_a_tool_without_a_name_is_in_no_list() -> None:
+    """D-37: it cannot be called, and a search among all tools must not fail on it."""
+    listed = index_by_name(ServerFeatures(tools=({"name": ""}, {"description": "nameless"}, {"name": "echo"})), {})
+
+    assert list(listed) == ["echo"]

@@ -78,10 +78,12 @@ def is_tool_allowed(caller: Caller, server: Server, tool: str) -> bool:
 
 
 def index_by_name(features: ServerFeatures, known: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
-    """Return the tools by name. Unchanged tools keep their *known* object with its compiled schema."""
+    """Return the tools by name, without nameless ones, which cannot be called. Unchanged tools keep their *known* object and its schema."""
     found: dict[str, CatalogueTool] = {}
     for definition in features.tools:
         name = str(definition.get("name", ""))
+        if not name:
+            continue
         old = known.get(name)
         required_scope = features.required_scopes.get(name)
         found[name] = (
