@@ -83,7 +83,7 @@ async def list_deliveries(db: Database, endpoint: WebhookEndpoint) -> list[tuple
 
 def parse_body(event: WebhookEvent, delivery: Delivery) -> dict[str, object]:
     """Return the parsed body of a delivery."""
-    return cast("dict[str, object]", orjson.loads(event.body_of(delivery)))
+    return cast("dict[str, object]", orjson.loads(event.get_body(delivery)))
 
 
 def _find_event(tx: Tx, delivery: Delivery) -> WebhookEvent:

@@ -150,7 +150,7 @@ class AuditLog:
         async for entry in self._iter_rows(workspace_id):
             wrong = f"entry {chain.entry_count + 1} was altered" if entry is None else _append(chain, entry)
             if wrong:
-                return _verification_of(chain, found, wrong)
+                return _to_verification(chain, found, wrong)
             if chain.entry_count == end.seq:
                 at_end = chain.last_hash
             if chain.last_hash in known_hashes:
@@ -160,15 +160,15 @@ class AuditLog:
         progress(chain.entry_count)
         if chain.entry_count < end.seq:
             missing = end.seq - chain.entry_count
-            return _verification_of(chain, found, f"the chain had {end.seq} entries, of which the last {missing} are missing")
+            return _to_verification(chain, found, f"the chain had {end.seq} entries, of which the last {missing} are missing")
         if at_end != end.hash:
-            return _verification_of(chain, found, f"entry {end.seq} is not the one that was last written", at=end.seq)
+            return _to_verification(chain, found, f"entry {end.seq} is not the one that was last written", at=end.seq)
         now = await self._get_chain_end(workspace_id)
         if chain.entry_count > now.seq:
-            return _verification_of(chain, found, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
+            return _to_verification(chain, found, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
         if not chain.entry_count and await self._has_creation_entry(workspace_id):
-            return _verification_of(chain, found, "the chain is missing: the workspace was created with a first entry")
-        return _verification_of(chain, found)
+            return _to_verification(chain, found, "the chain is missing: the workspace was created with a first entry")
+        return _to_verification(chain, found)
 
     async def list_broken_ends(self) -> list[ChainVerification]:
         """
@@ -254,7 +254,7 @@ def _check_end(end: ChainEnd, entry: AuditEntry | None) -> ChainVerification | N
     return ChainVerification(workspace_id=end.workspace_id, entry_count=end.seq, last_hash=end.hash, broken_at=end.seq, reason=reason)
 
 
-def _verification_of(chain: ChainVerifier, found: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
+def _to_verification(chain: ChainVerifier, found: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
     return ChainVerification(
         workspace_id=chain.workspace_id,
         entry_count=chain.entry_count,

@@ -12,7 +12,7 @@ from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInAllowList, PermissionDenied
-from rookery.kernel.preconditions import version_of
+from rookery.kernel.preconditions import compute_version
 from rookery.kernel.secret import Secret
 
 _MAX_LISTED_NAMES = 10
@@ -224,7 +224,7 @@ class Key:
         reach = self.restrictions
         lists = (None if each is None else sorted(each) for each in (reach.servers, reach.orgs, reach.projects))
         times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
-        return version_of(
+        return compute_version(
             digest,
             *(self.id, self.name, self.scopes, self.tier, self.rate_limit, self.agent_id),
             *(*lists, reach.tools, dict(reach.tool_limits)),
@@ -292,7 +292,7 @@ class Workspace:
     @property
     def version(self) -> str:
         """The version of the workspace's own fields, for ETags."""
-        return version_of(self.id, self.name)
+        return compute_version(self.id, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

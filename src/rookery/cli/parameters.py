@@ -22,7 +22,7 @@ class _Option(TyperOption):
 
     def process_value(self, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - Typer exports no name for these types
         """Convert a value and check it."""
-        converted = _converted(self, ctx, value)
+        converted = _convert(self, ctx, value)
         if converted is _UNCONVERTED:
             return super().process_value(ctx, value)
         return converted if self.callback is None else self.callback(ctx, self, converted)
@@ -33,7 +33,7 @@ class _Argument(TyperArgument):
 
     def process_value(self, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
         """Convert a value and check it."""
-        converted = _converted(self, ctx, value)
+        converted = _convert(self, ctx, value)
         if converted is _UNCONVERTED:
             return super().process_value(ctx, value)
         return converted if self.callback is None else self.callback(ctx, self, converted)
@@ -53,7 +53,7 @@ def convert_on_demand(command: TyperCommand | TyperGroup) -> None:
                 convert_on_demand(each)
 
 
-def _converted(parameter: TyperOption | TyperArgument, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
+def _convert(parameter: TyperOption | TyperArgument, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above
     """Return the value of a parameter as its command receives it, or `_UNCONVERTED` if pydantic must convert it."""
     descriptor = parameter.type_descriptor
     is_many = bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1

@@ -108,7 +108,7 @@ def _parse_base_url(raw: object) -> str:
     return text
 
 
-def _setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
+def _define_setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
     """Return a dataclass field whose metadata holds its parser and its description in docs/reference."""
     return field(default=default, metadata={"read": parse, "says": description})
 
@@ -117,40 +117,44 @@ def _setting(parse: Callable[[object], object], description: str, default: objec
 class Settings:
     """The settings of the operator. Each is `ROOKERY_` and its name in capitals, or the name itself in rookery.toml."""
 
-    data_dir: Path = cast("Path", _setting(_parse_path, "The folder that holds all data.", user_data_path("rookery")))
-    host: str = cast("str", _setting(_parse_text, "The address on which the server listens.", "127.0.0.1"))
-    port: int = cast("int", _setting(_int_parser(0, 65535), "The port on which the server listens; 0 picks a free one.", 8400))
+    data_dir: Path = cast("Path", _define_setting(_parse_path, "The folder that holds all data.", user_data_path("rookery")))
+    host: str = cast("str", _define_setting(_parse_text, "The address on which the server listens.", "127.0.0.1"))
+    port: int = cast("int", _define_setting(_int_parser(0, 65535), "The port on which the server listens; 0 picks a free one.", 8400))
     environment: Literal["development", "production"] = cast(
         "Literal['development', 'production']",
-        _setting(
+        _define_setting(
             _choice_parser("development", "production"),
             "Hides API docs and discovery pages from requests without a key in production, unless other settings show them.",
             "development",
         ),
     )
-    base_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the tool-server API.", None))
-    api_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the platform and memory API.", None))
-    mcp_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the catalogue and the agent API.", None))
+    base_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the tool-server API.", None))
+    api_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the platform and memory API.", None))
+    mcp_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the catalogue and the agent API.", None))
     database_url: Secret = cast(
-        "Secret", _setting(_parse_engine_address, "The record store: embedded: or postgresql://…", Secret("embedded:"))
+        "Secret", _define_setting(_parse_engine_address, "The record store: embedded: or postgresql://…", Secret("embedded:"))
     )
-    vectors: Secret = cast("Secret", _setting(_parse_engine_address, "The vector index.", Secret("embedded:")))
-    texts: Secret = cast("Secret", _setting(_parse_engine_address, "The full-text index.", Secret("embedded:")))
-    counters: Secret = cast("Secret", _setting(_parse_engine_address, "The rate limit counters.", Secret("embedded:")))
-    embedder: Secret = cast("Secret", _setting(_parse_engine_address, "The model that turns text into vectors.", Secret("embedded:")))
+    vectors: Secret = cast("Secret", _define_setting(_parse_engine_address, "The vector index.", Secret("embedded:")))
+    texts: Secret = cast("Secret", _define_setting(_parse_engine_address, "The full-text index.", Secret("embedded:")))
+    counters: Secret = cast("Secret", _define_setting(_parse_engine_address, "The rate limit counters.", Secret("embedded:")))
+    embedder: Secret = cast(
+        "Secret", _define_setting(_parse_engine_address, "The model that turns text into vectors.", Secret("embedded:"))
+    )
     embedder_previous: Secret | None = cast(
         "Secret | None",
-        _setting(
+        _define_setting(
             _parse_engine_address, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished.", None
         ),
     )
     vector_dimension: int = cast(
-        "int", _setting(_int_parser(1, 16_384), "The number of dimensions of the vectors that an embedding service returns.", 768)
+        "int", _define_setting(_int_parser(1, 16_384), "The number of dimensions of the vectors that an embedding service returns.", 768)
     )
-    verify_ssl: bool = cast("bool", _setting(_parse_bool, "Verify the certificates of engines that are reached by TLS.", default=True))
+    verify_ssl: bool = cast(
+        "bool", _define_setting(_parse_bool, "Verify the certificates of engines that are reached by TLS.", default=True)
+    )
     secret_key: Secret | None = cast(
         "Secret | None",
-        _setting(
+        _define_setting(
             _parse_secret_key,
             "The key that encrypts confidential values in the record store; by default secret.key in the data folder.",
             None,
@@ -158,80 +162,95 @@ class Settings:
     )
     secret_key_previous: Secret | None = cast(
         "Secret | None",
-        _setting(_parse_previous_secret_key, "The previous secret key, needed until `rookery secrets rotate` has finished.", None),
+        _define_setting(_parse_previous_secret_key, "The previous secret key, needed until `rookery secrets rotate` has finished.", None),
     )
     servers: Path | None = cast(
-        "Path | None", _setting(_parse_path, "The file that lists the tool servers; by default servers.json in the data folder.", None)
+        "Path | None",
+        _define_setting(_parse_path, "The file that lists the tool servers; by default servers.json in the data folder.", None),
     )
     server_commands: bool = cast(
         "bool",
-        _setting(_parse_bool, "Let keys with servers:write add servers that are commands, which run on this host.", default=False),
+        _define_setting(_parse_bool, "Let keys with servers:write add servers that are commands, which run on this host.", default=False),
     )
     egress_allow: tuple[str, ...] = cast(
         "tuple[str, ...]",
-        _setting(
+        _define_setting(
             _parse_list, "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved.", ()
         ),
     )
-    egress_private: bool = cast("bool", _setting(_parse_bool, "Let requests to users’ URLs reach private networks.", default=False))
-    tool_calls_days: int = cast("int", _setting(_int_parser(1, 3650), "Days until the record of a tool call is deleted.", 90))
+    egress_private: bool = cast("bool", _define_setting(_parse_bool, "Let requests to users’ URLs reach private networks.", default=False))
+    tool_calls_days: int = cast("int", _define_setting(_int_parser(1, 3650), "Days until the record of a tool call is deleted.", 90))
     tool_arguments: bool = cast(
-        "bool", _setting(_parse_bool, "Store the arguments of tool calls in their records, without secrets.", default=False)
+        "bool", _define_setting(_parse_bool, "Store the arguments of tool calls in their records, without secrets.", default=False)
     )
     webhook_deliveries_days: int = cast(
-        "int", _setting(_int_parser(1, 3650), "Days until an event and its webhook deliveries are deleted.", 30)
+        "int", _define_setting(_int_parser(1, 3650), "Days until an event and its webhook deliveries are deleted.", 30)
     )
     public_discovery: bool | None = cast(
         "bool | None",
-        _setting(_parse_bool, "Show discovery pages without a key; by default true, except in production.", None),
+        _define_setting(_parse_bool, "Show discovery pages without a key; by default true, except in production.", None),
     )
     api_docs_enabled: bool | None = cast(
-        "bool | None", _setting(_parse_bool, "Serve /api/docs; by default true, except in production.", None)
+        "bool | None", _define_setting(_parse_bool, "Serve /api/docs; by default true, except in production.", None)
     )
-    organization: str = cast("str", _setting(_parse_text, "The name of the operator on discovery pages.", "Rookery"))
+    organization: str = cast("str", _define_setting(_parse_text, "The name of the operator on discovery pages.", "Rookery"))
     allowed_hosts: tuple[str, ...] = cast(
-        "tuple[str, ...]", _setting(_parse_list, "Further Host names that the server accepts; * accepts any.", ())
+        "tuple[str, ...]", _define_setting(_parse_list, "Further Host names that the server accepts; * accepts any.", ())
     )
-    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Web origins whose pages may call the API.", ()))
+    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _define_setting(_parse_list, "Web origins whose pages may call the API.", ()))
     trusted_proxies: tuple[str, ...] = cast(
-        "tuple[str, ...]", _setting(_parse_list, "Addresses of proxies whose X-Forwarded-For header is trusted.", ())
+        "tuple[str, ...]", _define_setting(_parse_list, "Addresses of proxies whose X-Forwarded-For header is trusted.", ())
     )
-    tls_cert: Path | None = cast("Path | None", _setting(_parse_path, "The certificate with which the server answers over TLS.", None))
-    tls_key: Path | None = cast("Path | None", _setting(_parse_path, "The private key of the certificate.", None))
-    bcrypt_cost: int = cast("int", _setting(_int_parser(4, 14), "The cost of a new API key's bcrypt hash.", 10))
+    tls_cert: Path | None = cast(
+        "Path | None", _define_setting(_parse_path, "The certificate with which the server answers over TLS.", None)
+    )
+    tls_key: Path | None = cast("Path | None", _define_setting(_parse_path, "The private key of the certificate.", None))
+    bcrypt_cost: int = cast("int", _define_setting(_int_parser(4, 14), "The cost of a new API key's bcrypt hash.", 10))
     half_lives: tuple[tuple[str, int | None], ...] = cast(
         "tuple[tuple[str, int | None], ...]",
-        _setting(_parse_half_lives, "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", ()),
+        _define_setting(_parse_half_lives, "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", ()),
     )
     recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
         "Literal['semantic', 'keyword', 'hybrid']",
-        _setting(_choice_parser("semantic", "keyword", "hybrid"), "The search mode of recall when a request names none.", "semantic"),
+        _define_setting(
+            _choice_parser("semantic", "keyword", "hybrid"), "The search mode of recall when a request names none.", "semantic"
+        ),
     )
-    async_embedding: bool = cast("bool", _setting(_parse_bool, "Answer remember requests before the memory is indexed.", default=True))
-    max_memories: int = cast("int", _setting(_int_parser(1, 10**9), "Most memories in a workspace.", 1_000_000))
-    max_backlog: int = cast("int", _setting(_int_parser(1, 10**9), "Most memories of a workspace that may wait for indexing.", 100_000))
-    max_connections: int = cast("int", _setting(_int_parser(10, 100_000), "Most connections open at the same time.", 1000))
-    min_free_disk_mb: int = cast("int", _setting(_int_parser(0, 10**6), "Free space in MiB below which the server rejects writes.", 512))
+    async_embedding: bool = cast(
+        "bool", _define_setting(_parse_bool, "Answer remember requests before the memory is indexed.", default=True)
+    )
+    max_memories: int = cast("int", _define_setting(_int_parser(1, 10**9), "Most memories in a workspace.", 1_000_000))
+    max_backlog: int = cast(
+        "int", _define_setting(_int_parser(1, 10**9), "Most memories of a workspace that may wait for indexing.", 100_000)
+    )
+    max_connections: int = cast("int", _define_setting(_int_parser(10, 100_000), "Most connections open at the same time.", 1000))
+    min_free_disk_mb: int = cast(
+        "int", _define_setting(_int_parser(0, 10**6), "Free space in MiB below which the server rejects writes.", 512)
+    )
     job_lease_s: int = cast(
-        "int", _setting(_int_parser(1, 3600), "Seconds without a sign of life after which another worker takes a job.", 30)
+        "int", _define_setting(_int_parser(1, 3600), "Seconds without a sign of life after which another worker takes a job.", 30)
     )
-    strict: bool = cast("bool", _setting(_parse_bool, "Refuse to start when an unknown ROOKERY_ variable is set.", default=False))
+    strict: bool = cast("bool", _define_setting(_parse_bool, "Refuse to start when an unknown ROOKERY_ variable is set.", default=False))
     log_level: Literal["debug", "info", "warning", "error"] = cast(
         "Literal['debug', 'info', 'warning', 'error']",
-        _setting(_choice_parser("debug", "info", "warning", "error"), "The lowest level that is logged.", "info"),
+        _define_setting(_choice_parser("debug", "info", "warning", "error"), "The lowest level that is logged.", "info"),
     )
     log_format: Literal["auto", "json", "console"] = cast(
         "Literal['auto', 'json', 'console']",
-        _setting(_choice_parser("auto", "json", "console"), "The format of log lines; auto: console on a terminal, else JSON.", "auto"),
+        _define_setting(
+            _choice_parser("auto", "json", "console"), "The format of log lines; auto: console on a terminal, else JSON.", "auto"
+        ),
     )
-    access_log: bool = cast("bool", _setting(_parse_bool, "Log each request.", default=False))
+    access_log: bool = cast("bool", _define_setting(_parse_bool, "Log each request.", default=False))
     metrics_port: int | None = cast(
         "int | None",
-        _setting(_int_parser(0, 65535), "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one.", None),
+        _define_setting(_int_parser(0, 65535), "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one.", None),
     )
     traces: Secret = cast(
         "Secret",
-        _setting(_parse_engine_address, "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.", Secret("none")),
+        _define_setting(
+            _parse_engine_address, "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.", Secret("none")
+        ),
     )
 
     @property

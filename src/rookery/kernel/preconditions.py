@@ -46,7 +46,7 @@ def format_etag(version: int | str) -> str:
     return f'"{version}"'
 
 
-def version_of(*fields: object) -> str:
+def compute_version(*fields: object) -> str:
     """
     Return a version for a resource without a counter: a digest of *fields*, JSON values whose changes matter.
 

@@ -15,7 +15,7 @@ from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
 from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import PageQuery
 from rookery.kernel.schema import map_validation_error
 from rookery.memory.agent_context import AgentContext
@@ -185,7 +185,7 @@ class MemoryApi:
         caller = get_caller(request)
         respond = respond_with(
             RememberResult,
-            lambda result: tagged(
+            lambda result: json_with_etag(
                 self.serializer.serialize_remembered(caller, result), result.memory.version, status=200 if result.is_duplicate else 201
             ),
         )
@@ -263,7 +263,7 @@ class MemoryApi:
         Its ETag changes with each write and with feedback. It does not change with recall, indexing or `effective_confidence`.
         """
         caller = get_caller(request)
-        return self._tagged(caller, await self.records.get(caller, _normalize_id(memory_id)))
+        return self._json_with_etag(caller, await self.records.get(caller, _normalize_id(memory_id)))
 
     async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it."""
@@ -278,13 +278,13 @@ class MemoryApi:
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
         caller = get_caller(request)
-        changed = await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=expected(request))
-        return self._tagged(caller, changed)
+        changed = await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=read_if_match(request))
+        return self._json_with_etag(caller, changed)
 
     @by_etag
     async def delete_memory(self, request: Request, memory_id: str) -> Response:
         """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""
-        await self.records.delete(get_caller(request), _normalize_id(memory_id), expected=expected(request))
+        await self.records.delete(get_caller(request), _normalize_id(memory_id), expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -293,7 +293,7 @@ class MemoryApi:
     async def post_archive(self, request: Request, memory_id: str) -> Response:
         """Remove a memory from recall and search, and keep it for audit."""
         caller = get_caller(request)
-        return self._tagged(caller, await self.records.archive(caller, _normalize_id(memory_id), expected=expected(request)))
+        return self._json_with_etag(caller, await self.records.archive(caller, _normalize_id(memory_id), expected=read_if_match(request)))
 
     @with_etag
     @by_etag
@@ -301,10 +301,10 @@ class MemoryApi:
     async def post_restore(self, request: Request, memory_id: str) -> Response:
         """Return an archived memory to recall and search."""
         caller = get_caller(request)
-        return self._tagged(caller, await self.records.restore(caller, _normalize_id(memory_id), expected=expected(request)))
+        return self._json_with_etag(caller, await self.records.restore(caller, _normalize_id(memory_id), expected=read_if_match(request)))
 
-    def _tagged(self, caller: Caller, memory: Memory) -> Response:
-        return tagged(self.serializer.serialize_memory(caller, memory), memory.version)
+    def _json_with_etag(self, caller: Caller, memory: Memory) -> Response:
+        return json_with_etag(self.serializer.serialize_memory(caller, memory), memory.version)
 
     def _batch_response(self, caller: Caller, parsed: Sequence[Draft | ValidationFailed], outcomes: Sequence[RememberOutcome]) -> Response:
         stored = iter(outcomes)

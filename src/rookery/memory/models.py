@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.preconditions import version_of
+from rookery.kernel.preconditions import compute_version
 from rookery.memory.metadata import Metadata
 
 Vector = bytes
@@ -96,7 +96,7 @@ class Memory:
         `updated_at` covers its text and labels. Archiving, feedback and links to other memories do not change `updated_at`, so they are
         part of the version too.
         """
-        return version_of(
+        return compute_version(
             self.id,
             to_micros(self.updated_at),
             self.confidence,

@@ -347,7 +347,7 @@ class Catalogue:
 
     def _on_changed(self, session: UpstreamSession) -> None:
         """Schedule a refresh, at least 1 second after the last one. A running refresh may miss the change, so another follows it."""
-        refresh_key = session.server.key, _workspace_of(session)
+        refresh_key = session.server.key, _get_workspace_id(session)
         last = self._change_seen_at.get(refresh_key, -math.inf)
         if last != math.inf:  # else a refresh is already scheduled and includes this change
             self._change_seen_at[refresh_key] = math.inf
@@ -355,7 +355,7 @@ class Catalogue:
             loop.call_at(max(last + _CHANGE_INTERVAL_S, loop.time()), self._refresh_after_change, session)
 
     def _refresh_after_change(self, session: UpstreamSession) -> None:
-        server, refresh_key = session.server, (session.server.key, _workspace_of(session))
+        server, refresh_key = session.server, (session.server.key, _get_workspace_id(session))
         running = self._refreshing.get(refresh_key)
         if running is not None:
             running.add_done_callback(lambda _: self._refresh_after_change(session))
@@ -367,7 +367,7 @@ class Catalogue:
     def _refresh(
         self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None = None
     ) -> asyncio.Task[None] | None:
-        refresh_key = server.key, None if session_and_connection is None else _workspace_of(session_and_connection[0])
+        refresh_key = server.key, None if session_and_connection is None else _get_workspace_id(session_and_connection[0])
         running = self._refreshing.get(refresh_key)
         if running is not None:
             return running
@@ -396,7 +396,7 @@ class Catalogue:
             session, connection = session_and_connection
             with session.keep_open():
                 features = await connection.list_features()
-            await self._store(server, limit_features(features), _workspace_of(session))
+            await self._store(server, limit_features(features), _get_workspace_id(session))
             if dropped := count_dropped_features(features):
                 _log.warning("tools.offer_cut", server=server.id, most=MAX_FEATURES_PER_KIND, passed_over=dropped)
         except UpstreamError as error:
@@ -589,6 +589,6 @@ def _redact_secrets(secrets: Iterable[str], text: str) -> str:
     return text
 
 
-def _workspace_of(session: UpstreamSession) -> int | None:
+def _get_workspace_id(session: UpstreamSession) -> int | None:
     """Return the workspace of a session whose features are private to it, else None."""
     return session.workspace_id if has_workspace_sessions(session.server) else None

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.preconditions import version_of
+from rookery.kernel.preconditions import compute_version
 
 JsonObject: TypeAlias = dict[str, object]
 """A JSON object as received over the wire, passed through unchanged."""
@@ -313,7 +313,7 @@ class StoredServer:
     @property
     def version(self) -> str:
         """The version of its settings and secrets. Health and features do not change it."""
-        return version_of(self.row_id, to_micros(self.updated_at))
+        return compute_version(self.row_id, to_micros(self.updated_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from rookery.access.guard import get_caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page, PageQuery
 from rookery.webhooks import schemas as shapes
 from rookery.webhooks import serializers
@@ -86,7 +86,7 @@ class WebhooksApi:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
         answer = respond_with(
             EndpointWithSecret,
-            lambda made: tagged(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version, status=201),
+            lambda made: json_with_etag(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version, status=201),
         )
         return answer(await self.endpoints.create(WebhookTenant.from_caller(get_caller(request)), body.to_model()))
 
@@ -98,20 +98,20 @@ class WebhooksApi:
         Its ETag changes with its settings and its secret, not with `failures` and `last_success_at`.
         """
         found = await self.endpoints.get(WebhookTenant.from_caller(get_caller(request)), webhook_id)
-        return tagged(serializers.serialize_endpoint(found, self.clock()), found.version)
+        return json_with_etag(serializers.serialize_endpoint(found, self.clock()), found.version)
 
     @with_etag
     @by_etag
     async def patch_webhook(self, request: Request, body: shapes.WebhookChangeBody, webhook_id: str) -> Response:
         """Change a webhook endpoint. Fields that are left out keep their value."""
         tenant = WebhookTenant.from_caller(get_caller(request))
-        changed = await self.endpoints.update(tenant, webhook_id, body.to_model(), expected=expected(request))
-        return tagged(serializers.serialize_endpoint_update(changed, self.clock()), changed.endpoint.version)
+        changed = await self.endpoints.update(tenant, webhook_id, body.to_model(), expected=read_if_match(request))
+        return json_with_etag(serializers.serialize_endpoint_update(changed, self.clock()), changed.endpoint.version)
 
     @by_etag
     async def delete_webhook(self, request: Request, webhook_id: str) -> Response:
         """Delete a webhook endpoint and cancel its pending deliveries."""
-        await self.endpoints.delete(WebhookTenant.from_caller(get_caller(request)), webhook_id, expected=expected(request))
+        await self.endpoints.delete(WebhookTenant.from_caller(get_caller(request)), webhook_id, expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -120,9 +120,10 @@ class WebhooksApi:
     async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
         answer = respond_with(
-            EndpointWithSecret, lambda made: tagged(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version)
+            EndpointWithSecret,
+            lambda made: json_with_etag(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version),
         )
-        tenant, grace, tags = WebhookTenant.from_caller(get_caller(request)), body.grace_period_hours, expected(request)
+        tenant, grace, tags = WebhookTenant.from_caller(get_caller(request)), body.grace_period_hours, read_if_match(request)
         return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
 
     @document_route(errors=(Conflict, DeliveriesFull))

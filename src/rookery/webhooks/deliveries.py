@@ -65,7 +65,7 @@ class Deliveries:
             if event is None:
                 raise NotFound("delivery", delivery_id)
             attempts = store.list_attempts(tx, tenant.workspace_id, delivery_id)
-            return DeliveryDetails(delivery=delivery, body=event.body_of(delivery), attempts=tuple(attempts))
+            return DeliveryDetails(delivery=delivery, body=event.get_body(delivery), attempts=tuple(attempts))
 
         return await self._db.read(read)
 

@@ -11,7 +11,7 @@ from typing import Self
 from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInAllowList
-from rookery.kernel.preconditions import version_of
+from rookery.kernel.preconditions import compute_version
 from rookery.kernel.secret import Secret
 
 _MEMORY_READ_SCOPE = "brain:read"
@@ -185,7 +185,7 @@ class WebhookEndpoint:
     @property
     def version(self) -> str:
         """The version of its settings and secret, for ETags. `failures` and `last_success_at` are not part of it."""
-        return version_of(self.id, to_micros(self.updated_at))
+        return compute_version(self.id, to_micros(self.updated_at))
 
     @property
     def subscription(self) -> Subscription:
@@ -242,7 +242,7 @@ class WebhookEvent:
     full_body: bytes | None
     memory_id: str | None = None
 
-    def body_of(self, delivery: Delivery) -> bytes:
+    def get_body(self, delivery: Delivery) -> bytes:
         """Return the body that *delivery* sends."""
         return self.full_body if delivery.with_content and self.full_body is not None else self.body
 

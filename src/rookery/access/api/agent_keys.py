@@ -28,7 +28,7 @@ from rookery.access.schemas import (
 from rookery.access.scopes import ADDRESSES_SCOPE, grants, grants_all, grants_any, parse_grants
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class AgentKeyRoutes(KeyRoutes):
         """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""
         caller = get_caller(request)
         await self._keys.update(
-            caller.public_workspace_id, key_id, body.to_changes(), by=Actor.from_caller(caller), expected=expected(request)
+            caller.public_workspace_id, key_id, body.to_changes(), by=Actor.from_caller(caller), expected=read_if_match(request)
         )
         return await self.key_response(caller, key_id)
 
@@ -94,7 +94,7 @@ class AgentKeyRoutes(KeyRoutes):
     async def post_revoke(self, request: Request, key_id: str) -> Response:
         """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
         caller = get_caller(request)
-        await self._keys.revoke(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        await self._keys.revoke(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=read_if_match(request))
         return await self.key_response(caller, key_id)
 
     @with_etag
@@ -104,7 +104,7 @@ class AgentKeyRoutes(KeyRoutes):
         """Replace the expiry, or remove it with null. An expired key becomes active again; a revoked one does not."""
         caller = get_caller(request)
         await self._keys.extend(
-            caller.public_workspace_id, key_id, body.expires_at, by=Actor.from_caller(caller), expected=expected(request)
+            caller.public_workspace_id, key_id, body.expires_at, by=Actor.from_caller(caller), expected=read_if_match(request)
         )
         return await self.key_response(caller, key_id)
 
@@ -119,7 +119,7 @@ class AgentKeyRoutes(KeyRoutes):
         found = await self._get_key(get_caller(request), key_id)
         key = found.key
         held = frozenset(key.scopes)
-        return tagged(
+        return json_with_etag(
             PermissionsResponse(
                 permissions=list(key.scopes),
                 has=None if query.has is None else grants(held, query.has),
@@ -134,7 +134,7 @@ class AgentKeyRoutes(KeyRoutes):
     async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
         """Replace all permissions of a key. The caller must have the old and the new ones."""
         caller = get_caller(request)
-        tags = expected(request)
+        tags = read_if_match(request)
         await self._keys.set_permissions(caller.public_workspace_id, key_id, body.permissions, by=Actor.from_caller(caller), expected=tags)
         return await self.key_response(caller, key_id)
 
@@ -148,7 +148,7 @@ class AgentKeyRoutes(KeyRoutes):
         found = await self._get_key(get_caller(request), key_id)
         key = found.key
         listed = list(key.ip_list)
-        return tagged(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
+        return json_with_etag(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
 
     @with_etag
     @by_etag
@@ -161,7 +161,7 @@ class AgentKeyRoutes(KeyRoutes):
             body.entries,
             is_enforced=body.ip_restriction,
             by=Actor.from_caller(caller),
-            expected=expected(request),
+            expected=read_if_match(request),
         )
         return await self.key_response(caller, key_id)
 
@@ -176,7 +176,7 @@ class AgentKeyRoutes(KeyRoutes):
             body.entries,
             is_enforced=body.ip_restriction,
             by=Actor.from_caller(caller),
-            expected=expected(request),
+            expected=read_if_match(request),
         )
         return await self.key_response(caller, key_id)
 
@@ -191,7 +191,7 @@ class AgentKeyRoutes(KeyRoutes):
             body.entries,
             is_enforced=body.ip_restriction,
             by=Actor.from_caller(caller),
-            expected=expected(request),
+            expected=read_if_match(request),
         )
         return await self.key_response(caller, key_id)
 

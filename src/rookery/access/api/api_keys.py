@@ -14,7 +14,7 @@ from rookery.access.guard import get_caller
 from rookery.access.models import Actor, KeyWithSecret
 from rookery.access.schemas import ApiKeyChangeBody, ApiKeyResponse, NewApiKeyBody, NewApiKeyResponse
 from rookery.kernel.http import Route, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, read_if_match, with_etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ApiKeyRoutes(KeyRoutes):
         """Change the name, scopes, limits or expiry of an API key. The change applies from the next request on."""
         caller = get_caller(request)
         await self._keys.update(
-            caller.public_workspace_id, key_id, body.to_changes(), by=Actor.from_caller(caller), expected=expected(request)
+            caller.public_workspace_id, key_id, body.to_changes(), by=Actor.from_caller(caller), expected=read_if_match(request)
         )
         return await self.key_response(caller, key_id)
 

@@ -23,7 +23,7 @@ from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page
 from rookery.kernel.schema import ResponseModel, Timestamp
 
@@ -104,7 +104,7 @@ class KeyRoutes:
     async def delete_key(self, request: Request, key_id: str) -> Response:
         """Delete a key. It is rejected from the next request on."""
         caller = get_caller(request)
-        await self.keyring.delete(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        await self.keyring.delete(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -114,7 +114,7 @@ class KeyRoutes:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = get_caller(request)
         answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
-        grace, tags = body.grace_period_hours, expected(request)
+        grace, tags = body.grace_period_hours, read_if_match(request)
         rotated = await self.keyring.rotate(
             caller.public_workspace_id, key_id, grace_hours=grace, by=Actor.from_caller(caller), expected=tags
         )
@@ -127,7 +127,7 @@ class KeyRoutes:
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""
         caller = get_caller(request)
-        await self.keyring.suspend(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        await self.keyring.suspend(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=read_if_match(request))
         return await self.key_response(caller, key_id)
 
     @with_etag
@@ -136,7 +136,7 @@ class KeyRoutes:
     async def post_resume(self, request: Request, key_id: str) -> Response:
         """End the suspension of a key."""
         caller = get_caller(request)
-        await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=read_if_match(request))
         return await self.key_response(caller, key_id)
 
     @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
@@ -177,11 +177,13 @@ class KeyRoutes:
     async def key_response(self, caller: Caller, key_id: str) -> Response:
         """Return the response with a key, without addresses if the caller may not see them."""
         found = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
-        return tagged(serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), found.version)
+        return json_with_etag(
+            serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), found.version
+        )
 
     def new_key_response(self, caller: Caller, created: KeyWithSecret) -> Response:
         """Return the response with a new key and its secret."""
-        return tagged(
+        return json_with_etag(
             serializers.serialize_key_with_secret(created, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
             created.version,
             status=201,

@@ -27,7 +27,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page, PageQuery
 
 _MAX_WORKSPACE_ID = 2**63 - 1
@@ -78,7 +78,9 @@ class WorkspaceRoutes:
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _require_live_key(get_caller(request))
-        answer = respond_with(Workspace, lambda created: tagged(serializers.serialize_workspace(created), created.version, status=201))
+        answer = respond_with(
+            Workspace, lambda created: json_with_etag(serializers.serialize_workspace(created), created.version, status=201)
+        )
         return answer(await self.workspaces.create(body.name, by=Actor.from_caller(caller)))
 
     @with_etag
@@ -89,7 +91,7 @@ class WorkspaceRoutes:
         if number != caller.public_workspace_id and not caller.has_scope(ALL_WORKSPACES_SCOPE):
             raise NotFound("workspace", workspace_id[:64])
         found = await self.workspaces.get(number)
-        return tagged(serializers.serialize_workspace(found), found.version)
+        return json_with_etag(serializers.serialize_workspace(found), found.version)
 
     @with_etag
     @by_etag
@@ -97,16 +99,16 @@ class WorkspaceRoutes:
     async def patch_workspace(self, request: Request, body: NewWorkspaceBody, workspace_id: str) -> Response:
         """Change the name of a workspace."""
         caller = _require_live_key(get_caller(request))
-        number, tags = _parse_workspace_id(workspace_id), expected(request)
+        number, tags = _parse_workspace_id(workspace_id), read_if_match(request)
         renamed = await self.workspaces.rename(number, body.name, by=Actor.from_caller(caller), expected=tags)
-        return tagged(serializers.serialize_workspace(renamed), renamed.version)
+        return json_with_etag(serializers.serialize_workspace(renamed), renamed.version)
 
     @by_etag
     @document_route(errors=(DelegationDenied,))
     async def delete_workspace(self, request: Request, workspace_id: str, query: Annotated[DeleteWorkspaceQuery, Query()]) -> Response:
         """Delete a workspace with its memories, plans, servers and keys. This cannot be undone."""
         caller = _require_live_key(get_caller(request))
-        number, tags = _parse_workspace_id(workspace_id), expected(request)
+        number, tags = _parse_workspace_id(workspace_id), read_if_match(request)
         deletion = await self.workspaces.delete(number, by=Actor.from_caller(caller), dry_run=query.dry_run, expected=tags)
         return json_response(serializers.serialize_deletion(deletion))
 
@@ -122,7 +124,7 @@ class WorkspaceRoutes:
         with_addresses = caller.has_scope(ADDRESSES_SCOPE)
         answer = respond_with(
             KeyWithSecret,
-            lambda created: tagged(
+            lambda created: json_with_etag(
                 serializers.serialize_key_with_secret(created, self.clock(), with_addresses=with_addresses), created.version, status=201
             ),
         )

@@ -38,7 +38,7 @@ from rookery.agents.schemas.plan_responses import (
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import PageQuery
 
 
@@ -120,28 +120,28 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, PlanNotActive, TooManyItems))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase to a plan, with its tasks."""
-        answer = respond_with(PhaseView, lambda view: tagged(to_phase_response(view), view.phase.version, status=201))
-        return answer(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=expected(request)))
+        answer = respond_with(PhaseView, lambda view: json_with_etag(to_phase_response(view), view.phase.version, status=201))
+        return answer(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=read_if_match(request)))
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
         """Return a phase with its tasks. The path contains its id or its position."""
         view = await self.phases.get(get_caller(request), plan, phase)
-        return tagged(to_phase_response(view), view.phase.version)
+        return json_with_etag(to_phase_response(view), view.phase.version)
 
     @with_etag
     @by_etag
     @document_route(errors=(PlanArchived,))
     async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
         """Change the name, description, position or dependencies of a phase. Fields that are left out keep their value."""
-        view = await self.phases.change(get_caller(request), plan, phase, body.to_change(), expected=expected(request))
-        return tagged(to_phase_response(view), view.phase.version)
+        view = await self.phases.change(get_caller(request), plan, phase, body.to_change(), expected=read_if_match(request))
+        return json_with_etag(to_phase_response(view), view.phase.version)
 
     @by_etag
     @document_route(errors=(PlanArchived, TaskClaimed))
     async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
         """Delete a phase with its tasks. If one of its tasks is claimed, `force` is needed."""
-        await self.phases.remove(get_caller(request), plan, phase, force=query.force, expected=expected(request))
+        await self.phases.remove(get_caller(request), plan, phase, force=query.force, expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -149,8 +149,8 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
     async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
         """Change the status of a phase. If the current status does not allow the change, the response is 409 with the allowed values."""
-        view = await self.phases.set_status(get_caller(request), plan, phase, body.to_change(), expected=expected(request))
-        return tagged(to_phase_response(view), view.phase.version)
+        view = await self.phases.set_status(get_caller(request), plan, phase, body.to_change(), expected=read_if_match(request))
+        return json_with_etag(to_phase_response(view), view.phase.version)
 
     @by_etag
     @document_route(errors=(PlanArchived, TooManyItems))
@@ -158,7 +158,7 @@ class PhaseRoutes:
         """Add a note to a phase. It is shown with the phase."""
         answer = respond_with(Checkpoint, lambda checkpoint: json_response(to_checkpoint_response(checkpoint), status=201))
         added = await self.phases.add_checkpoint(
-            get_caller(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
+            get_caller(request), plan, phase, note=body.note, context=body.context or {}, expected=read_if_match(request)
         )
         return answer(added)
 
@@ -174,5 +174,5 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooManyItems))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task to a phase."""
-        answer = respond_with(TaskView, lambda view: tagged(to_task_response(view), view.task.version, status=201))
-        return answer(await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=expected(request)))
+        answer = respond_with(TaskView, lambda view: json_with_etag(to_task_response(view), view.task.version, status=201))
+        return answer(await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=read_if_match(request)))

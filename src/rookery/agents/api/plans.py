@@ -27,7 +27,7 @@ from rookery.agents.schemas.plan_responses import (
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class PlanRoutes:
         """Create a plan with its phases and tasks, in one transaction."""
         require_unconditional(request)
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: tagged(to_plan_response(caller, view), view.plan.version, status=201))
+        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
         view = await self.plans.create(caller, body.to_draft())
         return await serialize_view(view, lambda: answer(view))
 
@@ -125,12 +125,14 @@ class PlanRoutes:
     @document_route(errors=(PlanArchived, SlugTaken))
     async def patch_plan(self, request: Request, plan: str, body: PlanPatch) -> Response:
         """Change the title, description and other fields of a plan. Fields that are left out keep their value."""
-        return await self._reply(request, await self.plans.change(get_caller(request), plan, body.to_change(), expected=expected(request)))
+        return await self._reply(
+            request, await self.plans.change(get_caller(request), plan, body.to_change(), expected=read_if_match(request))
+        )
 
     @by_etag
     async def delete_plan(self, request: Request, plan: str) -> Response:
         """Archive a plan. It is not deleted and can be restored."""
-        await self.plans.archive(get_caller(request), plan, expected=expected(request))
+        await self.plans.archive(get_caller(request), plan, expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -141,7 +143,7 @@ class PlanRoutes:
         caller, status = get_caller(request), body.to_status()
         return await self._reply(
             request,
-            await self.plans.set_status(caller, plan, status, force=body.force, reason=body.reason, expected=expected(request)),
+            await self.plans.set_status(caller, plan, status, force=body.force, reason=body.reason, expected=read_if_match(request)),
         )
 
     @with_etag
@@ -149,8 +151,8 @@ class PlanRoutes:
     async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
         """Archive a plan and record the reason. It becomes read-only and can be restored."""
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: tagged(to_plan_response(caller, view), view.plan.version))
-        return answer(await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
+        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
+        return answer(await self.plans.archive(caller, plan, reason=body.reason, expected=read_if_match(request)))
 
     @with_etag
     @by_etag
@@ -158,8 +160,8 @@ class PlanRoutes:
     async def post_restore(self, request: Request, plan: str) -> Response:
         """Restore an archived plan to the status that it had before."""
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: tagged(to_plan_response(caller, view), view.plan.version))
-        return answer(await self.plans.restore(caller, plan, expected=expected(request)))
+        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
+        return answer(await self.plans.restore(caller, plan, expected=read_if_match(request)))
 
     @document_route(media_types=("text/plain",))
     async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:
@@ -176,4 +178,4 @@ class PlanRoutes:
 
     async def _reply(self, request: Request, view: PlanView, *, status: int = 200) -> Response:
         caller = get_caller(request)
-        return await serialize_view(view, lambda: tagged(to_plan_response(caller, view), view.plan.version, status=status))
+        return await serialize_view(view, lambda: json_with_etag(to_plan_response(caller, view), view.plan.version, status=status))

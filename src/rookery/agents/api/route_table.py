@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.agents.models.views import PlanView
 from rookery.kernel.http import Route
-from rookery.kernel.http.conditional_requests import expected
+from rookery.kernel.http.conditional_requests import read_if_match
 from rookery.kernel.http.openapi import get_route_docs
 from rookery.kernel.http.routes import BYTES_PER_MIB
 from rookery.kernel.preconditions import NotVersioned
@@ -80,7 +80,7 @@ def require_unconditional(request: Request) -> None:
     Raises:
         NotVersioned: If-Match contains ETags.
     """
-    if expected(request) is not None:
+    if read_if_match(request) is not None:
         raise NotVersioned(request.url.path)
 
 

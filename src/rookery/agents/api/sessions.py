@@ -32,7 +32,7 @@ from rookery.agents.sessions.errors import NoHandoffOffered, SessionActive, Sess
 from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with, store_created_id
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page
 
 READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
@@ -164,7 +164,7 @@ class SessionRoutes:
     async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
         """Change the goal or context of an open session, pause it, or continue it."""
         caller = get_caller(request)
-        changed = await self.sessions.records.change(caller, session_id, body.to_change(), expected=expected(request))
+        changed = await self.sessions.records.change(caller, session_id, body.to_change(), expected=read_if_match(request))
         return _reply(caller, await self.sessions.records.load_view(changed))
 
     async def get_events(self, request: Request, session_id: str, query: Annotated[SessionEventsQuery, Query()]) -> Response:
@@ -179,7 +179,9 @@ class SessionRoutes:
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
         answer = respond_with(SessionEvent, lambda event: json_response(to_session_event_response(event), status=201))
-        return answer(await self.sessions.records.append(get_caller(request), session_id, body.to_new_event(), expected=expected(request)))
+        return answer(
+            await self.sessions.records.append(get_caller(request), session_id, body.to_new_event(), expected=read_if_match(request))
+        )
 
     @allowed_on_full_disk
     @by_etag
@@ -187,7 +189,7 @@ class SessionRoutes:
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:
         """Record activity, so that the session is not marked as abandoned."""
         return json_response(
-            to_heartbeat_response(await self.sessions.records.heartbeat(get_caller(request), session_id, expected=expected(request)))
+            to_heartbeat_response(await self.sessions.records.heartbeat(get_caller(request), session_id, expected=read_if_match(request)))
         )
 
     @with_etag
@@ -197,7 +199,7 @@ class SessionRoutes:
         """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
         caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id, status=200)
-        ended = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=expected(request))
+        ended = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=read_if_match(request))
         return _reply(caller, await self.sessions.records.load_view(ended))
 
     async def _rebuild_end(self, request: Request, session_id: str) -> Response:
@@ -213,7 +215,7 @@ class SessionRoutes:
         caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id)
         return await self._reply_started(
-            caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=expected(request))
+            caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=read_if_match(request))
         )
 
     async def _rebuild_start(self, request: Request, session_id: str) -> Response:
@@ -224,8 +226,8 @@ class SessionRoutes:
     async def _reply_started(self, caller: Caller, session: AgentSession) -> Response:
         view, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
         answer = StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot))
-        return tagged(answer, session.version, status=201)
+        return json_with_etag(answer, session.version, status=201)
 
 
 def _reply(caller: Caller, view: SessionView) -> Response:
-    return tagged(to_session_response(caller, view), view.session.version)
+    return json_with_etag(to_session_response(caller, view), view.session.version)

@@ -42,7 +42,7 @@ from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.request_body import ClientDisconnected
 
 T = TypeVar("T")
@@ -130,21 +130,21 @@ class TaskRoutes:
     async def get_task(self, request: Request, task: str) -> Response:
         """Return a task with its claim, if it has one."""
         view = await self.tasks.get(get_caller(request), task)
-        return tagged(to_task_response(view), view.task.version)
+        return json_with_etag(to_task_response(view), view.task.version)
 
     @with_etag
     @by_etag
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition))
     async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
         """Change fields of a task or its status. To change the status of a claimed task, send its `claim_token` or `force`."""
-        view = await self.tasks.change(get_caller(request), task, body.to_change(), expected=expected(request))
-        return tagged(to_task_response(view), view.task.version)
+        view = await self.tasks.change(get_caller(request), task, body.to_change(), expected=read_if_match(request))
+        return json_with_etag(to_task_response(view), view.task.version)
 
     @by_etag
     @document_route(errors=(PlanArchived, TaskClaimed))
     async def delete_task(self, request: Request, task: str, query: Annotated[ForceQuery, Query()]) -> Response:
         """Delete a task. If it is claimed, `force` is needed."""
-        await self.tasks.remove(get_caller(request), task, force=query.force, expected=expected(request))
+        await self.tasks.remove(get_caller(request), task, force=query.force, expected=read_if_match(request))
         return Response(status_code=204)
 
     @with_etag
@@ -179,7 +179,7 @@ class TaskRoutes:
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
         """Claim a task. The response contains the `claim_token` of the lease."""
         answer = respond_with(TaskView, _reply_claimed)
-        return answer(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=expected(request)))
+        return answer(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=read_if_match(request)))
 
     @allowed_on_full_disk
     @with_etag
@@ -187,8 +187,10 @@ class TaskRoutes:
     @document_route(errors=(PlanArchived, LeaseLost, WrongTransition))
     async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
         """Extend the lease of a claimed task."""
-        view = await self.claims.heartbeat(get_caller(request), task, body.to_credential(), ttl_s=body.ttl_s, expected=expected(request))
-        return tagged(to_task_response(view), view.task.version)
+        view = await self.claims.heartbeat(
+            get_caller(request), task, body.to_credential(), ttl_s=body.ttl_s, expected=read_if_match(request)
+        )
+        return json_with_etag(to_task_response(view), view.task.version)
 
     @allowed_on_full_disk
     @with_etag
@@ -198,7 +200,7 @@ class TaskRoutes:
         """End the lease of a task without a result. Others can claim it again."""
         answer = respond_with(LeaseEndResult, _reply_released)
         return answer(
-            await self.claims.release(get_caller(request), task, body.to_credential(), reason=body.reason, expected=expected(request))
+            await self.claims.release(get_caller(request), task, body.to_credential(), reason=body.reason, expected=read_if_match(request))
         )
 
     @with_etag
@@ -206,7 +208,7 @@ class TaskRoutes:
     @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
         """Complete a claimed task with its result. `claim_next` claims the next task in the same request."""
-        answer = respond_with(LeaseEndResult, lambda ended: tagged(to_completed_task_response(ended), ended.task.task.version))
+        answer = respond_with(LeaseEndResult, lambda ended: json_with_etag(to_completed_task_response(ended), ended.task.task.version))
         ended = await self.claims.complete(
             get_caller(request),
             task,
@@ -214,7 +216,7 @@ class TaskRoutes:
             result=body.result,
             notes=body.notes,
             next_request=body.to_next_request(),
-            expected=expected(request),
+            expected=read_if_match(request),
         )
         return answer(ended)
 
@@ -226,17 +228,17 @@ class TaskRoutes:
         answer = respond_with(LeaseEndResult, _reply_released)
         return answer(
             await self.claims.fail(
-                get_caller(request), task, body.to_credential(), error=body.error, result=body.result, expected=expected(request)
+                get_caller(request), task, body.to_credential(), error=body.error, result=body.result, expected=read_if_match(request)
             )
         )
 
 
 def _reply_claimed(view: TaskView) -> Response:
-    return tagged(to_claimed_task_response(view), view.task.version)
+    return json_with_etag(to_claimed_task_response(view), view.task.version)
 
 
 def _reply_released(result: LeaseEndResult) -> Response:
-    return tagged(to_task_response(result.task), result.task.task.version)
+    return json_with_etag(to_task_response(result.task), result.task.task.version)
 
 
 async def _cancel_on_disconnect(awaitable: Awaitable[T], receive: Receive) -> T:

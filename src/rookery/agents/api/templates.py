@@ -38,7 +38,7 @@ from rookery.agents.schemas.templates import (
 )
 from rookery.agents.templates.library import TemplateAuthor, Templates
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page, PageQuery
 from rookery.kernel.preconditions import format_etag, require_match
 
@@ -145,7 +145,7 @@ class TemplateRoutes:
         body.validate_renders()
         return _reply(
             await self.templates.replace(
-                TemplateAuthor.from_caller(get_caller(request)), slug, body.to_document(), expected=expected(request)
+                TemplateAuthor.from_caller(get_caller(request)), slug, body.to_document(), expected=read_if_match(request)
             )
         )
 
@@ -153,7 +153,7 @@ class TemplateRoutes:
     @document_route(errors=(TemplateReadOnly,))
     async def delete_template(self, request: Request, slug: str) -> Response:
         """Delete a template with all its versions. Plans that were created from it stay."""
-        await self.templates.remove(TemplateAuthor.from_caller(get_caller(request)), slug, expected=expected(request))
+        await self.templates.remove(TemplateAuthor.from_caller(get_caller(request)), slug, expected=read_if_match(request))
         return Response(status_code=204)
 
     async def get_versions(self, request: Request, slug: str, query: Annotated[PageQuery, Query()]) -> Response:
@@ -171,7 +171,7 @@ class TemplateRoutes:
         """Copy a template, for example one shipped with Rookery, to a new template of the workspace."""
         caller = get_caller(request)
         stored = await self.templates.get(caller.workspace_id, slug)
-        require_match("template", stored.version, expected(request))
+        require_match("template", stored.version, read_if_match(request))
         new_name = {} if body.name is None else {"name": body.name}
         copy = {**stored.template.document, **new_name}
         validate_document(copy)
@@ -195,12 +195,12 @@ class TemplateRoutes:
         """
         caller = get_caller(request)
         rendered = await self._render(request, slug, body)
-        answer = respond_with(PlanView, lambda view: tagged(to_plan_response(caller, view), view.plan.version, status=201))
+        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
         return answer(await self.plans.create(caller, body.to_draft(rendered)))
 
     async def _render(self, request: Request, slug: str, body: PreviewBody) -> RenderedTemplate:
         rendered = await self.templates.render(get_caller(request).workspace_id, slug, body.variables, version=body.version)
-        require_match("template", rendered.stored_template.version, expected(request))
+        require_match("template", rendered.stored_template.version, read_if_match(request))
         return rendered
 
 

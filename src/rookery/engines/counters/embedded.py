@@ -46,14 +46,14 @@ class EmbeddedCounter:
             # Fetch all rows: an unfinished statement holds its lock.
             ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now_us, window_us, limit)).fetchall()
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._map_error(error) from error
         return WindowCount(used, started_at)
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         try:
             rows = (self._connection or self._open()).execute(_PEEK, (key, now_us, window_us)).fetchall()
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._map_error(error) from error
         return WindowCount(*rows[0]) if rows else WindowCount(0, now_us)
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class EmbeddedCounter:
         self._connection = connection
         return connection
 
-    def _failed(self, error: sqlite3.Error) -> EngineUnavailable:
+    def _map_error(self, error: sqlite3.Error) -> EngineUnavailable:
         """Convert *error*. Close the connection unless the file is only busy, so that a damaged or deleted file is opened again."""
         is_busy = getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
         if not is_busy and self._connection is not None:

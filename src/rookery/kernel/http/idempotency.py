@@ -238,7 +238,7 @@ class IdempotencyHandler:
         if isinstance(found, StoredResponse):
             return await _replay(found, rebuild)
         pending = PendingResponse(self._store, found, frozenset(secret_fields))
-        async with self._renewing(found):
+        async with self._keep_claim(found):
             ours, completion = _PENDING.set(pending), TRANSACTION_HOOK.set(pending.store_result)
             try:
                 try:
@@ -270,7 +270,7 @@ class IdempotencyHandler:
                 self._not_replaced.report(error, id=claim.request.id)
 
     @asynccontextmanager
-    async def _renewing(self, claim: IdempotencyClaim) -> AsyncGenerator[None]:
+    async def _keep_claim(self, claim: IdempotencyClaim) -> AsyncGenerator[None]:
         renewing = asyncio.create_task(self._renew_forever(claim))
         try:
             yield

@@ -11,7 +11,7 @@ from rookery.kernel.db import Database
 from rookery.memory.ports import TextIndex, VectorIndex
 from rookery.memory.store import queries
 
-MAX_LOOKS = 3
+MAX_COUNTS = 3
 """Counts per workspace before memories count as missing, because others may write meanwhile."""
 
 IndexName: TypeAlias = Literal["vectors", "texts"]
@@ -62,29 +62,29 @@ class IndexCheck:
         Raises:
             EngineUnavailable: The record store or an index is down.
         """
-        expected = await self._expected(None)
+        expected = await self._count_expected(None)
         gaps = list[IndexGap]()
         for workspace_id in sorted(expected):
-            gaps += await self._gaps(workspace_id)
+            gaps += await self._find_gaps(workspace_id)
         return IndexComparison(expected=sum(expected.values()), gaps=tuple(gaps))
 
-    async def _gaps(self, workspace_id: int) -> list[IndexGap]:
+    async def _find_gaps(self, workspace_id: int) -> list[IndexGap]:
         """Return the smallest gaps of several counts. A memory that is replaced between two counts is missing in one count only."""
-        smallest = await self._look(workspace_id)
-        for _ in range(MAX_LOOKS - 1):
+        smallest = await self._count_missing(workspace_id)
+        for _ in range(MAX_COUNTS - 1):
             if not smallest:
                 break
-            again = await self._look(workspace_id)
+            again = await self._count_missing(workspace_id)
             smallest = {
                 name: min(gap, again[name], key=lambda candidate: candidate.missing) for name, gap in smallest.items() if name in again
             }
         return list(smallest.values())
 
-    async def _look(self, workspace_id: int) -> dict[IndexName, IndexGap]:
-        before = (await self._expected(workspace_id)).get(workspace_id, 0)
+    async def _count_missing(self, workspace_id: int) -> dict[IndexName, IndexGap]:
+        before = (await self._count_expected(workspace_id)).get(workspace_id, 0)
         in_vectors, in_texts = await asyncio.gather(self._vectors.count(workspace_id), self._texts.count(workspace_id))
         # A memory is deleted from the records before the indexes, so the second count excludes memories deleted just now.
-        expected = min(before, (await self._expected(workspace_id)).get(workspace_id, 0))
+        expected = min(before, (await self._count_expected(workspace_id)).get(workspace_id, 0))
         counts: dict[IndexName, int] = {"vectors": in_vectors, "texts": in_texts}
         return {
             name: IndexGap(workspace_id=workspace_id, index=name, expected=expected, missing=expected - count)
@@ -92,6 +92,6 @@ class IndexCheck:
             if count < expected
         }
 
-    async def _expected(self, workspace_id: int | None) -> dict[int, int]:
+    async def _count_expected(self, workspace_id: int | None) -> dict[int, int]:
         at = self._clock()
-        return await self._db.read(lambda tx: queries.indexed_counts(tx, at=at, model=self._model, workspace_id=workspace_id))
+        return await self._db.read(lambda tx: queries.count_indexed(tx, at=at, model=self._model, workspace_id=workspace_id))

@@ -254,7 +254,7 @@ def count_scan(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | Non
     return 0 if row is None else row.integer("found")
 
 
-def indexed_counts(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:
+def count_indexed(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:
     """Return the number of live memories whose current version is indexed by *model*, by workspace. Workspaces without any are left out."""
     c = memories.c
     live = _scan_condition(at=at, workspace_id=workspace_id, org=None, project=None, stale_model=None)

@@ -73,7 +73,9 @@ def open_source(import_source: ImportSource) -> Generator[ImportStream]:
                 yield ImportStream(progress, formats.read_notes(selection, progress))
                 return
             stream = (
-                open_files.enter_context(import_source.path.open("rb")) if import_source.path else _buffered(import_source.standard_input)
+                open_files.enter_context(import_source.path.open("rb"))
+                if import_source.path
+                else _to_buffered_reader(import_source.standard_input)
             )
             if import_source.path is None:
                 open_files.callback(cast("BufferedReader", stream).detach)  # otherwise closing the reader would close standard input
@@ -101,10 +103,10 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
         )
         if member is None:
             raise field_error("file", f"the archive has no {' or '.join(_OPENMEMORY_FILES)}; unpack it and import its files")
-        stream, is_plain = _buffered(open_files.enter_context(archive.open(member))), False
+        stream, is_plain = _to_buffered_reader(open_files.enter_context(archive.open(member))), False
         head = _peek(stream)
     if head.startswith(_GZIP_MAGIC):
-        stream, is_plain = _buffered(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
+        stream, is_plain = _to_buffered_reader(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
         head = _peek(stream)
     first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
@@ -124,7 +126,7 @@ def _peek(stream: BinaryIO) -> bytes:
     return cast("BufferedReader", stream).peek(_HEAD_BYTES)[:_HEAD_BYTES]
 
 
-def _buffered(raw: object) -> BinaryIO:
+def _to_buffered_reader(raw: object) -> BinaryIO:
     return cast("BinaryIO", BufferedReader(cast("RawIOBase", raw)))
 
 

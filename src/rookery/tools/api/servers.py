@@ -14,7 +14,7 @@ from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, store_created_id
-from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
+from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.http.pagination import Page, PageQuery
 from rookery.tools.api import server_schemas as shapes
 from rookery.tools.catalogue import Catalogue
@@ -73,7 +73,7 @@ class WorkspaceServerRoutes:
         store_created_id(StoredServer, lambda added: added.server_id)
         created = await self.workspace_servers.create(caller, body.to_request())
         self._refresh(created)
-        return self._tagged(caller, created, status=201)
+        return self._json_with_etag(caller, created, status=201)
 
     @with_etag
     async def get_server(self, request: Request, id: str) -> Response:
@@ -83,7 +83,7 @@ class WorkspaceServerRoutes:
         Its ETag changes with its settings and secrets, not with its health and the number of its tools.
         """
         caller = get_caller(request)
-        return self._tagged(caller, await self.workspace_servers.get(caller, id))
+        return self._json_with_etag(caller, await self.workspace_servers.get(caller, id))
 
     @with_etag
     @by_etag
@@ -91,14 +91,14 @@ class WorkspaceServerRoutes:
     async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
         """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         caller = get_caller(request)
-        changed = await self.workspace_servers.change(caller, id, body.to_change(), expected=expected(request))
+        changed = await self.workspace_servers.change(caller, id, body.to_change(), expected=read_if_match(request))
         self._refresh(changed)
-        return self._tagged(caller, changed)
+        return self._json_with_etag(caller, changed)
 
     @by_etag
     async def delete_server(self, request: Request, id: str) -> Response:
         """Remove a tool server and its secrets. Its calls stay in the log."""
-        await self.workspace_servers.remove(get_caller(request), id, expected=expected(request))
+        await self.workspace_servers.remove(get_caller(request), id, expected=read_if_match(request))
         return Response(status_code=204)
 
     @allowed_on_full_disk
@@ -129,8 +129,8 @@ class WorkspaceServerRoutes:
         if known is not None:
             self.catalogue.refresh_in_background(known)
 
-    def _tagged(self, caller: Caller, owned: WorkspaceServer, *, status: int = 200) -> Response:
-        return tagged(self._to_response(caller, owned), owned.stored.version, status=status)
+    def _json_with_etag(self, caller: Caller, owned: WorkspaceServer, *, status: int = 200) -> Response:
+        return json_with_etag(self._to_response(caller, owned), owned.stored.version, status=status)
 
     def _to_response(self, caller: Caller, workspace_server: WorkspaceServer) -> shapes.AddedServerResponse:
         health_state, features = (

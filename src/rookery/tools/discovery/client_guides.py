@@ -182,7 +182,7 @@ class _Client:
     command: Callable[[SetupTarget], str] | None = None
 
 
-def _file_of(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[SetupTarget], str]:
+def _make_file_renderer(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[SetupTarget], str]:
     """Return a function that renders the client's JSON file, with its entry in *section*, after *before*."""
     return lambda target: _to_json({**(before or {}), section: {target.name: build_client_entry(client, target)}})
 
@@ -201,7 +201,7 @@ _CLIENTS = (
         "Claude Code",
         ".mcp.json",
         "json",
-        _file_of("claude-code"),
+        _make_file_renderer("claude-code"),
         f"In the project's folder; rookery connect claude-code --write writes it. {_EXPORT}",
         _claude_command,
     ),
@@ -210,7 +210,7 @@ _CLIENTS = (
         "Cursor",
         ".cursor/mcp.json",
         "json",
-        _file_of("cursor"),
+        _make_file_renderer("cursor"),
         f"In the project's folder, or ~/.cursor/mcp.json for all projects. {_EXPORT}",
     ),
     _Client(
@@ -218,7 +218,7 @@ _CLIENTS = (
         "VS Code",
         ".vscode/mcp.json",
         "json",
-        _file_of("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
+        _make_file_renderer("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
         "In the workspace's folder. VS Code asks for the key at first use and stores it in the system's secret store.",
     ),
     _Client("codex", "Codex", "~/.codex/config.toml", "toml", build_codex_table, _EXPORT),
@@ -227,17 +227,17 @@ _CLIENTS = (
         "Claude Desktop",
         "claude_desktop_config.json",
         "json",
-        _file_of("claude-desktop"),
+        _make_file_renderer("claude-desktop"),
         "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
         f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app.",
     ),
-    _Client("windsurf", "Windsurf", "~/.codeium/windsurf/mcp_config.json", "json", _file_of("windsurf"), _EXPORT),
+    _Client("windsurf", "Windsurf", "~/.codeium/windsurf/mcp_config.json", "json", _make_file_renderer("windsurf"), _EXPORT),
     _Client(
         "gemini",
         "Gemini CLI",
         "~/.gemini/settings.json",
         "json",
-        _file_of("gemini"),
+        _make_file_renderer("gemini"),
         f"Or .gemini/settings.json in the project's folder. {_EXPORT}",
     ),
     _Client(
@@ -245,7 +245,7 @@ _CLIENTS = (
         "Zed",
         "~/.config/zed/settings.json",
         "json",
-        _file_of("zed", section="context_servers"),
+        _make_file_renderer("zed", section="context_servers"),
         f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}",
     ),
     _Client(

@@ -156,7 +156,7 @@ def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> Clie
     if not isinstance(entry, dict):
         return ClientEntry(key=key, reason="The entry must be an object.")
     try:
-        text = _dumped(cast("JsonObject", entry))
+        text = _to_json(cast("JsonObject", entry))
         _require_self_contained(text, cast("JsonObject", entry))
         converted = _EntryConversion(
             cast("JsonObject", json.loads(_convert_variables(text, has_bare_variables=has_bare_variables)))
@@ -167,7 +167,7 @@ def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> Clie
     return ClientEntry(key=key, entry=converted, required_variables=tuple(dict.fromkeys(variables)))
 
 
-def _dumped(entry: JsonObject) -> str:
+def _to_json(entry: JsonObject) -> str:
     """
     Return an entry as JSON, with the dates of YAML and TOML as strings.
 
