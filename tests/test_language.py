@@ -23,7 +23,10 @@ QUESTION_WORDS = re.compile(r"(So|Of|What|Which|Who|Whom|Whose|How|Where|Whether
 
 PHRASES = re.compile(
     r"\b(?:is|are|was|were|of|that are|that is) (?-i:none)\b|\bso many\b|\bwho asks\b|\bas one of many\b|\ba word of why\b"
-    r"|\b(?:is|are|was|were|be) told so\b|\bwhoever\b|\bthat there is not\b|\bwho only looks\b",
+    r"|\b(?:is|are|was|were|be) told (?:so|of|at|why)\b|\bwhoever\b|\bthat there is not\b|\bwho (?:only looks|hangs)\b"
+    r"|\banew\b|\bmend(?:s|ed|ing)?\b|\b(?:of|are) ours\b|\b(?:hang|hung|hangs) up\b|\bto the letter\b|\bone too many\b"
+    r"|\b(?:refused|said|say|says|described) in words\b|\bin the place of\b|\bis as once\b|\bcounts? from the next\b"
+    r"|\b(?:server|key|row|table|file|setting|tool|engine|index) (?:tells?|knows|hears|looks)\b",
     re.IGNORECASE,
 )
 """Phrases that need a second reading."""
@@ -44,7 +47,8 @@ UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^
 
 LEFT: Mapping[str, int] = {
     "openings: tests": 20,
-    "phrases: tests": 10,
+    "phrases: benchmarks": 11,
+    "phrases: tests": 90,
 }
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 
