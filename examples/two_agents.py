@@ -80,8 +80,8 @@ def play(url: str, key: str) -> None:
 
 def work(api: Api, me: str, plan: str, *, crash_after: int) -> None:
     """Run an agent: start a session, claim and complete tasks while there are any, end the session."""
-    wait_until_ready = api.post("/v1/sessions", {"agent_type": "example", "agent_id": me, "plan": plan, "goal": "Fix it"})
-    session, boot = str(cast("Json", wait_until_ready["session"])["id"]), cast("Json", wait_until_ready["boot"])
+    created = api.post("/v1/sessions", {"agent_type": "example", "agent_id": me, "plan": plan, "goal": "Fix it"})
+    session, boot = str(cast("Json", created["session"])["id"]), cast("Json", created["boot"])
     handoff, checkpoint = cast("Json | None", boot["handoff"]), cast("Json | None", boot["checkpoint"])
     if handoff is not None:
         steps = ", ".join(cast("list[str]", handoff["next_steps"]))
