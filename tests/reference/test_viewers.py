@@ -116,7 +116,7 @@ async def test_without_scripts_a_page_says_what_to_do(server: Server, browser: B
     await page.go("/api/docs/redoc")
 
     async def is_shown() -> bool:
-        return "JavaScript, which is off" in await page.text()
+        return "This page needs JavaScript" in await page.text()
 
     await eventually(is_shown, within_s=_DRAWN_S)
 
