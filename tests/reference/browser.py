@@ -92,8 +92,13 @@ class Page:
         return cast("Message", answer["result"]).get("value")
 
     async def text(self) -> str:
-        """Return what is to be read on the page."""
-        return str(await self.tell("document.body ? document.body.innerText : ''"))
+        """Return the visible text of the page; nothing while it navigates to another one."""
+        try:
+            return str(await self.tell("document.body ? document.body.innerText : ''"))
+        except Failed as error:
+            if "navigated" not in str(error):
+                raise
+            return ""
 
     async def resize(self, width: int, height: int) -> None:
         """Give it a window of this size, in CSS pixels."""
