@@ -41,6 +41,24 @@ def test_migrations_make_the_tables_that_the_code_knows(database_url: str, data_
     engine.dispose()
 
 
+def test_no_two_indexes_cover_the_same_columns_of_the_same_rows(database_url: str, data_dir: Path) -> None:
+    """A second index with the same columns and the same condition costs every write and serves no read."""
+    url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
+    engine = create_engine(url, poolclass=NullPool)
+    catalogue = {
+        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
+        "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()",
+    }
+    names: dict[str, list[str]] = {}
+    with engine.connect() as connection:
+        for name, definition in connection.execute(text(catalogue[engine.dialect.name])):
+            names.setdefault(definition.partition(" ON ")[2], []).append(name)
+    engine.dispose()
+
+    assert len(names) > 50
+    assert [sorted(same) for same in names.values() if len(same) > 1] == []
+
+
 def test_two_that_start_together_migrate_once(tmp_path: Path) -> None:
     """D-01, D-03: any number of processes may start on an empty folder."""
     with ThreadPoolExecutor(4) as threads:

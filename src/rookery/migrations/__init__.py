@@ -9,7 +9,7 @@ from pathlib import Path
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
-HEAD_REVISION = "0020"
+HEAD_REVISION = "0021"
 """The newest revision. A test compares it with `versions/`."""
 
 _LOCK_TIMEOUT_S = 60

@@ -147,5 +147,3 @@ plan_events = Table(
 )
 _in_session = plan_events.c.session_id.is_not(None)
 Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
-_in_session = plan_events.c.session_id
-Index("ix_plan_events_session", _in_session, sqlite_where=_in_session.is_not(None), postgresql_where=_in_session.is_not(None))
