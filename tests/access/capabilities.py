@@ -27,16 +27,16 @@ Capabilities = Mapping[str, frozenset[object]]
 
 def capabilities_of(key: Key) -> Capabilities:
     """
-    Return what *key* can do, seen from each side; it can do what no side forbids.
+    Return what *key* can do, by side. It may do an action only if no side forbids it.
 
-    What a test key does happens in the sandbox, where a live key may act through one that it makes.
+    A test key acts in the sandbox. A live key may act there too, through a test key that it makes.
     """
-    held = frozenset(key.scopes)
+    granted = frozenset(key.scopes)
     return {
         "workspace": frozenset({key.workspace_id}),
         "environment": frozenset({"test"} if key.environment == "test" else {"test", "live"}),
         "scope": frozenset(
-            (scope, agent) for scope in SCOPES for agent in AGENTS if grants(held, scope) and _can_act_for(key, scope, agent)
+            (scope, agent) for scope in SCOPES for agent in AGENTS if grants(granted, scope) and _can_act_for(key, scope, agent)
         ),
         "tool": frozenset(
             (server, tool, calls)
@@ -61,23 +61,26 @@ def list_excesses(one: Capabilities, other: Capabilities) -> list[str]:
 
 def exceeds_rate(key: Key, origin: Key) -> bool:
     """
-    Tell whether *key* asks more often than a key that *origin* had a hand in should be able to.
+    Return whether *key* has a higher rate limit than a key derived from *origin* may have.
 
-    Of the kind of *origin* it may ask no more often than that. Of the other kind an hour is an hour; but every API key may
-    make agent keys of the usual 600 a minute.
+    A key of the same kind may not exceed the limit of *origin*. For the other kind, limits are compared per hour. Every API
+    key may create agent keys with the default limit of 600 per minute.
     """
     if origin.kind == "api":
-        hourly = TIER_LIMITS_PER_HOUR[origin.tier or Tier.FREE]
-        most = {"api": hourly, "agent": None if hourly is None else max(600, hourly // 60) * 60}
+        tier_limit = TIER_LIMITS_PER_HOUR[origin.tier or Tier.FREE]
+        max_per_hour = {"api": tier_limit, "agent": None if tier_limit is None else max(600, tier_limit // 60) * 60}
     else:
-        most = {"api": 60 * (origin.rate_limit or 600), "agent": 60 * (origin.rate_limit or 600)}
-    limit, wanted = most[key.kind], TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE] if key.kind == "api" else 60 * (key.rate_limit or 600)
-    return limit is not None and (wanted is None or wanted > limit)
+        max_per_hour = {"api": 60 * (origin.rate_limit or 600), "agent": 60 * (origin.rate_limit or 600)}
+    limit, requested = (
+        max_per_hour[key.kind],
+        TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE] if key.kind == "api" else 60 * (key.rate_limit or 600),
+    )
+    return limit is not None and (requested is None or requested > limit)
 
 
 def make_key(kind: KeyKind = "api", **fields: object) -> Key:
     """Return a key with all rights, changed by *fields*."""
-    whole: dict[str, object] = {
+    fields_with_defaults: dict[str, object] = {
         "id": "key",
         "kind": kind,
         "name": "key",
@@ -98,19 +101,19 @@ def make_key(kind: KeyKind = "api", **fields: object) -> Key:
         "revoked_at": None,
         "delete_after": None,
     }
-    return Key(**{**whole, **fields})  # pyright: ignore[reportArgumentType] - fields by their own names
+    return Key(**{**fields_with_defaults, **fields})  # pyright: ignore[reportArgumentType] - fields by their own names
 
 
 def _can_act_for(key: Key, scope: str, agent: str) -> bool:
     return scope not in _MEMORY or key.agent_id in {None, agent} or grants(frozenset(key.scopes), "brain:admin")
 
 
-def _can_call(reach: KeyRestrictions, server: str, tool: str, calls: int) -> bool:
+def _can_call(restrictions: KeyRestrictions, server: str, tool: str, calls: int) -> bool:
     name = f"{server}/{tool}"
     return (
-        (reach.servers is None or server in reach.servers)
-        and (reach.tools is None or any(fnmatchcase(name, glob) for glob in reach.tools))
-        and all(calls <= limit for glob, limit in reach.tool_limits.items() if fnmatchcase(name, glob))
+        (restrictions.servers is None or server in restrictions.servers)
+        and (restrictions.tools is None or any(fnmatchcase(name, glob) for glob in restrictions.tools))
+        and all(calls <= limit for glob, limit in restrictions.tool_limits.items() if fnmatchcase(name, glob))
     )
 
 
@@ -119,6 +122,6 @@ def _allowed_names(names: Collection[str], allowed: frozenset[str] | None) -> fr
 
 
 def _is_address_allowed(key: Key, address: str) -> bool:
-    one = ip_address(address)
-    ranges = [ip_network(each, strict=False) for each in key.ip_list]
-    return not key.ip_restriction or any(one.version == each.version and one in each for each in ranges)
+    client = ip_address(address)
+    ranges = [ip_network(entry, strict=False) for entry in key.ip_list]
+    return not key.ip_restriction or any(client.version == network.version and client in network for network in ranges)

@@ -17,7 +17,7 @@ from tests.conftest import FakeClock
 async def access(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Access]:
     """Access on an empty store of each dialect in turn."""
     counter = open_counter("embedded:", data_dir=data_dir)
-    built = build_access(database, counter, clock)
-    yield built
-    await built.close()
+    services = build_access(database, counter, clock)
+    yield services
+    await services.close()
     await counter.close()

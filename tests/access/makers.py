@@ -47,16 +47,16 @@ class Access:
         return (await self.workspaces.create(name, by=OPERATOR)).id
 
     async def create_api_key(self, workspace_id: int, new: NewApiKey | None = None) -> KeyWithSecret:
-        """Make an API key, of all scopes and unlimited unless told otherwise."""
+        """Create an API key; by default one with all scopes and without a rate limit."""
         return await self.api_keys.create(workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), by=OPERATOR)
 
     async def create_agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> KeyWithSecret:
-        """Make an agent key that may read memories unless told otherwise."""
+        """Create an agent key; by default one that may read memories."""
         return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)), by=OPERATOR)
 
     async def admit(
         self,
-        presented: KeyWithSecret | str,
+        token_or_key: KeyWithSecret | str,
         *,
         required_scope: str | None = None,
         rate_limited: bool = True,
@@ -64,7 +64,7 @@ class Access:
         address: str | None = "192.0.2.1",
     ) -> AdmittedRequest:
         """Send a request with the key as Bearer."""
-        token = presented if isinstance(presented, str) else presented.plaintext.reveal()
+        token = token_or_key if isinstance(token_or_key, str) else token_or_key.plaintext.reveal()
         return await self.send(
             (b"authorization", f"Bearer {token}".encode()),
             *headers,
@@ -82,7 +82,7 @@ class Access:
         return await self.guard.admit(scope, required_scope=required_scope, rate_limited=rate_limited)
 
     async def close(self) -> None:
-        """Write what is buffered and end the threads; store and counter stay open."""
+        """Write what is buffered and stop the threads. The store and the counter stay open."""
         await self.usage.close()
         self.key_cache.close()
         self.bcrypt.close()
@@ -99,7 +99,7 @@ def build_access(
         return clock().timestamp()
 
     limiter = RateLimiter(counter, monotonic=monotonic)
-    proofs = VerifiedKeyCache(db, bcrypt, monotonic=monotonic)
+    key_cache = VerifiedKeyCache(db, bcrypt, monotonic=monotonic)
     return Access(
         db=db,
         clock=clock,
@@ -107,8 +107,8 @@ def build_access(
         bcrypt=bcrypt,
         usage=usage,
         limiter=limiter,
-        key_cache=proofs,
-        guard=Guard(db=db, key_cache=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_networks(trusted)),
+        key_cache=key_cache,
+        guard=Guard(db=db, key_cache=key_cache, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_networks(trusted)),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock),
         workspaces=Workspaces(db, audit, clock),

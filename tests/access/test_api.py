@@ -26,7 +26,7 @@ RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
 @pytest.fixture
 async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server with the routes of access alone."""
-    mounted = RouteTable(FastAPI())
+    routes = RouteTable(FastAPI())
     api = AccessApi(
         guard=access.guard,
         api_keys=access.api_keys,
@@ -36,10 +36,10 @@ async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
         audit=access.audit,
         clock=access.clock,
     )
-    mount_routes(mounted, "/api/v1", api.platform_routes(), access.guard)
-    mount_routes(mounted, "/api/agent", api.agent_routes(), access.guard)
+    mount_routes(routes, "/api/v1", api.platform_routes(), access.guard)
+    mount_routes(routes, "/api/agent", api.agent_routes(), access.guard)
     shell = EdgeMiddleware(
-        endpoints_by_path=mounted.endpoints_by_path,
+        endpoints_by_path=routes.endpoints_by_path,
         router=respond_not_found,
         hosts={"rookery.test"},
         origins=(),
@@ -49,35 +49,35 @@ async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-def bearing(minted: KeyWithSecret) -> dict[str, str]:
+def bearer_headers(new_key: KeyWithSecret) -> dict[str, str]:
     """Return headers with the key."""
-    return {"Authorization": f"Bearer {minted.plaintext.reveal()}"}
+    return {"Authorization": f"Bearer {new_key.plaintext.reveal()}"}
 
 
 async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access: Access) -> None:
     """Spec 8: limit, remaining, reset_in_seconds and used; also when the limit is used up (D-27)."""
-    minted = await access.create_agent_key(
+    new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
     )
-    fresh = {"limit": 1, "remaining": 1, "reset_in_seconds": 60, "reset": 60, "used": 0, "window_seconds": 60, "local": False}
+    unused = {"limit": 1, "remaining": 1, "reset_in_seconds": 60, "reset": 60, "used": 0, "window_seconds": 60, "local": False}
     for path in (*RATE_LIMIT, *RATE_LIMIT):
-        answer = await client.get(path, headers=bearing(minted))
-        assert (answer.status_code, answer.json(), answer.headers["X-RateLimit-Remaining"]) == (200, fresh, "1")
-    await access.admit(minted)
+        response = await client.get(path, headers=bearer_headers(new_key))
+        assert (response.status_code, response.json(), response.headers["X-RateLimit-Remaining"]) == (200, unused, "1")
+    await access.admit(new_key)
     access.clock.advance(seconds=15)
 
-    answer = await client.get(RATE_LIMIT[1], headers=bearing(minted))
-    assert answer.json() == {**fresh, "remaining": 0, "reset_in_seconds": 45, "reset": 45, "used": 1}
+    response = await client.get(RATE_LIMIT[1], headers=bearer_headers(new_key))
+    assert response.json() == {**unused, "remaining": 0, "reset_in_seconds": 45, "reset": 45, "used": 1}
 
 
 async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, access: Access) -> None:
-    """Spec 8: and an unlimited key says so (D-27)."""
+    """Spec 8: the response for an unlimited key says so (D-27)."""
     workspace = await access.create_workspace()
-    free = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
-    await access.admit(free)
+    free_key = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
+    await access.admit(free_key)
 
-    answer = (await client.get(RATE_LIMIT[0], headers=bearing(free))).json()
-    assert answer == {
+    response = (await client.get(RATE_LIMIT[0], headers=bearer_headers(free_key))).json()
+    assert response == {
         "limit": 1000,
         "remaining": 999,
         "reset_in_seconds": 3600,
@@ -86,29 +86,33 @@ async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, acc
         "window_seconds": 3600,
         "local": False,
     }
-    unlimited = (await client.get(RATE_LIMIT[0], headers=bearing(await access.create_api_key(workspace)))).json()
+    unlimited = (await client.get(RATE_LIMIT[0], headers=bearer_headers(await access.create_api_key(workspace)))).json()
     assert (unlimited["limit"], unlimited["remaining"], unlimited["used"]) == (2147483647, 2147483647, 0)
 
 
-async def test_a_refusal_is_one_body_with_its_headers(client: httpx2.AsyncClient, access: Access) -> None:
+async def test_every_error_has_the_same_body_and_its_headers(client: httpx2.AsyncClient, access: Access) -> None:
     """D-10, D-27: error, message and detail; WWW-Authenticate on 401, rate limit headers once the key is known."""
     workspace = await access.create_workspace()
-    minted = await access.create_agent_key(workspace)
-    stranger = await client.get(RATE_LIMIT[0])
-    assert (stranger.status_code, stranger.json()["error"], stranger.headers["WWW-Authenticate"]) == (401, "unauthorised", "Bearer")
-    await access.agent_keys.revoke(workspace, minted.key.id, by=OPERATOR)
-    revoked = await client.get(RATE_LIMIT[0], headers=bearing(minted))
+    new_key = await access.create_agent_key(workspace)
+    without_key = await client.get(RATE_LIMIT[0])
+    assert (without_key.status_code, without_key.json()["error"], without_key.headers["WWW-Authenticate"]) == (
+        401,
+        "unauthorised",
+        "Bearer",
+    )
+    await access.agent_keys.revoke(workspace, new_key.key.id, by=OPERATOR)
+    with_revoked_key = await client.get(RATE_LIMIT[0], headers=bearer_headers(new_key))
 
-    assert (revoked.status_code, revoked.json()["error"]) == (401, "key_revoked")
-    assert (revoked.headers["X-RateLimit-Limit"], revoked.headers["WWW-Authenticate"]) == ("600", "Bearer")
+    assert (with_revoked_key.status_code, with_revoked_key.json()["error"]) == (401, "key_revoked")
+    assert (with_revoked_key.headers["X-RateLimit-Limit"], with_revoked_key.headers["WWW-Authenticate"]) == ("600", "Bearer")
 
 
-async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
-    """Spec 7: between the guard and the route a key may go."""
+async def test_a_deleted_key_has_no_rate_limit_status(access: Access) -> None:
+    """Spec 7: a key may be deleted between the guard and the route."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    caller = (await access.admit(minted)).caller
-    await access.api_keys.delete(workspace, minted.key.id, by=OPERATOR)
+    new_key = await access.create_api_key(workspace)
+    caller = (await access.admit(new_key)).caller
+    await access.api_keys.delete(workspace, new_key.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
         await CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(
@@ -119,9 +123,9 @@ async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
 async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:
     """D-29: one row a call, under the request's id."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    await client.get(RATE_LIMIT[0], headers={**bearing(minted), "X-Request-ID": "mine"})
+    new_key = await access.create_api_key(workspace)
+    await client.get(RATE_LIMIT[0], headers={**bearer_headers(new_key), "X-Request-ID": "mine"})
 
-    calls, total = await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
+    calls, total = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)
     assert total == 1
     assert (calls[0].method, calls[0].route, calls[0].status, calls[0].request_id) == ("GET", "/api/v1/rate-limit", 200, "mine")

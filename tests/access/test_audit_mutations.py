@@ -33,7 +33,7 @@ TEXTS = [name for name in COLUMNS if name not in NUMBERS]
 
 
 @cache
-def written() -> bytes:
+def audited_store() -> bytes:
     """Return a record store with two chains, of seven entries and of one."""
 
     async def write(folder: Path) -> None:
@@ -45,8 +45,8 @@ def written() -> bytes:
         await access.api_keys.suspend(workspace, key_id, by=OPERATOR)
         await access.api_keys.rotate(workspace, key_id, by=OPERATOR)
         await access.api_keys.delete(workspace, key_id, by=OPERATOR)
-        for each in (access, db, counter):
-            await each.close()
+        for resource in (access, db, counter):
+            await resource.close()
 
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -57,8 +57,8 @@ def written() -> bytes:
         return (folder / "records.db").read_bytes()
 
 
-def found(tamper: Callable[[sqlite3.Connection], object], workspace_id: int = WORKSPACE) -> ChainVerification:
-    """Return what checking finds once *tamper* has had its way with the store."""
+def verify_after(tamper: Callable[[sqlite3.Connection], object], workspace_id: int = WORKSPACE) -> ChainVerification:
+    """Return the result of the verification after *tamper* changed the store."""
 
     async def verify(folder: Path) -> ChainVerification:
         db = open_database("embedded:", data_dir=folder)
@@ -69,27 +69,31 @@ def found(tamper: Callable[[sqlite3.Connection], object], workspace_id: int = WO
 
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "records.db").write_bytes(written())
+        (folder / "records.db").write_bytes(audited_store())
         with closing(sqlite3.connect(folder / "records.db")) as connection, connection:
             tamper(connection)
         return asyncio.run(verify(folder))
 
 
 def value_of(connection: sqlite3.Connection, column: str, seq: int) -> object:
-    """Return what is in a row."""
-    query = f'SELECT "{column}" FROM access_audit WHERE workspace_id = ? AND seq = ?'  # noqa: S608 - a column of ours
+    """Return a value of an entry."""
+    query = f'SELECT "{column}" FROM access_audit WHERE workspace_id = ? AND seq = ?'  # noqa: S608 - a known column
     return connection.execute(query, (WORKSPACE, seq)).fetchone()[0]
 
 
 def set_value(connection: sqlite3.Connection, column: str, seq: int, value: object) -> None:
-    """Alter a row."""
-    statement = f'UPDATE access_audit SET "{column}" = ? WHERE workspace_id = ? AND seq = ?'  # noqa: S608 - a column of ours
+    """Change a value of an entry."""
+    statement = f'UPDATE access_audit SET "{column}" = ? WHERE workspace_id = ? AND seq = ?'  # noqa: S608 - a known column
     connection.execute(statement, (value, WORKSPACE, seq))
 
 
-def test_what_was_not_touched_is_whole() -> None:
-    """D-29: so the other tests here find what they did, and nothing else."""
-    assert (found(lambda _: None).broken_at, found(lambda _: None).entry_count, found(lambda _: None, OTHER).entry_count) == (
+def test_an_unchanged_log_is_intact() -> None:
+    """D-29: the other tests here detect their own change and nothing else."""
+    assert (
+        verify_after(lambda _: None).broken_at,
+        verify_after(lambda _: None).entry_count,
+        verify_after(lambda _: None, OTHER).entry_count,
+    ) == (
         None,
         LENGTH,
         1,
@@ -110,19 +114,19 @@ TAMPERING: dict[str, Callable[[str], str]] = {
 
 @given(column=st.sampled_from(TEXTS), seq=st.integers(1, LENGTH), how=st.sampled_from(sorted(TAMPERING)))
 @settings(max_examples=100)
-def test_a_text_that_was_altered_is_found(column: str, seq: int, how: str) -> None:
+def test_a_changed_text_is_detected(column: str, seq: int, how: str) -> None:
     """D-29: in any row and any column, down to invalid JSON; the report names the entry."""
     is_same = False
 
     def tamper(connection: sqlite3.Connection) -> None:
         nonlocal is_same
-        was = value_of(connection, column, seq)
-        now = TAMPERING[how](was) if isinstance(was, str) else "null "
-        set_value(connection, column, seq, now)
-        # Spaces around JSON, or null for nothing, say the same.
-        is_same = now == was or (column in {"before", "after"} and now.strip() in {was, "null"})
+        old = value_of(connection, column, seq)
+        new = TAMPERING[how](old) if isinstance(old, str) else "null "
+        set_value(connection, column, seq, new)
+        # Spaces around JSON, and null for a missing value, mean the same.
+        is_same = new == old or (column in {"before", "after"} and new.strip() in {old, "null"})
 
-    verdict = found(tamper)
+    verdict = verify_after(tamper)
     assert verdict.broken_at == (None if is_same else seq)
 
 
@@ -130,85 +134,87 @@ def test_a_text_that_was_altered_is_found(column: str, seq: int, how: str) -> No
     column=st.sampled_from(NUMBERS), seq=st.integers(1, LENGTH), by=st.sampled_from([-(2**62), -1_000_000, -1, 1, 100, 1_000_000, 2**62])
 )
 @settings(max_examples=40)
-def test_a_number_that_was_altered_is_found(column: str, seq: int, by: int) -> None:
-    """D-29: its workspace, its place or its time; a row that was moved away is missing."""
+def test_a_changed_number_is_detected(column: str, seq: int, by: int) -> None:
+    """D-29: its workspace, its sequence number or its time. A row that was moved away is missing."""
 
     def tamper(connection: sqlite3.Connection) -> None:
-        now = int(str(value_of(connection, column, seq))) + by
+        new = int(str(value_of(connection, column, seq))) + by
         if column == "seq":
-            connection.execute("DELETE FROM access_audit WHERE workspace_id = ? AND seq = ?", (WORKSPACE, now))
+            connection.execute("DELETE FROM access_audit WHERE workspace_id = ? AND seq = ?", (WORKSPACE, new))
         elif column == "workspace_id":
-            connection.execute("DELETE FROM access_audit WHERE workspace_id = ? AND seq = ?", (now, seq))
-        set_value(connection, column, seq, now)
+            connection.execute("DELETE FROM access_audit WHERE workspace_id = ? AND seq = ?", (new, seq))
+        set_value(connection, column, seq, new)
 
-    # Where the row replaces another one, that is missing too, and it is the first that counts.
+    # If the row replaces another one, that is missing too, and the first broken entry is reported.
     first = min(seq, seq + by) if column == "seq" and seq + by >= 1 else seq
-    assert found(tamper).broken_at == first
+    assert verify_after(tamper).broken_at == first
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_column_may_hold_anything(column: str) -> None:
-    """D-29, D-16: what is no text, no number, no JSON at all is an entry that was altered, not an error of the check."""
+def test_any_value_of_a_column_is_detected(column: str) -> None:
+    """D-29, D-16: a value that is no text, no number or no JSON is an altered entry, not an error of the verification."""
     for garbage in ("garbage", b"\xff\x00", 2.5, "[1, 2]", '"text"', "{", 2**63 - 1, -(2**63)):
 
         def tamper(connection: sqlite3.Connection, garbage: object = garbage) -> None:
             set_value(connection, column, 3, garbage)
 
-        assert found(tamper).broken_at == 3, garbage
+        assert verify_after(tamper).broken_at == 3, garbage
 
 
 @given(st.sets(st.integers(1, LENGTH), min_size=1))
 @settings(max_examples=40)
-def test_rows_that_were_dropped_are_found(dropped: set[int]) -> None:
-    """D-29: at the first of them; at the end of the chain too."""
+def test_deleted_rows_are_detected(deleted: set[int]) -> None:
+    """D-29: the first deleted row is reported; at the end of the chain too."""
 
     def tamper(connection: sqlite3.Connection) -> None:
-        connection.executemany("DELETE FROM access_audit WHERE workspace_id = 1 AND seq = ?", [(each,) for each in dropped])
+        connection.executemany("DELETE FROM access_audit WHERE workspace_id = 1 AND seq = ?", [(seq,) for seq in deleted])
 
-    assert found(tamper).broken_at == min(dropped)
+    assert verify_after(tamper).broken_at == min(deleted)
 
 
 @given(st.permutations(range(1, LENGTH + 1)))
 @settings(max_examples=40)
-def test_rows_that_were_put_in_another_order_are_found(order: list[int]) -> None:
-    """D-29: at the first that is not in its place."""
+def test_reordered_rows_are_detected(order: list[int]) -> None:
+    """D-29: the first row that is out of order is reported."""
 
     def tamper(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE access_audit SET seq = seq + 1000 WHERE workspace_id = 1")
-        moves = [(now, 1000 + was) for now, was in enumerate(order, start=1)]
+        moves = [(new, 1000 + old) for new, old in enumerate(order, start=1)]
         connection.executemany("UPDATE access_audit SET seq = ? WHERE workspace_id = 1 AND seq = ?", moves)
 
-    misplaced = [now for now, was in enumerate(order, start=1) if now != was]
-    assert found(tamper).broken_at == (misplaced[0] if misplaced else None)
+    misplaced = [new for new, old in enumerate(order, start=1) if new != old]
+    assert verify_after(tamper).broken_at == (misplaced[0] if misplaced else None)
 
 
-@pytest.mark.parametrize("place", range(1, LENGTH + 2))
-def test_an_entry_that_was_slipped_in_is_found(place: int) -> None:
-    """D-29: even one with a right hash that follows the one before it; at its own place, at the end too."""
+@pytest.mark.parametrize("position", range(1, LENGTH + 2))
+def test_an_inserted_entry_is_detected(position: int) -> None:
+    """D-29: even with a valid hash over the previous entry, anywhere in the chain and at its end."""
 
     def tamper(connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE access_audit SET seq = seq + 1000 WHERE workspace_id = 1 AND seq >= ?", (place,))
+        connection.execute("UPDATE access_audit SET seq = seq + 1000 WHERE workspace_id = 1 AND seq >= ?", (position,))
         connection.execute("UPDATE access_audit SET seq = seq - 999 WHERE workspace_id = 1 AND seq > 1000")
         columns = ", ".join(f'"{name}"' for name in COLUMNS)
-        row = connection.execute(f"SELECT {columns} FROM access_audit WHERE seq = 1 AND workspace_id = 2").fetchone()  # noqa: S608 - ours
+        row = connection.execute(f"SELECT {columns} FROM access_audit WHERE seq = 1 AND workspace_id = 2").fetchone()  # noqa: S608 - known columns
         forged = forge(
-            dict(zip(COLUMNS, row, strict=True)), place, str(value_of(connection, "hash", place - 1)) if place > 1 else GENESIS_HASH
+            dict(zip(COLUMNS, row, strict=True)),
+            position,
+            str(value_of(connection, "hash", position - 1)) if position > 1 else GENESIS_HASH,
         )
-        marks = ", ".join("?" for _ in COLUMNS)
-        connection.execute(f"INSERT INTO access_audit ({columns}) VALUES ({marks})", [forged[name] for name in COLUMNS])  # noqa: S608 - ours
+        placeholders = ", ".join("?" for _ in COLUMNS)
+        connection.execute(f"INSERT INTO access_audit ({columns}) VALUES ({placeholders})", [forged[name] for name in COLUMNS])  # noqa: S608 - known columns
 
-    # The forged entry itself is in order; what follows it is not, or it was never the end.
-    assert found(tamper).broken_at == (place + 1 if place <= LENGTH else place)
+    # The forged entry itself is valid. The entry after it is not, or the end of the chain does not match.
+    assert verify_after(tamper).broken_at == (position + 1 if position <= LENGTH else position)
 
 
 def forge(row: dict[str, object], seq: int, previous: str) -> dict[str, object]:
-    """Return *row* as an entry of the chain, signed as ours are."""
+    """Return *row* as an entry of the chain with a valid hash."""
     forged = {**row, "workspace_id": WORKSPACE, "seq": seq, "previous": previous}
-    named = {name: forged[f"actor_{name}"] for name in ("kind", "id", "name")}
+    actor = {name: forged[f"actor_{name}"] for name in ("kind", "id", "name")}
     fields = {
         **{name: forged[name] for name in ("workspace_id", "seq", "action", "previous")},
         "at": format_iso(from_micros(int(str(forged["at"])))),
-        "actor": {**named, "address": forged["address"], "request_id": forged["request_id"]},
+        "actor": {**actor, "address": forged["address"], "request_id": forged["request_id"]},
         "subject": {"environment": forged["environment"], **{name: forged[f"subject_{name}"] for name in ("kind", "id", "name")}},
         **{name: None if forged[name] is None else json.loads(str(forged[name])) for name in ("before", "after")},
     }
@@ -225,8 +231,8 @@ def forge(row: dict[str, object], seq: int, previous: str) -> dict[str, object]:
         ("DELETE FROM access_audit; DELETE FROM access_audit_ends", 1),
     ],
 )
-def test_an_end_that_was_altered_is_found(statement: str, broken_at: int) -> None:
-    """D-29: the end of a chain is kept apart, so that it cannot be cut short, nor go altogether, while the platform tells of it."""
-    wheres = "; ".join(f"{each} WHERE workspace_id = 1" for each in statement.split("; "))
+def test_a_changed_end_is_detected(statement: str, broken_at: int) -> None:
+    """D-29: the end of a chain is stored separately, so that a chain can be neither truncated nor deleted unnoticed."""
+    statements = "; ".join(f"{part} WHERE workspace_id = 1" for part in statement.split("; "))
 
-    assert found(lambda connection: connection.executescript(wheres)).broken_at == broken_at
+    assert verify_after(lambda connection: connection.executescript(statements)).broken_at == broken_at

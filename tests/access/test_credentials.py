@@ -65,8 +65,8 @@ def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
         [(b"authorization", b"Bearer " + b"x" * 1_000_000)],
     ],
 )
-def test_what_carries_no_key_or_two_is_refused(headers: list[tuple[bytes, bytes]]) -> None:
-    """D-22, notes 3.5: two different keys, a header without a space, Basic with a password or bad base64."""
+def test_headers_without_a_key_or_with_two_keys_are_rejected(headers: list[tuple[bytes, bytes]]) -> None:
+    """D-22, notes 3.5: two different keys, a header without a space, Basic with a password or invalid base64."""
     with pytest.raises(Unauthorised) as refusal:
         parse_credentials(headers)
 
@@ -75,7 +75,7 @@ def test_what_carries_no_key_or_two_is_refused(headers: list[tuple[bytes, bytes]
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"authorization", b"x-api-key", b"accept"]), st.binary(max_size=90)), max_size=4))
-def test_no_header_makes_anything_but_a_refusal(headers: list[tuple[bytes, bytes]]) -> None:
+def test_no_header_causes_an_internal_error(headers: list[tuple[bytes, bytes]]) -> None:
     """D-16: nothing a caller sends makes a 500."""
     try:
         token = parse_credentials(headers).token
@@ -92,8 +92,8 @@ def test_no_header_makes_anything_but_a_refusal(headers: list[tuple[bytes, bytes
         b"ak_" + b"x" * 31, b"ak_" + b"x" * 33, b"sk_live_" * 200_000,
     ],
 )  # fmt: skip
-def test_garbage_has_not_the_form_of_a_key(token: bytes) -> None:
-    """Spec 5.2, 5.3; notes 3.1: 73 bytes, NUL and non-ASCII never come near bcrypt. Quick, however long it is."""
+def test_malformed_tokens_are_not_taken_for_keys(token: bytes) -> None:
+    """Spec 5.2, 5.3; notes 3.1: 73 bytes, NUL and non-ASCII never reach bcrypt. The check is fast, whatever the length."""
     started = time.perf_counter()
 
     assert not is_api_key(token)
@@ -101,14 +101,14 @@ def test_garbage_has_not_the_form_of_a_key(token: bytes) -> None:
     assert time.perf_counter() - started < 1
 
 
-def test_the_lookup_is_the_first_eight_of_the_random_part() -> None:
+def test_the_lookup_is_the_first_eight_characters_of_the_random_part() -> None:
     """D-20: for live and test keys alike."""
     assert get_lookup(b"sk_live_abcdefgh" + b"x" * 24) == "abcdefgh"
     assert get_lookup(b"sk_test_12345678" + b"x" * 24) == "12345678"
 
 
 def test_forwarded_addresses_are_kept_in_order() -> None:
-    """D-28: several headers are one list."""
-    found = parse_credentials([(b"x-forwarded-for", b"a"), (b"x-workspace-id", b"7"), (b"x-forwarded-for", b"b")])
+    """D-28: several headers form one list."""
+    credentials = parse_credentials([(b"x-forwarded-for", b"a"), (b"x-workspace-id", b"7"), (b"x-forwarded-for", b"b")])
 
-    assert (found.token, found.forwarded, found.workspace) == (b"", [b"a", b"b"], b"7")
+    assert (credentials.token, credentials.forwarded, credentials.workspace) == (b"", [b"a", b"b"], b"7")

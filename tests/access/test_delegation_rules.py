@@ -54,19 +54,19 @@ kinds: st.SearchStrategy[KeyKind] = st.sampled_from(["api", "agent"])
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
-    """Return two keys which differ in few of their fields, so that the one often holds what the other has."""
-    holder = make_key(draw(kinds), **draw(fields))
-    changed = draw(fields)
-    kept = draw(st.sets(st.sampled_from(sorted(changed)), max_size=3)) if changed else set[str]()
-    other = make_key(draw(kinds))
-    same = {name: getattr(holder, name) for name in Key.__dataclass_fields__ if name not in {"id", "kind", "tier", "rate_limit"}}
-    return holder, replace(other, **{**same, **{name: changed[name] for name in kept}}, id="other")
+    """Return two keys that differ in few fields, so that the first often covers the second."""
+    creator = make_key(draw(kinds), **draw(fields))
+    new_values = draw(fields)
+    changed_names = draw(st.sets(st.sampled_from(sorted(new_values)), max_size=3)) if new_values else set[str]()
+    defaults = make_key(draw(kinds))
+    common = {name: getattr(creator, name) for name in Key.__dataclass_fields__ if name not in {"id", "kind", "tier", "rate_limit"}}
+    return creator, replace(defaults, **{**common, **{name: new_values[name] for name in changed_names}}, id="other")
 
 
-def holds(holder: Key, target: Key) -> bool:
-    """Tell whether *holder* passes."""
+def may_delegate(creator: Key, target: Key) -> bool:
+    """Return whether *creator* may create or change *target*."""
     try:
-        require_delegable(holder, target)
+        require_delegable(creator, target)
     except (DelegationDenied, ScopeMissing, PermissionDenied):
         return False
     return True
@@ -76,27 +76,27 @@ def holds(holder: Key, target: Key) -> bool:
 @settings(max_examples=600)
 @example((make_key(expires_at=MOMENTS[1]), make_key(delete_after=MOMENTS[1])))
 @example((make_key(delete_after=MOMENTS[1]), make_key(delete_after=MOMENTS[2], expires_at=MOMENTS[1])))
-def test_no_key_hands_on_more_than_it_can_do_itself(pair: tuple[Key, Key]) -> None:
-    """D-24: whatever a key may make or change can do nothing that the key itself cannot, on any side."""
-    holder, target = pair
-    if not holds(holder, target):
+def test_no_key_delegates_more_than_it_can_do_itself(pair: tuple[Key, Key]) -> None:
+    """D-24: a key that another key may create or change can do nothing that the other cannot, on any side."""
+    creator, target = pair
+    if not may_delegate(creator, target):
         return
 
-    assert list_excesses(capabilities_of(target), capabilities_of(holder)) == []
+    assert list_excesses(capabilities_of(target), capabilities_of(creator)) == []
 
 
 @given(pairs())
-def test_every_key_holds_itself_and_what_is_narrower(pair: tuple[Key, Key]) -> None:
-    """D-24: a key may be changed by itself, as long as it gives nothing up for something else."""
-    holder, _ = pair
-    narrower = replace(
-        holder,
-        expires_at=min(NOW + timedelta(minutes=1), holder.expires_at or MOMENTS[-1]),
-        restrictions=replace(holder.restrictions, servers=frozenset(), orgs=frozenset()),
+def test_every_key_may_delegate_itself_and_less(pair: tuple[Key, Key]) -> None:
+    """D-24: a key may change itself, as long as it gains nothing."""
+    creator, _ = pair
+    reduced = replace(
+        creator,
+        expires_at=min(NOW + timedelta(minutes=1), creator.expires_at or MOMENTS[-1]),
+        restrictions=replace(creator.restrictions, servers=frozenset(), orgs=frozenset()),
     )
 
-    assert holds(holder, holder)
-    assert holds(holder, narrower)
+    assert may_delegate(creator, creator)
+    assert may_delegate(creator, reduced)
 
 
 RATES = [
@@ -105,25 +105,25 @@ RATES = [
 ]
 
 
-@pytest.mark.parametrize("first", RATES, ids=lambda key: str(key.tier or key.rate_limit))
-def test_no_chain_of_keys_gets_faster(first: Key) -> None:
-    """D-24: neither directly nor through keys of the other kind, a free key to a higher tier, say, through an agent key."""
-    reached = [first]
-    for maker in reached:
-        reached += [key for key in RATES if key not in reached and holds(maker, key)]
+@pytest.mark.parametrize("origin", RATES, ids=lambda key: str(key.tier or key.rate_limit))
+def test_no_chain_of_keys_raises_the_rate_limit(origin: Key) -> None:
+    """D-24: neither directly nor through keys of the other kind, such as a free key that reaches a higher tier through an agent key."""
+    reachable = [origin]
+    for maker in reachable:
+        reachable += [key for key in RATES if key not in reachable and may_delegate(maker, key)]
 
-    assert [(key.tier, key.rate_limit) for key in reached if exceeds_rate(key, first)] == []
+    assert [(key.tier, key.rate_limit) for key in reachable if exceeds_rate(key, origin)] == []
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-def test_any_api_key_may_make_an_agent_key_of_the_usual_rate(tier: Tier) -> None:
+def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -> None:
     """D-21, D-24: 600 a minute, more than the lower tiers have; otherwise they could not create a usual agent key."""
-    assert holds(make_key(tier=tier), make_key("agent", rate_limit=600))
-    assert holds(make_key(tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
+    assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=600))
+    assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted", "field"),
+    ("creator_fields", "requested_fields", "field"),
     [
         ({"environment": "test"}, {}, "environment"),
         ({}, {"workspace_id": 2}, "workspace_id"),
@@ -160,17 +160,19 @@ def test_any_api_key_may_make_an_agent_key_of_the_usual_rate(tier: Tier) -> None
         ({"agent_id": "rook", "scopes": ("brain:read",)}, {"agent_id": None, "scopes": ("brain:read",)}, "agent_id"),
     ],
 )  # fmt: skip
-def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict[str, object], field: str) -> None:
+def test_an_error_names_the_field_that_the_key_lacks(
+    creator_fields: dict[str, object], requested_fields: dict[str, object], field: str
+) -> None:
     """D-24: 403 permission_denied with the field, so that the caller can see what to request instead."""
     scopes = {"scopes": ("brain:read", "keys:write")} if field == "agent_id" else {}
     with pytest.raises(DelegationDenied) as refusal:
-        require_delegable(make_key("api", **{**scopes, **held}), make_key("api", **{**scopes, **wanted}))
+        require_delegable(make_key("api", **{**scopes, **creator_fields}), make_key("api", **{**scopes, **requested_fields}))
 
     assert (refusal.value.status, refusal.value.code, refusal.value.body()["field"]) == (403, "permission_denied", field)
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted"),
+    ("creator_fields", "requested_fields"),
     [
         ({}, {"environment": "test"}),
         ({"scopes": ("*", "platform:workspaces")}, {"workspace_id": 2}),
@@ -197,38 +199,38 @@ def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict
         ({"agent_id": "rook", "scopes": ("brain:*",)}, {"agent_id": None, "scopes": ("brain:read",)}),
     ],
 )
-def test_what_a_key_has_it_may_hand_on(held: dict[str, object], wanted: dict[str, object]) -> None:
-    """D-24: as much, or less of it; for whom a key speaks matters only if it has to do with memories."""
-    require_delegable(make_key("api", **held), make_key("api", **wanted))
+def test_a_key_may_delegate_what_it_has(creator_fields: dict[str, object], requested_fields: dict[str, object]) -> None:
+    """D-24: as much or less. The agent of a key matters only if the key has memory scopes."""
+    require_delegable(make_key("api", **creator_fields), make_key("api", **requested_fields))
 
 
 @pytest.mark.parametrize(("kind", "error"), [("api", ScopeMissing), ("agent", PermissionDenied)])
-def test_a_scope_that_is_lacking_is_refused_as_the_guard_does(kind: str, error: type[Exception]) -> None:
-    """D-24; spec 5.2, 5.3: the two kinds have two bodies; all actions of a resource do not make its wildcard."""
-    holder = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
+def test_a_missing_scope_is_rejected_with_the_error_of_the_guard(kind: str, error: type[Exception]) -> None:
+    """D-24; spec 5.2, 5.3: the two kinds have two bodies. All actions of a resource do not include its wildcard."""
+    creator = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
 
-    require_delegable(holder, make_key(scopes=("brain:read",), tier=Tier.FREE))
-    for lacking in ("brain:*", "*:read", "*", "mcp:read", "platform:audit"):
+    require_delegable(creator, make_key(scopes=("brain:read",), tier=Tier.FREE))
+    for missing in ("brain:*", "*:read", "*", "mcp:read", "platform:audit"):
         with pytest.raises(error) as refusal:
-            require_delegable(holder, make_key(scopes=("brain:read", lacking)))
-        assert lacking in str(refusal.value)
+            require_delegable(creator, make_key(scopes=("brain:read", missing)))
+        assert missing in str(refusal.value)
 
 
 @pytest.mark.parametrize("scope", [scope for scope in SCOPES if scope.startswith("platform:")])
-def test_a_platform_scope_is_held_by_name_alone(scope: str) -> None:
-    """D-23, D-24: who has every wildcard may neither give such a key nor change one."""
-    assert not holds(make_key(scopes=("*", "*:read")), make_key(scopes=(scope,)))
-    assert holds(make_key(scopes=("*", scope)), make_key(scopes=("*", scope)))
+def test_a_platform_scope_must_be_granted_by_name(scope: str) -> None:
+    """D-23, D-24: a key with every wildcard may neither create a key with a platform scope nor change one."""
+    assert not may_delegate(make_key(scopes=("*", "*:read")), make_key(scopes=(scope,)))
+    assert may_delegate(make_key(scopes=("*", scope)), make_key(scopes=("*", scope)))
 
 
-def test_who_sees_which_keys() -> None:
+def test_visibility_of_keys_depends_on_environment_and_workspace() -> None:
     """D-25, spec 2.8: a test key manages test keys only, a live key both; other workspaces need platform rights."""
-    live, test, foreign = make_key(), make_key(environment="test"), make_key(workspace_id=2)
+    live_key, test_key, other_workspace_key = make_key(), make_key(environment="test"), make_key(workspace_id=2)
     operator = make_key(scopes=("platform:workspaces",))
 
-    assert [can_see(live, each) for each in (live, test, foreign)] == [True, True, False]
-    assert [can_see(test, each) for each in (live, test, foreign)] == [False, True, False]
-    assert [can_see(operator, each) for each in (live, test, foreign)] == [True, True, True]
+    assert [can_see(live_key, key) for key in (live_key, test_key, other_workspace_key)] == [True, True, False]
+    assert [can_see(test_key, key) for key in (live_key, test_key, other_workspace_key)] == [False, True, False]
+    assert [can_see(operator, key) for key in (live_key, test_key, other_workspace_key)] == [True, True, True]
 
 
 NAMES = ["".join(letters) for length in range(4) for letters in product("ab/-]", repeat=length)]
@@ -236,18 +238,24 @@ _pieces = st.sampled_from(["a", "b", "/", "-", "*", "?", "[ab]", "[!a]", "[", "]
 globs = st.lists(_pieces, max_size=4).map("".join)
 
 
-@given(held=globs, more=st.lists(globs, max_size=1), cut=st.integers(0, 4), tail=globs)
+@given(glob=globs, other_globs=st.lists(globs, max_size=1), prefix_length=st.integers(0, 4), suffix=globs)
 @settings(max_examples=500)
-@example(held="a*", more=[], cut=1, tail="[")
-@example(held="[ab]*", more=[], cut=5, tail="")
-@example(held="a?", more=[], cut=1, tail="*")
-def test_a_glob_that_is_held_covers_all_that_the_other_matches(held: str, more: list[str], cut: int, tail: str) -> None:
-    """D-24: against every name of up to three signs; in doubt it is refused."""
-    wanted = held[:cut] + tail
-    if not holds(make_key(restrictions=KeyRestrictions(tools=(held, *more))), make_key(restrictions=KeyRestrictions(tools=(wanted,)))):
+@example(glob="a*", other_globs=[], prefix_length=1, suffix="[")
+@example(glob="[ab]*", other_globs=[], prefix_length=5, suffix="")
+@example(glob="a?", other_globs=[], prefix_length=1, suffix="*")
+def test_a_delegable_glob_matches_no_more_than_the_creators_globs(
+    glob: str, other_globs: list[str], prefix_length: int, suffix: str
+) -> None:
+    """D-24: compared on every name of up to three characters; in doubt the glob is rejected."""
+    requested = glob[:prefix_length] + suffix
+    if not may_delegate(
+        make_key(restrictions=KeyRestrictions(tools=(glob, *other_globs))), make_key(restrictions=KeyRestrictions(tools=(requested,)))
+    ):
         return
 
-    assert [name for name in NAMES if fnmatchcase(name, wanted) and not any(fnmatchcase(name, glob) for glob in (held, *more))] == []
+    assert [
+        name for name in NAMES if fnmatchcase(name, requested) and not any(fnmatchcase(name, glob) for glob in (glob, *other_globs))
+    ] == []
 
 
 _v4 = st.tuples(st.integers(0, 15), st.integers(26, 32)).map(lambda pair: f"10.0.0.{pair[0]}/{pair[1]}")
@@ -257,10 +265,12 @@ ranges = st.lists(_v4 | _v6, max_size=3)
 
 @given(outer=ranges, inner=ranges)
 @settings(max_examples=300)
-def test_what_lies_within_lets_in_nobody_else(outer: list[str], inner: list[str]) -> None:
-    """D-24, D-28: of two lists of addresses."""
+def test_covered_ranges_contain_no_other_address(outer: list[str], inner: list[str]) -> None:
+    """D-24, D-28: for two lists of addresses."""
     addresses = [str(ipaddress.ip_address(base) + last) for base in ("10.0.0.0", "2001:db8::") for last in range(64)]
     if not covers_all(parse_networks(outer), parse_networks(inner)):
         return
 
-    assert [each for each in addresses if contains(parse_networks(inner), each) and not contains(parse_networks(outer), each)] == []
+    assert [
+        address for address in addresses if contains(parse_networks(inner), address) and not contains(parse_networks(outer), address)
+    ] == []

@@ -22,15 +22,15 @@ from tests.access.makers import Access
 from tests.conftest import OPERATOR, FakeClock
 
 
-async def _written(access: Access, folder: Path) -> FirstRunResult:
-    made = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
-    path = write_keys_file(folder, made, url="http://127.0.0.1:8400")
-    at = access.clock().timestamp()
-    os.utime(path, (at, at))
-    return made
+async def _write_file(access: Access, folder: Path) -> FirstRunResult:
+    first_run = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
+    path = write_keys_file(folder, first_run, url="http://127.0.0.1:8400")
+    written_at = access.clock().timestamp()
+    os.utime(path, (written_at, written_at))
+    return first_run
 
 
-async def _use(access: Access, key: Secret | None) -> None:
+async def _use_key(access: Access, key: Secret | None) -> None:
     assert key is not None
     await access.admit(key.reveal())
     await access.usage.flush()
@@ -38,21 +38,21 @@ async def _use(access: Access, key: Secret | None) -> None:
 
 async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, clock: FakeClock, tmp_path: Path) -> None:
     """Issue 14: first-run.json stayed for ever with both keys in plain text; D-03. An hour at least, so that a script may read it twice."""
-    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+    first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
 
-    await _use(access, made.api_key)
+    await _use_key(access, first_run.api_key)
     clock.advance(seconds=MIN_FILE_AGE.total_seconds() + 1)
     assert not await file.delete_if_unneeded(), "the agent key was not used yet"
-    await _use(access, made.agent_key)
+    await _use_key(access, first_run.agent_key)
     assert find_keys_file(tmp_path) == tmp_path / "first-run.json"
     assert await file.delete_if_unneeded()
     assert find_keys_file(tmp_path) is None
     assert not await file.delete_if_unneeded(), "there is nothing left to delete"
 
 
-async def test_the_file_is_kept_for_an_hour_and_a_week_at_most(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+async def test_the_file_is_kept_for_at_least_an_hour_and_at_most_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
     """Issue 14: a forgotten file is deleted after 7 days; D-03."""
-    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+    first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     assert not await file.delete_if_unneeded()
 
     clock.advance(seconds=MAX_FILE_AGE.total_seconds() - 1)
@@ -60,32 +60,32 @@ async def test_the_file_is_kept_for_an_hour_and_a_week_at_most(access: Access, c
     clock.advance(seconds=2)
     assert await file.delete_if_unneeded()
 
-    await _use(access, made.api_key)
-    await _use(access, made.agent_key)
-    path = write_keys_file(tmp_path, made, url="http://127.0.0.1:8400")
-    at = clock().timestamp()
-    os.utime(path, (at, at))
+    await _use_key(access, first_run.api_key)
+    await _use_key(access, first_run.agent_key)
+    path = write_keys_file(tmp_path, first_run, url="http://127.0.0.1:8400")
+    written_at = clock().timestamp()
+    os.utime(path, (written_at, written_at))
     assert not await file.delete_if_unneeded(), "it was written less than an hour ago"
 
 
 async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: D-03; a key that opens nothing needs no file."""
-    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
-    await _use(access, made.api_key)
+    """Issue 14: D-03; a deleted key needs no file."""
+    first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+    await _use_key(access, first_run.api_key)
     agent_keys = await access.db.read(
-        lambda tx: keys.list_key_page(tx, "agent", made.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
+        lambda tx: keys.list_key_page(tx, "agent", first_run.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
     )
-    await access.agent_keys.delete(made.workspace_id or 0, agent_keys[0][0].key.id, by=OPERATOR)
+    await access.agent_keys.delete(first_run.workspace_id or 0, agent_keys[0][0].key.id, by=OPERATOR)
     clock.advance(seconds=MIN_FILE_AGE.total_seconds())
 
     assert await file.delete_if_unneeded()
 
 
-async def test_a_file_of_that_name_that_is_not_ours_is_kept_for_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: what cannot be read is not taken for used; D-03."""
+async def test_an_unreadable_file_of_that_name_is_kept_for_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 14: the keys of an unreadable file do not count as used; D-03."""
     path = tmp_path / "first-run.json"
     path.write_text("{", encoding="utf-8")
-    at = (clock() - timedelta(days=2)).timestamp()
-    os.utime(path, (at, at))
+    written_at = (clock() - timedelta(days=2)).timestamp()
+    os.utime(path, (written_at, written_at))
 
     assert not await FirstKeysFile(tmp_path, access.db, clock).delete_if_unneeded()

@@ -1,4 +1,4 @@
-"""The guard: who gets in, in which order it is asked, and what the answer carries (spec 5, 7, 8; D-15, D-20..D-28)."""
+"""The guard: who is admitted, the order of its checks and what its responses carry (spec 5, 7, 8; D-15, D-20..D-28)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ UNKNOWN = "sk_live_" + "x" * 32
 UNKNOWN_AGENT = "ak_" + "x" * 32
 
 
-async def test_the_caller_is_what_the_key_says(access: Access) -> None:
+async def test_the_caller_has_the_fields_of_the_key(access: Access) -> None:
     """Spec 5: a request with a key acts in the key's workspace, with its scopes."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
+    new_key = await access.create_api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
 
-    caller = (await access.admit(minted, required_scope="brain:read")).caller
+    caller = (await access.admit(new_key, required_scope="brain:read")).caller
 
     assert caller == Caller(
-        key_id=minted.key.id, key_kind="api", key_name="reader", workspace_id=workspace, public_workspace_id=workspace,
+        key_id=new_key.key.id, key_kind="api", key_name="reader", workspace_id=workspace, public_workspace_id=workspace,
         scopes=frozenset({"brain:read"}), agent_id="rook", environment="live", servers=None, tools=None, orgs=None, projects=None,
         tool_limits={}, address="192.0.2.1", request_id="req_test",
     )  # fmt: skip
@@ -51,25 +51,25 @@ async def test_the_caller_is_what_the_key_says(access: Access) -> None:
         "Basic",
     ],
 )
-async def test_either_kind_is_taken_in_every_form(access: Access, kind: str, form: str) -> None:
-    """D-22: every route takes every form and, scopes allowing, either kind."""
+async def test_either_kind_of_key_is_accepted_in_every_header(access: Access, kind: str, form: str) -> None:
+    """D-22: every route accepts every header and, if the scopes allow it, either kind."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace) if kind == "api" else await access.create_agent_key(workspace)
+    new_key = await access.create_api_key(workspace) if kind == "api" else await access.create_agent_key(workspace)
 
-    key = minted.plaintext.reveal().encode()
+    key = new_key.plaintext.reveal().encode()
     value = {"X-API-Key": key, "Basic": b"Basic " + base64.b64encode(key + b":")}.get(form, form.encode() + b" " + key)
 
     admission = await access.send((b"x-api-key" if form == "X-API-Key" else b"authorization", value), required_scope="brain:read")
 
-    assert admission.caller.key_id == minted.key.id
+    assert admission.caller.key_id == new_key.key.id
     assert admission.caller.key_kind == kind
 
 
 @pytest.mark.parametrize(
     "token", ["", "nonsense", "x" * 73, "sk_live_short", "ak_" + "ä" * 32, UNKNOWN, UNKNOWN_AGENT, "sk_test_" + "x" * 32]
 )
-async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: str) -> None:
-    """Spec 7: 401 unauthorised, with how to authenticate; and no rate limit of anybody's."""
+async def test_an_unknown_key_is_unauthorised(access: Access, token: str) -> None:
+    """Spec 7: 401 unauthorised, with how to authenticate, and without rate limit headers."""
     with pytest.raises(Unauthorised) as refusal:
         await access.admit(token)
 
@@ -79,8 +79,8 @@ async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: st
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
-async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) -> None:
-    """Notes 3.5: a good key cut, lengthened to 72, 73 and more bytes, in another case or spelling, or with what strings end at."""
+async def test_a_variant_of_a_valid_key_is_rejected(access: Access, kind: str) -> None:
+    """Notes 3.5: a valid key shortened, lengthened to 72, 73 and more bytes, in another case or encoding, or with a terminator."""
     workspace = await access.create_workspace()
     token = (await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)).plaintext.reveal()
     variants = [
@@ -101,8 +101,8 @@ async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) ->
     assert (await access.admit(token)).caller.key_kind == kind
 
 
-async def test_a_key_of_another_environment_is_another_key(access: Access) -> None:
-    """Spec 5.2: the whole plaintext is compared, not its random part alone, by which both are looked up."""
+async def test_the_environment_is_part_of_the_key(access: Access) -> None:
+    """Spec 5.2: the whole plaintext is compared, not only the random part that both lookups use."""
     token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
 
     with pytest.raises(Unauthorised):
@@ -110,38 +110,38 @@ async def test_a_key_of_another_environment_is_another_key(access: Access) -> No
     assert access.bcrypt.run_count == 1
 
 
-async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None:
-    """D-22: which of them acts would be a guess; nothing is counted, spent or proven. The same key twice is one."""
+async def test_two_valid_keys_in_one_request_are_rejected(access: Access) -> None:
+    """D-22: the acting key would be a guess. Nothing is counted, spent or verified. The same key twice counts as one."""
     workspace = await access.create_workspace()
     api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
-    bearer, other = (b"Bearer " + each.plaintext.reveal().encode() for each in (api, agent))
+    bearer, agent_bearer = (b"Bearer " + new_key.plaintext.reveal().encode() for new_key in (api, agent))
 
     for headers in (
-        ((b"authorization", bearer), (b"x-api-key", other[7:])),
-        ((b"x-api-key", other[7:]), (b"authorization", bearer)),
-        ((b"authorization", bearer), (b"authorization", other)),
-        ((b"authorization", bearer), (b"authorization", b"Basic " + base64.b64encode(other[7:] + b":"))),
-        ((b"x-api-key", bearer[7:]), (b"x-api-key", other[7:])),
+        ((b"authorization", bearer), (b"x-api-key", agent_bearer[7:])),
+        ((b"x-api-key", agent_bearer[7:]), (b"authorization", bearer)),
+        ((b"authorization", bearer), (b"authorization", agent_bearer)),
+        ((b"authorization", bearer), (b"authorization", b"Basic " + base64.b64encode(agent_bearer[7:] + b":"))),
+        ((b"x-api-key", bearer[7:]), (b"x-api-key", agent_bearer[7:])),
     ):
         with pytest.raises(Unauthorised):
             await access.send(*headers)
     assert access.bcrypt.run_count == 0
-    uses = [(await ring.list_page(workspace, limit=9))[0][0].usage.call_count for ring in (access.api_keys, access.agent_keys)]
-    assert uses == [0, 0]
+    call_counts = [(await keyring.list_page(workspace, limit=9))[0][0].usage.call_count for keyring in (access.api_keys, access.agent_keys)]
+    assert call_counts == [0, 0]
     assert (await access.send((b"authorization", bearer), (b"x-api-key", bearer[7:]))).caller.key_id == api.key.id
 
 
-async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -> None:
+async def test_a_key_in_the_query_string_is_ignored(access: Access) -> None:
     """Spec 7: 401; the query string is never read (D-22)."""
-    minted = await access.create_api_key(await access.create_workspace())
-    scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={minted.plaintext.reveal()}".encode()}
+    new_key = await access.create_api_key(await access.create_workspace())
+    scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={new_key.plaintext.reveal()}".encode()}
 
     with pytest.raises(Unauthorised):
         await access.guard.admit(scope, required_scope=None)
 
 
-async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
-    """Spec 2.2, 2.3: the stored hashes are useless to a thief."""
+async def test_a_hash_sent_as_a_key_is_rejected(access: Access) -> None:
+    """Spec 2.2, 2.3: the stored hashes give no access."""
     workspace = await access.create_workspace()
     agent = await access.create_agent_key(workspace)
 
@@ -149,47 +149,47 @@ async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
         await access.admit(hashlib.sha256(agent.plaintext.reveal().encode()).hexdigest())
 
 
-async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) -> None:
-    """Spec 5.3, steps 2 to 7: of all that is wrong with a key, the first in the order is told."""
+async def test_an_agent_key_is_checked_in_the_order_of_spec_5_3(access: Access) -> None:
+    """Spec 5.3, steps 2 to 7: if several checks fail, the first one in the order is reported."""
     workspace = await access.create_workspace()
     keys, clock = access.agent_keys, access.clock
     new = NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1, expires_at=clock() + timedelta(hours=1), ip_restriction=True)
-    minted = await access.create_agent_key(workspace, new)
-    key_id = minted.key.id
+    new_key = await access.create_agent_key(workspace, new)
+    key_id = new_key.key.id
     clock.advance(hours=2)
     await keys.revoke(workspace, key_id, by=OPERATOR)
 
-    async def refused() -> RookeryError:
+    async def admission_error() -> RookeryError:
         with pytest.raises(RookeryError) as refusal:
-            await access.admit(minted, required_scope="brain:write")
+            await access.admit(new_key, required_scope="brain:write")
         return refusal.value
 
-    assert isinstance(await refused(), KeyRevoked)
+    assert isinstance(await admission_error(), KeyRevoked)
     await keys.modify(workspace, key_id, lambda key: replace(key, revoked_at=None), by=OPERATOR, action="changed")
-    assert isinstance(await refused(), KeyExpired)
+    assert isinstance(await admission_error(), KeyExpired)
     await keys.extend(workspace, key_id, None, by=OPERATOR)
-    denied = await refused()
-    assert isinstance(denied, AddressNotAllowed)
-    assert denied.body()["your_ip"] == "192.0.2.1"
+    wrong_address = await admission_error()
+    assert isinstance(wrong_address, AddressNotAllowed)
+    assert wrong_address.body()["your_ip"] == "192.0.2.1"
     await keys.set_addresses(workspace, key_id, ["192.0.2.0/24"], by=OPERATOR)
-    lacking = await refused()
-    assert isinstance(lacking, PermissionDenied)
-    assert lacking.body()["required_permission"] == "brain:write"
-    assert (await keys.get(workspace, key_id)).usage.call_count == 0, "whoever was refused has spent and counted nothing"
+    missing_permission = await admission_error()
+    assert isinstance(missing_permission, PermissionDenied)
+    assert missing_permission.body()["required_permission"] == "brain:write"
+    assert (await keys.get(workspace, key_id)).usage.call_count == 0, "whoever was admission_error has spent and counted nothing"
     await keys.set_permissions(workspace, key_id, ["brain:write"], by=OPERATOR)
-    await access.admit(minted, required_scope="brain:write")
-    limited = await refused()
-    assert isinstance(limited, RateLimited)
-    assert limited.body()["retry_after"] == 60
+    await access.admit(new_key, required_scope="brain:write")
+    rate_limited = await admission_error()
+    assert isinstance(rate_limited, RateLimited)
+    assert rate_limited.body()["retry_after"] == 60
     assert (await keys.get(workspace, key_id)).usage.call_count == 1
 
 
-async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> None:
+async def test_an_api_key_without_the_scope_gets_its_name(access: Access) -> None:
     """Spec 5.2, rule 5: 403 with error and required_scope."""
-    minted = await access.create_api_key(await access.create_workspace(), NewApiKey(name="reader", scopes=("*:read",)))
+    new_key = await access.create_api_key(await access.create_workspace(), NewApiKey(name="reader", scopes=("*:read",)))
 
     with pytest.raises(ScopeMissing) as refusal:
-        await access.admit(minted, required_scope="brain:write")
+        await access.admit(new_key, required_scope="brain:write")
 
     assert refusal.value.status == 403
     assert refusal.value.body() == {
@@ -200,112 +200,112 @@ async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> Non
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
-async def test_a_key_at_its_very_expiry_is_expired(access: Access, kind: str) -> None:
-    """Spec 5.2, rule 6; spec 3.2: 401 key_expired from the moment on, not before."""
-    workspace, ends = await access.create_workspace(), access.clock() + timedelta(hours=1)
+async def test_a_key_expires_exactly_at_its_expiry(access: Access, kind: str) -> None:
+    """Spec 5.2, rule 6; spec 3.2: 401 key_expired from that moment on, and not before."""
+    workspace, expires_at = await access.create_workspace(), access.clock() + timedelta(hours=1)
     if kind == "api":
-        minted = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=ends))
+        new_key = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=expires_at))
     else:
-        minted = await access.create_agent_key(workspace, NewAgentKey(name="brief", permissions=("brain:read",), expires_at=ends))
+        new_key = await access.create_agent_key(workspace, NewAgentKey(name="brief", permissions=("brain:read",), expires_at=expires_at))
     access.clock.advance(seconds=3599.999999)
-    await access.admit(minted)
+    await access.admit(new_key)
     access.clock.advance(seconds=0.000001)
 
     with pytest.raises(KeyExpired) as refusal:
-        await access.admit(minted)
+        await access.admit(new_key)
 
     assert (refusal.value.status, refusal.value.code) == (401, "key_expired")
     assert refusal.value.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_a_state_is_told_to_nobody_without_the_secret(access: Access) -> None:
-    """D-20: a wrong secret for the lookup of an expired, suspended key is merely unauthorised."""
+async def test_the_state_of_a_key_is_hidden_without_its_secret(access: Access) -> None:
+    """D-20: a wrong secret for the lookup of an expired, suspended key gets only unauthorised."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
-    await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
+    new_key = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    await access.api_keys.suspend(workspace, new_key.key.id, by=OPERATOR)
     access.clock.advance(hours=2)
-    token = minted.plaintext.reveal()
-    wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
+    token = new_key.plaintext.reveal()
+    wrong_token = token[:-1] + ("a" if token[-1] != "a" else "b")
 
     with pytest.raises(Unauthorised) as refusal:
-        await access.admit(wrong)
+        await access.admit(wrong_token)
 
     assert refusal.value.code == "unauthorised"
     assert "x-ratelimit-limit" not in refusal.value.headers
     with pytest.raises(KeyRevoked):
-        await access.admit(minted)
+        await access.admit(new_key)
 
 
 @pytest.mark.parametrize(
-    ("value", "admitted"),
+    ("value", "is_admitted"),
     [(b"{own}", True), (b" {own} ", True), (b"{other}", False), (b"0{own}", False), (b"", False), (b"nest", False), (b"\xff", False)],
 )
-async def test_a_workspace_that_is_named_must_be_the_key_s(access: Access, value: bytes, admitted: bool) -> None:
+async def test_the_workspace_header_must_name_the_workspace_of_the_key(access: Access, value: bytes, is_admitted: bool) -> None:
     """D-15: X-Workspace-ID is optional; any but the key's own is 403 permission_denied."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
-    minted = await access.create_api_key(workspace)
+    new_key = await access.create_api_key(workspace)
     header = (b"x-workspace-id", value.replace(b"{own}", str(workspace).encode()).replace(b"{other}", str(other).encode()))
 
-    if admitted:
-        await access.admit(minted, headers=(header,))
+    if is_admitted:
+        await access.admit(new_key, headers=(header,))
     else:
         with pytest.raises(WorkspaceMismatch) as refusal:
-            await access.admit(minted, headers=(header,))
+            await access.admit(new_key, headers=(header,))
         assert (refusal.value.status, refusal.value.code) == (403, "permission_denied")
 
 
-async def test_a_test_key_acts_in_the_sandbox_twin(access: Access) -> None:
-    """D-25: a tenant of its own, shared by the workspace's test keys; answers show the parent."""
+async def test_a_test_key_acts_in_the_sandbox_of_its_workspace(access: Access) -> None:
+    """D-25: the test keys of a workspace share a separate tenant; responses show the parent."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new = NewApiKey(name="trial", scopes=("*",), environment="test")
     first, second = [(await access.admit(await access.create_api_key(workspace, new))).caller for _ in range(2)]
-    foreign = (await access.admit(await access.create_api_key(other, new))).caller
-    live = (await access.admit(await access.create_api_key(workspace))).caller
+    other_workspace_caller = (await access.admit(await access.create_api_key(other, new))).caller
+    live_caller = (await access.admit(await access.create_api_key(workspace))).caller
 
     assert first.workspace_id == second.workspace_id
-    assert len({first.workspace_id, foreign.workspace_id, live.workspace_id, other}) == 4
-    assert (first.public_workspace_id, foreign.public_workspace_id, first.environment) == (workspace, other, "test")
-    assert [each.id for each in await access.workspaces.list()] == [workspace, other], "twins are in no list"
+    assert len({first.workspace_id, other_workspace_caller.workspace_id, live_caller.workspace_id, other}) == 4
+    assert (first.public_workspace_id, other_workspace_caller.public_workspace_id, first.environment) == (workspace, other, "test")
+    assert [listed.id for listed in await access.workspaces.list()] == [workspace, other], "sandboxes are not listed"
 
 
-async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
-    """D-15, D-25: the id of the sandbox twin is never shown."""
+async def test_a_test_key_names_the_workspace_of_its_responses(access: Access) -> None:
+    """D-15, D-25: the id of the sandbox is never shown."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
-    twin = (await access.admit(minted, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
+    new_key = await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
+    sandbox_id = (await access.admit(new_key, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
 
     with pytest.raises(WorkspaceMismatch):
-        await access.admit(minted, headers=((b"x-workspace-id", str(twin).encode()),))
+        await access.admit(new_key, headers=((b"x-workspace-id", str(sandbox_id).encode()),))
 
 
-async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
-    """D-20, spec 2.8: from the commit on, of both kinds and both environments."""
+async def test_keys_of_a_deleted_workspace_are_rejected(access: Access) -> None:
+    """D-20, spec 2.8: from the commit on, keys of both kinds and both environments."""
     workspace = await access.create_workspace()
-    minted = [
+    new_keys = [
         await access.create_api_key(workspace),
         await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test")),
         await access.create_agent_key(workspace),
     ]
-    for each in minted:
-        await access.admit(each)
+    for new_key in new_keys:
+        await access.admit(new_key)
     await access.workspaces.delete(workspace, by=OPERATOR)
 
-    for each in minted:
+    for new_key in new_keys:
         with pytest.raises(Unauthorised):
-            await access.admit(each)
+            await access.admit(new_key)
 
 
 async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
-    """Spec 5.3, step 7; D-29: count, time and address at once, one row a call with its answer."""
+    """Spec 5.3, step 7; D-29: count, time and address at once, and one row per call with its status."""
     workspace = await access.create_workspace()
-    minted = await access.create_agent_key(workspace)
-    admission = await access.admit(minted, address="::ffff:203.0.113.5")
+    new_key = await access.create_agent_key(workspace)
+    admission = await access.admit(new_key, address="::ffff:203.0.113.5")
     admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
 
-    use = (await access.agent_keys.get(workspace, minted.key.id)).usage
-    calls, total = await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=10, offset=0)
+    usage = (await access.agent_keys.get(workspace, new_key.key.id)).usage
+    calls, total = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=10, offset=0)
 
-    assert (use.call_count, use.last_used_at, use.last_used_ip) == (1, access.clock(), "203.0.113.5")
+    assert (usage.call_count, usage.last_used_at, usage.last_used_ip) == (1, access.clock(), "203.0.113.5")
     assert total == 1
     assert (calls[0].method, calls[0].route, calls[0].status, calls[0].duration_ms, calls[0].address, calls[0].request_id, calls[0].at) == (
         "POST", "/v1/brain/recall", 422, 1.5, "203.0.113.5", "req_test", access.clock(),
@@ -313,7 +313,7 @@ async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
 
 
 async def test_the_caller_is_found_on_the_request(access: Access) -> None:
-    """The route wrapper keeps it in the request's state; a public route has none."""
+    """The route wrapper stores the caller in the request's state. A public route has none."""
     caller = (await access.admit(await access.create_api_key(await access.create_workspace()))).caller
 
     assert get_caller(Request({"state": {"caller": caller}})) is caller
@@ -323,16 +323,16 @@ async def test_the_caller_is_found_on_the_request(access: Access) -> None:
         get_caller(Request({}))
 
 
-async def test_no_key_is_in_any_refusal(access: Access, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_error_contains_a_key(access: Access, caplog: pytest.LogCaptureFixture) -> None:
     """D-20: secrets are in no exception, repr or log."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    token = minted.plaintext.reveal()
-    await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
+    new_key = await access.create_api_key(workspace)
+    token = new_key.plaintext.reveal()
+    await access.api_keys.suspend(workspace, new_key.key.id, by=OPERATOR)
     with pytest.raises(KeyRevoked) as refusal:
-        await access.admit(minted)
+        await access.admit(new_key)
 
-    assert token not in f"{minted!r} {minted.plaintext} {refusal.value!r} {refusal.value.body()} {refusal.value.headers} {caplog.text}"
+    assert token not in f"{new_key!r} {new_key.plaintext} {refusal.value!r} {refusal.value.body()} {refusal.value.headers} {caplog.text}"
 
 
 @dataclass

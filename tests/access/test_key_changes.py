@@ -1,4 +1,4 @@
-"""Keys changed: extended, suspended, given other permissions and addresses (spec 3.2, 5.3; D-21, D-28)."""
+"""Changes of keys: expiry, suspension, permissions and addresses (spec 3.2, 5.3; D-21, D-28)."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from tests.conftest import OPERATOR
 async def test_extending_an_expired_agent_key_makes_it_active(access: Access) -> None:
     """D-21, spec 3.2: its expiry is replaced or cleared; a revoked key stays revoked."""
     workspace, keys = await access.create_workspace(), access.agent_keys
-    minted = await access.create_agent_key(
+    new_key = await access.create_agent_key(
         workspace, NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1))
     )
     access.clock.advance(hours=1)
     with pytest.raises(KeyExpired):
-        await access.admit(minted)
-    assert (await keys.get(workspace, minted.key.id)).key.status(access.clock()) is KeyStatus.EXPIRED
+        await access.admit(new_key)
+    assert (await keys.get(workspace, new_key.key.id)).key.status(access.clock()) is KeyStatus.EXPIRED
 
-    extended = await keys.extend(workspace, minted.key.id, access.clock() + timedelta(hours=1), by=OPERATOR)
+    extended = await keys.extend(workspace, new_key.key.id, access.clock() + timedelta(hours=1), by=OPERATOR)
     assert extended.status(access.clock()) is KeyStatus.ACTIVE
-    await access.admit(minted)
+    await access.admit(new_key)
     with pytest.raises(ValidationFailed):
-        await keys.extend(workspace, minted.key.id, access.clock(), by=OPERATOR)
-    await keys.extend(workspace, minted.key.id, None, by=OPERATOR)
+        await keys.extend(workspace, new_key.key.id, access.clock(), by=OPERATOR)
+    await keys.extend(workspace, new_key.key.id, None, by=OPERATOR)
     access.clock.advance(days=3650)
-    await access.admit(minted)
+    await access.admit(new_key)
 
-    await keys.revoke(workspace, minted.key.id, by=OPERATOR)
-    for bring_back in (keys.extend(workspace, minted.key.id, None, by=OPERATOR), keys.resume(workspace, minted.key.id, by=OPERATOR)):
+    await keys.revoke(workspace, new_key.key.id, by=OPERATOR)
+    for reactivation in (keys.extend(workspace, new_key.key.id, None, by=OPERATOR), keys.resume(workspace, new_key.key.id, by=OPERATOR)):
         with pytest.raises(Conflict, match="stays revoked"):
-            await bring_back
-    revoked = (await keys.get(workspace, minted.key.id)).key
-    assert revoked.status(access.clock()) is KeyStatus.REVOKED
-    assert (await keys.revoke(workspace, minted.key.id, by=OPERATOR)).revoked_at == revoked.revoked_at
+            await reactivation
+    revoked_key = (await keys.get(workspace, new_key.key.id)).key
+    assert revoked_key.status(access.clock()) is KeyStatus.REVOKED
+    assert (await keys.revoke(workspace, new_key.key.id, by=OPERATOR)).revoked_at == revoked_key.revoked_at
     with pytest.raises(KeyRevoked):
-        await access.admit(minted)
+        await access.admit(new_key)
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: str) -> None:
     """D-21: 401 key_revoked while suspended, label Revoked."""
     workspace = await access.create_workspace()
-    ring = access.api_keys if kind == "api" else access.agent_keys
-    minted = await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)
+    keyring = access.api_keys if kind == "api" else access.agent_keys
+    new_key = await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)
 
-    suspended = await ring.suspend(workspace, minted.key.id, by=OPERATOR)
+    suspended_key = await keyring.suspend(workspace, new_key.key.id, by=OPERATOR)
 
-    assert suspended.status(access.clock()) is KeyStatus.REVOKED
+    assert suspended_key.status(access.clock()) is KeyStatus.REVOKED
     access.clock.advance(hours=1)
-    assert (await ring.suspend(workspace, minted.key.id, by=OPERATOR)).suspended_at == suspended.suspended_at
+    assert (await keyring.suspend(workspace, new_key.key.id, by=OPERATOR)).suspended_at == suspended_key.suspended_at
     with pytest.raises(KeyRevoked):
-        await access.admit(minted)
-    assert await ring.resume(workspace, minted.key.id, by=OPERATOR) == minted.key
-    await access.admit(minted)
+        await access.admit(new_key)
+    assert await keyring.resume(workspace, new_key.key.id, by=OPERATOR) == new_key.key
+    await access.admit(new_key)
 
 
-async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(access: Access) -> None:
-    """Spec 5.3, D-28: one bad line stores nothing: 422 errors.ips."""
+async def test_addresses_can_be_added_removed_and_replaced(access: Access) -> None:
+    """Spec 5.3, D-28: with one invalid line nothing is stored: 422 errors.ips."""
     workspace, keys = await access.create_workspace(), access.agent_keys
     key_id = (await access.create_agent_key(workspace)).key.id
 
@@ -85,21 +85,21 @@ async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(acces
         with pytest.raises(ValidationFailed) as refusal:
             await change(workspace, key_id, "203.0.113.1\nnonsense", by=OPERATOR)
         assert refusal.value.detail["errors"] == {"ips": ["nonsense: Invalid IP address"]}
-    after = (await keys.get(workspace, key_id)).key
-    assert (after.ip_list, after.ip_restriction) == (("192.0.2.1", "198.51.100.0/24"), True)
+    key = (await keys.get(workspace, key_id)).key
+    assert (key.ip_list, key.ip_restriction) == (("192.0.2.1", "198.51.100.0/24"), True)
     assert not (await keys.set_enforcement(workspace, key_id, is_enforced=False, by=OPERATOR)).ip_restriction
 
 
 async def test_permissions_are_replaced(access: Access) -> None:
     """Spec 5.3: on an existing key; unknown ones change nothing."""
     workspace, keys = await access.create_workspace(), access.agent_keys
-    minted = await access.create_agent_key(workspace)
+    new_key = await access.create_agent_key(workspace)
 
-    assert (await keys.set_permissions(workspace, minted.key.id, ["plans.write", "notify.send"], by=OPERATOR)).scopes == (
+    assert (await keys.set_permissions(workspace, new_key.key.id, ["plans.write", "notify.send"], by=OPERATOR)).scopes == (
         "plans.write",
         "notify:send",
     )
-    for bad in ([], ["plans.rite"]):
+    for permissions in ([], ["plans.rite"]):
         with pytest.raises(ValidationFailed):
-            await keys.set_permissions(workspace, minted.key.id, bad, by=OPERATOR)
-    assert (await access.admit(minted, required_scope="notify.send")).caller.scopes == {"plans.write", "notify:send"}
+            await keys.set_permissions(workspace, new_key.key.id, permissions, by=OPERATOR)
+    assert (await access.admit(new_key, required_scope="notify.send")).caller.scopes == {"plans.write", "notify:send"}

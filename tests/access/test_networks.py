@@ -1,4 +1,4 @@
-"""Addresses, ranges, and whose address a request has (spec 5.3, D-28)."""
+"""Addresses, ranges and the client address of a request (spec 5.3, D-28)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
 
 @given(addresses)
 def test_every_address_has_one_form(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    """D-28: the short and the long spelling of an address are one."""
+    """D-28: the short and the long spelling of an address are the same."""
     assert canonical_address(str(address)) == canonical_address(address.exploded)
     assert canonical_address(canonical_address(str(address)) or "") == canonical_address(str(address))
 
@@ -50,10 +50,10 @@ def test_matching_agrees_with_the_standard_library(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, other: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int
 ) -> None:
     """Spec 5.3: the address must lie in a listed address or range."""
-    one, two = (ipaddress.ip_address(canonical_address(str(each)) or "") for each in (address, other))
-    network = ipaddress.ip_network(f"{two}/{min(prefix, two.max_prefixlen)}", strict=False)
+    first, second = (ipaddress.ip_address(canonical_address(str(entry)) or "") for entry in (address, other))
+    network = ipaddress.ip_network(f"{second}/{min(prefix, second.max_prefixlen)}", strict=False)
 
-    assert contains(parse_networks([str(network)]), str(one)) == (one.version == network.version and one in network)
+    assert contains(parse_networks([str(network)]), str(first)) == (first.version == network.version and first in network)
 
 
 @pytest.mark.parametrize(
@@ -74,44 +74,44 @@ def test_matching_agrees_with_the_standard_library(
         "1" * 1_000_000,
     ],
 )
-def test_garbage_is_no_address_and_lies_in_no_network(garbage: str) -> None:
-    """D-28: garbage never becomes an address, and is refused at once however long it is."""
+def test_invalid_text_is_no_address_and_in_no_network(garbage: str) -> None:
+    """D-28: invalid text never becomes an address, and is rejected fast, however long it is."""
     assert canonical_address(garbage) is None
     assert not contains(parse_networks(["0.0.0.0/0", "::/0"]), garbage)
 
 
 @given(st.text(max_size=40))
-def test_any_text_can_be_asked_about(text: str) -> None:
-    """D-16: nothing a caller sends makes a 500."""
+def test_any_text_can_be_checked(text: str) -> None:
+    """D-16: no input of a caller causes a 500."""
     canonical_address(text)
     canonical_network(text)
     contains(PROXIES, text)
     parse_list(text)
 
 
-def test_an_empty_list_contains_nobody() -> None:
-    """D-28: restriction on with an empty list denies all; so does a list of garbage."""
+def test_an_empty_list_contains_no_address() -> None:
+    """D-28: a restriction with an empty list denies all; so does a list of invalid entries."""
     assert not contains((), "192.0.2.1")
     assert not contains(parse_networks(["nonsense"]), "192.0.2.1")
 
 
-def test_a_pasted_list_is_read_line_by_line() -> None:
+def test_a_list_as_text_is_read_line_by_line() -> None:
     """Spec 5.3: one entry per line, lines starting with # are comments, invalid ones are named."""
-    pasted = "# office\n192.0.2.7\r\n\n  198.51.100.77/24  \n2001:DB8:0::1\n::ffff:192.0.2.7\nnonsense\n1.2.3.4/33\nfe80::1%eth0\n# end"
+    text = "# office\n192.0.2.7\r\n\n  198.51.100.77/24  \n2001:DB8:0::1\n::ffff:192.0.2.7\nnonsense\n1.2.3.4/33\nfe80::1%eth0\n# end"
 
-    good, wrong = parse_list(pasted)
+    addresses_, errors = parse_list(text)
 
-    assert good == ("192.0.2.7", "198.51.100.0/24", "2001:db8::1")
-    assert wrong == ["nonsense: Invalid IP address", "1.2.3.4/33: Invalid IP address", "fe80::1%eth0: Invalid IP address"]
+    assert addresses_ == ("192.0.2.7", "198.51.100.0/24", "2001:db8::1")
+    assert errors == ["nonsense: Invalid IP address", "1.2.3.4/33: Invalid IP address", "fe80::1%eth0: Invalid IP address"]
 
 
 @given(st.lists(addresses.map(str), max_size=6))
 def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
-    """D-28: what is stored is the one form."""
-    good, wrong = parse_list(entries)
+    """D-28: the canonical form is stored."""
+    entries_, errors = parse_list(entries)
 
-    assert wrong == []
-    assert parse_list(good) == (good, [])
+    assert errors == []
+    assert parse_list(entries_) == (entries_, [])
 
 
 @pytest.mark.parametrize(
@@ -140,35 +140,35 @@ def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
         ("/run/rookery.sock", [], UNKNOWN_ADDRESS),
     ],
 )
-def test_the_client_is_the_rightmost_address_no_proxy_of_ours_has(peer: str | None, forwarded: list[bytes], client: str) -> None:
-    """D-28: the socket's address, unless a trusted proxy forwards another; an unreadable address matches no list."""
+def test_the_client_is_the_rightmost_address_that_is_no_trusted_proxy(peer: str | None, forwarded: list[bytes], client: str) -> None:
+    """D-28: the address of the socket, unless a trusted proxy forwards another one. An unreadable address matches no list."""
     assert resolve_client_address(peer, forwarded, PROXIES) == client
 
 
-@given(peer=addresses.map(str), spoofed=st.lists(st.binary(max_size=20), max_size=3))
-def test_nobody_but_a_proxy_is_believed(peer: str, spoofed: list[bytes]) -> None:
+@given(peer=addresses.map(str), forged=st.lists(st.binary(max_size=20), max_size=3))
+def test_only_a_trusted_proxy_may_forward_an_address(peer: str, forged: list[bytes]) -> None:
     """D-28: X-Forwarded-For of an untrusted peer changes nothing."""
     if not contains(PROXIES, peer):
-        assert resolve_client_address(peer, spoofed, PROXIES) == canonical_address(peer)
+        assert resolve_client_address(peer, forged, PROXIES) == canonical_address(peer)
 
 
-@given(spoofed=st.binary(max_size=40), client=v4.map(str))
-def test_what_a_client_claims_itself_is_never_believed(spoofed: bytes, client: str) -> None:
-    """D-28: the proxy appends the client's address; what the client wrote stands left of it."""
+@given(forged=st.binary(max_size=40), client=v4.map(str))
+def test_a_forwarded_address_written_by_the_client_is_ignored(forged: bytes, client: str) -> None:
+    """D-28: the proxy appends the client's address to the right of what the client wrote."""
     if not contains(PROXIES, client):
-        assert resolve_client_address("10.0.0.1", [spoofed + b"," + client.encode()], PROXIES) == client
+        assert resolve_client_address("10.0.0.1", [forged + b"," + client.encode()], PROXIES) == client
 
 
-def test_neighbours_share_a_failure_budget() -> None:
-    """D-20: one IPv6 client owns a /64, so an address of it is not a client."""
+def test_addresses_of_one_network_share_a_failure_budget() -> None:
+    """D-20: one IPv6 client owns a /64, so a single address does not identify a client."""
     assert client_network("2001:db8::1") == client_network("2001:db8::ffff") != client_network("2001:db8:0:1::1")
     assert client_network("192.0.2.1") == "192.0.2.1"
     assert client_network(UNKNOWN_ADDRESS) == UNKNOWN_ADDRESS
 
 
 @pytest.mark.parametrize("entry", ["*", "0.0.0.0/0", "::/0", "nonsense", "", "10.0.0.1/33", "proxy.example"])
-def test_a_proxy_list_that_cannot_be_meant_refuses_to_start(entry: str) -> None:
-    """D-02, notes 5.2: who trusts everybody lets everybody claim any address."""
+def test_an_invalid_proxy_list_prevents_the_start(entry: str) -> None:
+    """D-02, notes 5.2: trusting every address would allow any client to claim any address."""
     with pytest.raises(WrongSettings):
         parse_proxies(["10.0.0.1", entry])
 

@@ -1,4 +1,4 @@
-"""Limits beyond one request: tools, a counter that is down, the headers' arithmetic (spec 8; D-23, D-27)."""
+"""Rate limits beyond one request: tools, an unavailable counter, the values of the headers (spec 8; D-23, D-27)."""
 
 from __future__ import annotations
 
@@ -30,53 +30,53 @@ NOW = 1_764_000_000_000_000
 
 
 class SwitchableCounter:
-    """A counter that can be taken down."""
+    """A counter that can be made unavailable."""
 
     def __init__(self) -> None:
         self.counts = LocalCounter()
         self.is_down = False
-        self.asked = 0
+        self.call_count = 0
 
     async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
-        self._ask()
+        self._count_call()
         return self.counts.hit(key, limit=limit, window_us=window_us, now_us=now_us)
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
-        self._ask()
+        self._count_call()
         return self.counts.peek(key, window_us=window_us, now_us=now_us)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing; there is nothing to close."""
 
-    def _ask(self) -> None:
-        self.asked += 1
+    def _count_call(self) -> None:
+        self.call_count += 1
         if self.is_down:
             raise EngineUnavailable("counters", "switched off")
 
 
 async def test_while_the_counter_is_down_each_process_counts_alone(access: Access, clock: FakeClock) -> None:
-    """D-27: with the full limit and X-RateLimit-Scope: local, never unlimited; and exactly again afterwards."""
+    """D-27: with the full limit and X-RateLimit-Scope: local, never unlimited; exact again when the counter is back."""
     counter = SwitchableCounter()
-    guarded = build_access(access.db, counter, clock)
-    minted = await access.create_agent_key(await access.create_workspace(), NewAgentKey(name="rook", permissions=("*",), rate_limit=2))
-    assert (b"x-ratelimit-scope", b"local") not in (await guarded.admit(minted)).headers
+    guarded_access = build_access(access.db, counter, clock)
+    new_key = await access.create_agent_key(await access.create_workspace(), NewAgentKey(name="rook", permissions=("*",), rate_limit=2))
+    assert (b"x-ratelimit-scope", b"local") not in (await guarded_access.admit(new_key)).headers
     counter.is_down = True
-    for left in (b"1", b"0"):
-        headers = dict((await guarded.admit(minted)).headers)
-        assert (headers[b"x-ratelimit-remaining"], headers[b"x-ratelimit-scope"]) == (left, b"local")
+    for remaining in (b"1", b"0"):
+        headers = dict((await guarded_access.admit(new_key)).headers)
+        assert (headers[b"x-ratelimit-remaining"], headers[b"x-ratelimit-scope"]) == (remaining, b"local")
     with pytest.raises(RateLimited) as refusal:
-        await guarded.admit(minted)
+        await guarded_access.admit(new_key)
     assert refusal.value.headers["x-ratelimit-scope"] == "local"
-    assert dict((await guarded.admit(minted, rate_limited=False)).headers)[b"x-ratelimit-scope"] == b"local"
+    assert dict((await guarded_access.admit(new_key, rate_limited=False)).headers)[b"x-ratelimit-scope"] == b"local"
     counter.is_down = False
     clock.advance(seconds=5)
 
-    assert dict((await guarded.admit(minted)).headers)[b"x-ratelimit-remaining"] == b"0"
-    await guarded.close()
+    assert dict((await guarded_access.admit(new_key)).headers)[b"x-ratelimit-remaining"] == b"0"
+    await guarded_access.close()
 
 
-async def test_a_counter_that_is_down_is_not_asked_at_every_request(clock: FakeClock) -> None:
-    """D-27: each would wait for it in vain."""
+async def test_an_unavailable_counter_is_not_called_for_every_request(clock: FakeClock) -> None:
+    """D-27: otherwise each request would wait for it."""
     counter = SwitchableCounter()
     counter.is_down = True
     limiter = RateLimiter(counter, monotonic=lambda: clock().timestamp())
@@ -84,7 +84,7 @@ async def test_a_counter_that_is_down_is_not_asked_at_every_request(clock: FakeC
     for _ in range(10):
         await limiter.consume("key", plan, NOW)
         await limiter.get_status("key", plan, NOW)
-    assert counter.asked == 1
+    assert counter.call_count == 1
     clock.advance(seconds=2)
     assert (await limiter.get_status("key", plan, NOW)).is_local
     clock.advance(seconds=2)
@@ -93,34 +93,34 @@ async def test_a_counter_that_is_down_is_not_asked_at_every_request(clock: FakeC
     assert not (await limiter.get_status("key", plan, NOW)).is_local
 
 
-async def test_an_unlimited_key_touches_no_counter() -> None:
-    """D-27: enterprise works whatever the counter does."""
+async def test_an_unlimited_key_uses_no_counter() -> None:
+    """D-27: an enterprise key works whatever the state of the counter."""
     counter = SwitchableCounter()
     limiter = RateLimiter(counter)
-    for standing in (
+    for status in (
         await limiter.consume("key", RateLimit(None, HOUR_US, has_absolute_reset=True), NOW),
         await limiter.get_status("key", RateLimit(None, HOUR_US, has_absolute_reset=True), NOW),
     ):
-        assert (standing.limit, standing.remaining, standing.is_over) == (UNLIMITED_SENTINEL, UNLIMITED_SENTINEL, False)
+        assert (status.limit, status.remaining, status.is_over) == (UNLIMITED_SENTINEL, UNLIMITED_SENTINEL, False)
 
-    assert counter.asked == 0
-
-
-@given(limit=st.integers(1, 1000), used=st.integers(0, 2000), elapsed=st.integers(0, HOUR_US - 1), by_clock=st.booleans())
-def test_headers_add_up(limit: int, used: int, elapsed: int, by_clock: bool) -> None:
-    """Spec 8: remaining is never negative, and waiting for Reset is always enough, never a second too long."""
-    standing = RateLimitStatus(RateLimit(limit, HOUR_US, has_absolute_reset=by_clock), used, NOW, NOW + elapsed)
-    over_at = NOW + HOUR_US
-
-    assert standing.remaining == max(0, limit - used)
-    assert standing.is_over == (used > limit)
-    assert 0 <= NOW + elapsed + standing.reset_in_s * SECOND_US - over_at < SECOND_US
-    assert (standing.reset * SECOND_US >= over_at) if by_clock else (standing.reset == standing.reset_in_s)
-    assert len(standing.headers()) == 3
+    assert counter.call_count == 0
 
 
-async def test_a_tool_limit_holds_for_its_tools_alone(access: Access) -> None:
-    """D-23: calls a minute by server/tool glob: 429; the key's other tools go on."""
+@given(limit=st.integers(1, 1000), used=st.integers(0, 2000), elapsed=st.integers(0, HOUR_US - 1), has_absolute_reset=st.booleans())
+def test_header_values_are_consistent(limit: int, used: int, elapsed: int, has_absolute_reset: bool) -> None:
+    """Spec 8: remaining is never negative, and Reset is always enough to wait, and less than a second too much."""
+    status = RateLimitStatus(RateLimit(limit, HOUR_US, has_absolute_reset=has_absolute_reset), used, NOW, NOW + elapsed)
+    window_end = NOW + HOUR_US
+
+    assert status.remaining == max(0, limit - used)
+    assert status.is_over == (used > limit)
+    assert 0 <= NOW + elapsed + status.reset_in_s * SECOND_US - window_end < SECOND_US
+    assert (status.reset * SECOND_US >= window_end) if has_absolute_reset else (status.reset == status.reset_in_s)
+    assert len(status.headers()) == 3
+
+
+async def test_a_tool_limit_applies_only_to_its_tools(access: Access) -> None:
+    """D-23: calls per minute by a glob of server and tool: 429 over it; other tools of the key are not limited."""
     tools = ToolRateLimiter(access.limiter, access.clock)
     caller = await caller_with(access, {"web/*": 3, "web/search": 2})
     for _ in range(2):
@@ -137,8 +137,8 @@ async def test_a_tool_limit_holds_for_its_tools_alone(access: Access) -> None:
     await tools.spend_tool_limit(caller, "web", "search")
 
 
-async def test_tool_limits_are_each_key_s_own(access: Access) -> None:
-    """D-23: what one key used up, another has."""
+async def test_tool_limits_are_counted_per_key(access: Access) -> None:
+    """D-23: the calls of one key do not count for another."""
     tools = ToolRateLimiter(access.limiter, access.clock)
     workspace = await access.create_workspace()
     for _ in range(2):
@@ -146,7 +146,7 @@ async def test_tool_limits_are_each_key_s_own(access: Access) -> None:
 
 
 def test_the_tightest_limit_is_spent_first() -> None:
-    """D-23: so a refused call leaves the wider ones alone; globs tell upper from lower case."""
+    """D-23: so a rejected call does not use up the wider limits. Globs are case-sensitive."""
     assert match_tool_limits({"*": 9, "web/*": 3, "WEB/*": 1, "web/s?arch": 3, "time/*": 1}, "web", "search") == [
         ("web/*", 3),
         ("web/s?arch", 3),
@@ -155,8 +155,8 @@ def test_the_tightest_limit_is_spent_first() -> None:
     assert match_tool_limits({}, "web", "search") == []
 
 
-def test_the_local_counter_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-16: addresses and keys are many; memory is bounded."""
+def test_the_local_counter_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-16: with many addresses and keys, memory is bounded."""
     monkeypatch.setattr("rookery.access.rate_limits._MAX_LOCAL_KEYS", 3)
     counter = LocalCounter()
     for key in ("a", "b", "c", "a", "d"):

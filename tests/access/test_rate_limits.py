@@ -23,80 +23,80 @@ from tests.conftest import OPERATOR
         (Tier.PRO, "test", 100_000),
     ],
 )
-async def test_an_api_key_has_its_tier_s_limit_an_hour(access: Access, tier: Tier, environment: str, limit: int) -> None:
-    """Spec 8: limits by tier, Reset a Unix time; test keys have ten times that (D-25)."""
-    minted = await access.create_api_key(
+async def test_an_api_key_has_the_hourly_limit_of_its_tier(access: Access, tier: Tier, environment: str, limit: int) -> None:
+    """Spec 8: limits by tier, with Reset as a Unix time. Test keys have ten times the limit (D-25)."""
+    new_key = await access.create_api_key(
         await access.create_workspace(),
         NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live"),
     )
     reset = int(access.clock().timestamp()) + 3600
 
-    assert headers_of(await access.admit(minted)) == {
+    assert headers_of(await access.admit(new_key)) == {
         "x-ratelimit-limit": limit,
         "x-ratelimit-remaining": limit - 1,
         "x-ratelimit-reset": reset,
     }
     access.clock.advance(minutes=10)
-    assert headers_of(await access.admit(minted)) == {
+    assert headers_of(await access.admit(new_key)) == {
         "x-ratelimit-limit": limit,
         "x-ratelimit-remaining": limit - 2,
         "x-ratelimit-reset": reset,
     }
     access.clock.advance(minutes=50)
-    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == limit - 1
+    assert headers_of(await access.admit(new_key))["x-ratelimit-remaining"] == limit - 1
 
 
-async def test_an_agent_key_has_its_own_limit_a_minute(access: Access) -> None:
-    """Spec 8: Reset is seconds until the window resets; over it 429 with Retry-After, and the headers too."""
-    minted = await access.create_agent_key(
+async def test_an_agent_key_has_its_own_limit_per_minute(access: Access) -> None:
+    """Spec 8: Reset is in seconds until the window ends. Over the limit 429 with Retry-After and the rate limit headers."""
+    new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=2)
     )
 
-    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 1, "x-ratelimit-reset": 60}
+    assert headers_of(await access.admit(new_key)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 1, "x-ratelimit-reset": 60}
     access.clock.advance(seconds=20.5)
-    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 0, "x-ratelimit-reset": 40}
+    assert headers_of(await access.admit(new_key)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 0, "x-ratelimit-reset": 40}
     with pytest.raises(RateLimited) as refusal:
-        await access.admit(minted)
+        await access.admit(new_key)
     assert refusal.value.headers == {"Retry-After": "40", "x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "40"}
     access.clock.advance(seconds=39.5)
-    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == 1
+    assert headers_of(await access.admit(new_key))["x-ratelimit-remaining"] == 1
 
 
 async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
     """D-27: Limit = Remaining = 2147483647, and nothing is counted."""
-    minted = await access.create_api_key(await access.create_workspace())
+    new_key = await access.create_api_key(await access.create_workspace())
 
     for _ in range(3):
-        found = headers_of(await access.admit(minted))
-        assert (found["x-ratelimit-limit"], found["x-ratelimit-remaining"]) == (2147483647, 2147483647)
+        headers = headers_of(await access.admit(new_key))
+        assert (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"]) == (2147483647, 2147483647)
 
 
-async def test_every_refusal_of_a_known_key_carries_its_headers_and_spends_nothing(access: Access) -> None:
-    """D-27: headers on every answer to a known key; 401 and 403 spend nothing."""
+async def test_every_error_for_a_known_key_has_its_headers_and_spends_nothing(access: Access) -> None:
+    """D-27: headers on every response to a known key; 401 and 403 spend nothing."""
     workspace = await access.create_workspace()
-    minted = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
-    await access.admit(minted)
-    for needs, headers in (("brain:write", ()), (None, ((b"x-workspace-id", b"999999"),))):
+    new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
+    await access.admit(new_key)
+    for required_scope, headers in (("brain:write", ()), (None, ((b"x-workspace-id", b"999999"),))):
         with pytest.raises(RookeryError) as refusal:
-            await access.admit(minted, required_scope=needs, headers=headers)
+            await access.admit(new_key, required_scope=required_scope, headers=headers)
         assert refusal.value.headers["x-ratelimit-remaining"] == "4"
-    await access.agent_keys.suspend(workspace, minted.key.id, by=OPERATOR)
-    with pytest.raises(KeyRevoked) as revoked:
-        await access.admit(minted)
-    assert revoked.value.headers["x-ratelimit-remaining"] == "4"
+    await access.agent_keys.suspend(workspace, new_key.key.id, by=OPERATOR)
+    with pytest.raises(KeyRevoked) as error:
+        await access.admit(new_key)
+    assert error.value.headers["x-ratelimit-remaining"] == "4"
 
 
-async def test_what_does_not_spend_is_not_limited(access: Access) -> None:
-    """D-27: heartbeats and status spend nothing, and are answered when the limit is used up."""
-    minted = await access.create_agent_key(
+async def test_requests_that_spend_nothing_are_not_limited(access: Access) -> None:
+    """D-27: heartbeats and status requests spend nothing, and succeed when the limit is used up."""
+    new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
     )
 
-    assert headers_of(await access.admit(minted, rate_limited=False))["x-ratelimit-remaining"] == 1
-    await access.admit(minted)
+    assert headers_of(await access.admit(new_key, rate_limited=False))["x-ratelimit-remaining"] == 1
+    await access.admit(new_key)
     with pytest.raises(RateLimited):
-        await access.admit(minted)
-    assert headers_of(await access.admit(minted, rate_limited=False))["x-ratelimit-remaining"] == 0
+        await access.admit(new_key)
+    assert headers_of(await access.admit(new_key, rate_limited=False))["x-ratelimit-remaining"] == 0
 
 
 def headers_of(admission: AdmittedRequest) -> dict[str, int]:

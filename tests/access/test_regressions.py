@@ -20,73 +20,73 @@ from tests.conftest import OPERATOR, Instance
 _SCOPES = ("*",)
 
 
-async def test_a_test_key_does_not_learn_which_agents_there_are(access: Access) -> None:
-    """D-25: it sees test keys alone, so a name that a live agent key has is refused as any other is."""
+async def test_a_test_key_cannot_find_out_which_agents_exist(access: Access) -> None:
+    """D-25: a test key sees only test keys, so the name of a live agent key is rejected like any other name."""
     workspace = await access.create_workspace()
     await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), agent_id="rook"))
-    minted = await access.create_api_key(workspace, NewApiKey(name="probe", scopes=_SCOPES, environment="test"))
-    by = Actor.from_caller((await access.admit(minted)).caller)
-    told = set[str]()
+    new_key = await access.create_api_key(workspace, NewApiKey(name="probe", scopes=_SCOPES, environment="test"))
+    by = Actor.from_caller((await access.admit(new_key)).caller)
+    error_texts = set[str]()
 
     for agent_id in ("rook", "owl"):
         with pytest.raises(DelegationDenied) as refusal:
             await access.agent_keys.create(workspace, NewAgentKey(name="x", permissions=("brain:read",), agent_id=agent_id), by=by)
-        told.add(f"{refusal.value.field}: {refusal.value.message}")
+        error_texts.add(f"{refusal.value.field}: {refusal.value.message}")
 
-    assert told == {"environment: This is a test key; it can create and change only test keys."}
+    assert error_texts == {"environment: This is a test key; it can create and change only test keys."}
 
 
-async def test_a_key_deleted_while_it_asks_who_it_is_is_not_known(access: Access) -> None:
-    """D-29, spec 7: `/whoami` is asked by the key itself, so one that is gone is a 401, and no missing page."""
-    minted = await access.create_api_key(await access.create_workspace())
-    caller = (await access.admit(minted)).caller
+async def test_whoami_of_a_key_deleted_meanwhile_is_unauthorised(access: Access) -> None:
+    """D-29, spec 7: `/whoami` is a request by the key itself, so a deleted key gets 401 and not 404."""
+    new_key = await access.create_api_key(await access.create_workspace())
+    caller = (await access.admit(new_key)).caller
     routes = CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
-    await access.api_keys.delete(minted.key.workspace_id, minted.key.id, by=OPERATOR)
+    await access.api_keys.delete(new_key.key.workspace_id, new_key.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
         await routes.get_current_key(Request({"type": "http", "state": {"caller": caller}}))
 
 
-def test_a_thousand_misspelled_scopes_are_all_named_and_a_few_of_them_explained() -> None:
-    """D-12: what is nearest costs a look through all scopes, so a long list of mistakes would stop the server for a second."""
+def test_all_misspelled_scopes_are_named_and_a_few_with_a_suggestion() -> None:
+    """D-12: finding the nearest name compares all scopes, so a long list of mistakes would stop the server for a second."""
     names = [f"brain:rea{number}" for number in range(1_000)]
 
-    good, wrong = parse_grants(names, allow_platform_scopes=False)
+    valid, errors = parse_grants(names, allow_platform_scopes=False)
 
-    assert good == ()
-    assert [text.partition(": unknown scope")[0] for text in wrong] == names
-    assert sum("the nearest is brain:read" in text for text in wrong) == 10
-
-
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH COMMERCIAL AT}"])
-def test_a_key_named_like_a_formula_is_a_text_in_a_sheet(sign: str) -> None:
-    """D-29: no cell is taken for a formula, in full-width characters neither."""
-    sheet = csv_export.csv_lines([{"key_name": f"{sign}1+1"}], ["key_name"])
-
-    assert next(csv.reader(io.StringIO(sheet))) == [f"'{sign}1+1"]
+    assert valid == ()
+    assert [text.partition(": unknown scope")[0] for text in errors] == names
+    assert sum("the nearest is brain:read" in text for text in errors) == 10
 
 
-async def test_a_body_of_countless_mistakes_is_answered_shortly(instance: Instance) -> None:
-    """D-10, D-16: the first hundred are told, the first ten with the nearest name; the rest is counted."""
-    answer = await instance.admin.post("/api/v1/agent-keys", {f"permis{number}": 1 for number in range(20_000)})
+@pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH COMMERCIAL AT}"])
+def test_a_key_named_like_a_formula_is_text_in_csv(prefix: str) -> None:
+    """D-29: no cell is read as a formula, also with full-width characters."""
+    csv_text = csv_export.csv_lines([{"key_name": f"{prefix}1+1"}], ["key_name"])
 
-    assert answer.status_code == 422
-    assert len(answer.content) < 20_000
-    assert "more errors that are not listed" in answer.text
+    assert next(csv.reader(io.StringIO(csv_text))) == [f"'{prefix}1+1"]
 
 
-async def test_a_workspace_is_deleted_by_no_key_that_was_revoked_meanwhile(instance: Instance) -> None:
-    """D-24: judged in the change's own transaction, for workspaces too."""
-    made = (await instance.admin.post("/api/v1/workspaces", {"name": "kept"})).json()
+async def test_a_body_with_thousands_of_mistakes_gets_a_short_response(instance: Instance) -> None:
+    """D-10, D-16: the first hundred mistakes are listed, the first ten with the nearest name; the rest is counted."""
+    response = await instance.admin.post("/api/v1/agent-keys", {f"permis{number}": 1 for number in range(20_000)})
+
+    assert response.status_code == 422
+    assert len(response.content) < 20_000
+    assert "more errors that are not listed" in response.text
+
+
+async def test_a_key_revoked_meanwhile_cannot_delete_a_workspace(instance: Instance) -> None:
+    """D-24: the key is checked in the change's own transaction, for workspaces too."""
+    workspace = (await instance.admin.post("/api/v1/workspaces", {"name": "kept"})).json()
     access = instance.rookery.access
     key = await access.api_keys.create(instance.workspace_id, NewApiKey(name="ops", scopes=("*", "platform:workspaces")), by=OPERATOR)
     actor = Actor(kind="api", id=key.key.id, name="ops")
     await access.api_keys.suspend(instance.workspace_id, key.key.id, by=OPERATOR)
 
     with pytest.raises(KeyRevoked):
-        await access.workspaces.delete(made["workspace_id"], by=actor)
-    plain = await instance.api_key("*")
+        await access.workspaces.delete(workspace["workspace_id"], by=actor)
+    plain_key = await instance.api_key("*")
     with pytest.raises(ScopeMissing):
-        await access.workspaces.delete(made["workspace_id"], by=Actor(kind="api", id=plain.key_id, name="plain"))
+        await access.workspaces.delete(workspace["workspace_id"], by=Actor(kind="api", id=plain_key.key_id, name="plain"))
 
-    assert (await instance.admin.get(f"/api/v1/workspaces/{made['workspace_id']}")).status_code == 200
+    assert (await instance.admin.get(f"/api/v1/workspaces/{workspace['workspace_id']}")).status_code == 200

@@ -15,115 +15,115 @@ ORDINARY = [name for name in NAMES if not name.startswith("platform:")]
 GRANTS = [*NAMES, "*", "*:read", *sorted({f"{name.replace('.', ':').partition(':')[0]}:*" for name in ORDINARY})]
 
 names = st.sampled_from(NAMES)
-held_sets = st.frozensets(st.sampled_from(GRANTS), max_size=6)
+grant_sets = st.frozensets(st.sampled_from(GRANTS), max_size=6)
 
 
-def held(*granted: str) -> frozenset[str]:
-    """Return grants as a key holds them."""
+def grant_set(*granted: str) -> frozenset[str]:
+    """Return grants as a key stores them."""
     return frozenset(granted)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scope_grants_itself_in_either_spelling(name: str) -> None:
-    """D-23: `.` and `:` mean the same, in what is held and in what is needed."""
+    """D-23: `.` and `:` mean the same, in the granted and in the required scope."""
     dotted, coloned = name.replace(":", "."), name.replace(".", ":")
 
-    assert all(grants(held(have), need) for have in (dotted, coloned) for need in (dotted, coloned))
+    assert all(grants(grant_set(granted), required) for granted in (dotted, coloned) for required in (dotted, coloned))
 
 
 @pytest.mark.parametrize("name", ORDINARY)
-def test_wildcards_grant_what_spec_5_2_says(name: str) -> None:
-    """Spec 5.2, rule 4: `{resource}:*` all actions of a resource, `*:read` reading everything, `*` everything."""
+def test_wildcards_grant_the_scopes_of_spec_5_2(name: str) -> None:
+    """Spec 5.2, rule 4: `{resource}:*` grants all actions of a resource, `*:read` reads everything, `*` grants everything."""
     resource, _, action = name.replace(".", ":").partition(":")
 
-    assert grants(held("*"), name)
-    assert grants(held(f"{resource}:*"), name)
-    assert grants(held("*:read"), name) == (action == "read")
+    assert grants(grant_set("*"), name)
+    assert grants(grant_set(f"{resource}:*"), name)
+    assert grants(grant_set("*:read"), name) == (action == "read")
 
 
 @pytest.mark.parametrize("name", PLATFORM)
 def test_no_wildcard_grants_a_platform_scope(name: str) -> None:
-    """D-23: platform scopes lie outside `*`, `*:read` and `{r}:*`."""
-    assert not grants(held("*", "*:read", "platform:*", "*:*"), name)
-    assert grants(held(name), name)
+    """D-23: platform scopes are outside `*`, `*:read` and `{r}:*`."""
+    assert not grants(grant_set("*", "*:read", "platform:*", "*:*"), name)
+    assert grants(grant_set(name), name)
 
 
-@given(name=names, others=held_sets)
+@given(name=names, others=grant_sets)
 def test_writing_never_implies_reading(name: str, others: frozenset[str]) -> None:
     """D-23: `write` never implies `read`, nor any action another."""
     resource, _, action = name.replace(".", ":").partition(":")
-    narrow = frozenset(grant for grant in others if "*" not in grant and grant.replace(".", ":") != f"{resource}:{action}")
+    unrelated = frozenset(grant for grant in others if "*" not in grant and grant.replace(".", ":") != f"{resource}:{action}")
 
-    assert not grants(narrow, name)
+    assert not grants(unrelated, name)
 
 
-@given(held_set=held_sets, more=held_sets, name=names)
-def test_more_grants_never_take_a_scope_away(held_set: frozenset[str], more: frozenset[str], name: str) -> None:
+@given(held_grants=grant_sets, more_grants=grant_sets, name=names)
+def test_more_grants_never_take_a_scope_away(held_grants: frozenset[str], more_grants: frozenset[str], name: str) -> None:
     """D-23: grants only add up."""
-    assert grants(held_set | more, name) or not grants(held_set, name)
+    assert grants(held_grants | more_grants, name) or not grants(held_grants, name)
 
 
-@pytest.mark.parametrize("odd", ["", "*", "*:read", "brain", "brain:", ":read", "brain:*", "brain:read:more", "::"])
-def test_what_is_no_scope_is_granted_to_nobody(odd: str) -> None:
-    """Spec 5.2: a route needs one action of one resource; a mistake in a table must not open it."""
-    assert not grants(held("*", "*:read", "brain:*", odd), odd)
+@pytest.mark.parametrize("invalid_scope", ["", "*", "*:read", "brain", "brain:", ":read", "brain:*", "brain:read:more", "::"])
+def test_an_invalid_scope_is_never_granted(invalid_scope: str) -> None:
+    """Spec 5.2: a route needs one action of one resource; a mistake in a table must not open the route."""
+    assert not grants(grant_set("*", "*:read", "brain:*", invalid_scope), invalid_scope)
 
 
-@given(held_set=held_sets, wanted=st.lists(names, max_size=4))
-def test_any_and_all_agree_with_one(held_set: frozenset[str], wanted: list[str]) -> None:
-    """Spec 5.3: a key can be asked for one permission, any of a list, all of a list."""
-    each = [grants(held_set, name) for name in wanted]
+@given(held_grants=grant_sets, required=st.lists(names, max_size=4))
+def test_any_and_all_agree_with_one(held_grants: frozenset[str], required: list[str]) -> None:
+    """Spec 5.3: a key can be checked for one permission, any of a list, and all of a list."""
+    results = [grants(held_grants, name) for name in required]
 
-    assert grants_any(held_set, wanted) == any(each)
-    assert grants_all(held_set, wanted) == all(each)
-
-
-@given(held_set=held_sets, grant=st.sampled_from(GRANTS), name=names)
-def test_nobody_hands_on_more_than_they_hold(held_set: frozenset[str], grant: str, name: str) -> None:
-    """D-24: whatever a covered grant opens, its giver could open."""
-    if can_delegate(held_set, grant) and grants(held(grant), name):
-        assert grants(held_set, name)
+    assert grants_any(held_grants, required) == any(results)
+    assert grants_all(held_grants, required) == all(results)
 
 
-@given(grant=st.sampled_from(GRANTS), others=held_sets)
-def test_everybody_may_hand_on_what_they_hold(grant: str, others: frozenset[str]) -> None:
-    """D-24: holding a grant by name covers it."""
+@given(held_grants=grant_sets, grant=st.sampled_from(GRANTS), name=names)
+def test_a_covered_grant_gives_no_new_scope(held_grants: frozenset[str], grant: str, name: str) -> None:
+    """D-24: the creator has every scope that a covered grant gives."""
+    if can_delegate(held_grants, grant) and grants(grant_set(grant), name):
+        assert grants(held_grants, name)
+
+
+@given(grant=st.sampled_from(GRANTS), others=grant_sets)
+def test_a_grant_covers_itself(grant: str, others: frozenset[str]) -> None:
+    """D-24: having a grant by name covers it."""
     assert can_delegate(others | {grant}, grant)
 
 
-def test_actions_held_one_by_one_do_not_cover_their_wildcard() -> None:
-    """D-24: `plans:*` also grants actions still to come."""
-    every = held("plans.read", "plans.write")
+def test_single_actions_do_not_cover_their_wildcard() -> None:
+    """D-24: `plans:*` also grants actions of future versions."""
+    all_actions = grant_set("plans.read", "plans.write")
 
-    assert not can_delegate(every, "plans:*")
-    assert can_delegate(held("*"), "plans:*")
-    assert not can_delegate(held("*"), "platform:metrics")
-    assert not can_delegate(held("*", "platform:*"), "platform:*")
-    assert list_not_delegable(held("*:read"), ["brain:read", "brain:write", "*"]) == ["brain:write", "*"]
+    assert not can_delegate(all_actions, "plans:*")
+    assert can_delegate(grant_set("*"), "plans:*")
+    assert not can_delegate(grant_set("*"), "platform:metrics")
+    assert not can_delegate(grant_set("*", "platform:*"), "platform:*")
+    assert list_not_delegable(grant_set("*:read"), ["brain:read", "brain:write", "*"]) == ["brain:write", "*"]
 
 
 @given(st.lists(st.sampled_from(GRANTS).map(lambda name: name.replace(":", ".")), max_size=8))
-def test_reading_grants_twice_changes_nothing(written: list[str]) -> None:
+def test_parsing_grants_twice_changes_nothing(grants_: list[str]) -> None:
     """D-23: grants are stored in one spelling, each once."""
-    once, wrong = parse_grants(written, allow_platform_scopes=True)
+    parsed, errors = parse_grants(grants_, allow_platform_scopes=True)
 
-    assert wrong == []
-    assert parse_grants(once, allow_platform_scopes=True) == (once, [])
-    assert set(once) <= set(GRANTS)
-
-
-def test_an_unknown_scope_is_refused_with_the_nearest() -> None:
-    """D-23, D-12: what is misspelled is named, with what was probably meant."""
-    good, wrong = parse_grants(["brain:reed", "*:write", "brain:read", "x" * 10_000], allow_platform_scopes=True)
-
-    assert good == ("brain:read",)
-    assert wrong[0] == "brain:reed: unknown scope; the nearest is brain:read"
-    assert wrong[1].startswith("*:write: unknown scope")
-    assert len(wrong[2]) < 200
+    assert errors == []
+    assert parse_grants(parsed, allow_platform_scopes=True) == (parsed, [])
+    assert set(parsed) <= set(GRANTS)
 
 
-def test_platform_scopes_are_granted_by_the_command_line_alone() -> None:
-    """D-23: no other way in may grant them."""
+def test_an_unknown_scope_is_rejected_with_the_nearest_one() -> None:
+    """D-23, D-12: an error names the misspelled scope and the one that was probably intended."""
+    valid, errors = parse_grants(["brain:reed", "*:write", "brain:read", "x" * 10_000], allow_platform_scopes=True)
+
+    assert valid == ("brain:read",)
+    assert errors[0] == "brain:reed: unknown scope; the nearest is brain:read"
+    assert errors[1].startswith("*:write: unknown scope")
+    assert len(errors[2]) < 200
+
+
+def test_platform_scopes_are_granted_only_by_the_command_line() -> None:
+    """D-23: no other interface may grant them."""
     assert parse_grants(["platform:metrics"], allow_platform_scopes=False) == (
         (),
         ["platform:metrics: only the command line can grant platform scopes"],
@@ -133,7 +133,7 @@ def test_platform_scopes_are_granted_by_the_command_line_alone() -> None:
 
 
 def test_presets_name_known_permissions() -> None:
-    """D-03: presets are data, in the spec's spelling."""
+    """D-03: presets are data, with the names of the spec."""
     assert all(parse_grants(preset, allow_platform_scopes=False) == (tuple(preset), []) for preset in PRESETS.values())
 
 

@@ -1,4 +1,4 @@
-"""The use of keys: buffered a moment, never lost while the store is down, added up by day (spec 2.2, 5.3; D-17, D-29)."""
+"""The usage of keys: buffered briefly, kept while the store is down, summed by day (spec 2.2, 5.3; D-17, D-29)."""
 
 from __future__ import annotations
 
@@ -23,73 +23,73 @@ T = TypeVar("T")
 
 
 async def record_call(
-    access: Access, minted: KeyWithSecret, status: int = 200, route: str = "/v1/brain/recall", address: str = "192.0.2.1"
+    access: Access, new_key: KeyWithSecret, status: int = 200, route: str = "/v1/brain/recall", address: str = "192.0.2.1"
 ) -> None:
-    """Make one call."""
-    (await access.admit(minted, address=address)).record(method="POST", route=route, status=status, duration_ms=2.0)
+    """Record one call."""
+    (await access.admit(new_key, address=address)).record(method="POST", route=route, status=status, duration_ms=2.0)
 
 
-async def test_use_is_written_by_itself_within_a_second(access: Access) -> None:
-    """D-29: without anybody asking for it."""
+async def test_usage_is_written_within_a_second(access: Access) -> None:
+    """D-29: without a request for it."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    await record_call(access, minted)
+    new_key = await access.create_api_key(workspace)
+    await record_call(access, new_key)
 
-    other = ApiKeys(access.db, access.bcrypt, UsageLog(access.db, access.clock), access.audit, access.clock)
-    await eventually(lambda: is_counted(other, workspace, minted, 1))
-    await record_call(access, minted)
-    await eventually(lambda: is_counted(other, workspace, minted, 2))
+    other_process = ApiKeys(access.db, access.bcrypt, UsageLog(access.db, access.clock), access.audit, access.clock)
+    await eventually(lambda: is_counted(other_process, workspace, new_key, 1))
+    await record_call(access, new_key)
+    await eventually(lambda: is_counted(other_process, workspace, new_key, 2))
 
 
-async def is_counted(api_keys: ApiKeys, workspace: int, minted: KeyWithSecret, calls: int) -> bool:
-    """Tell what another process sees."""
-    entry = await api_keys.get(workspace, minted.key.id)
+async def is_counted(api_keys: ApiKeys, workspace: int, new_key: KeyWithSecret, calls: int) -> bool:
+    """Return whether another process reads this number of calls."""
+    entry = await api_keys.get(workspace, new_key.key.id)
     return entry.usage.call_count == calls
 
 
-async def test_who_calls_and_then_looks_sees_the_call(access: Access) -> None:
-    """Notes 3.4: reads of the same process see what is still in the buffer, each call once."""
+async def test_a_call_is_visible_immediately_in_the_same_process(access: Access) -> None:
+    """Notes 3.4: reads of the same process include the buffer, each call once."""
     workspace = await access.create_workspace()
-    minted = await access.create_agent_key(workspace)
+    new_key = await access.create_agent_key(workspace)
     for number in range(1, 4):
         access.clock.advance(seconds=1)
-        await record_call(access, minted, address=f"192.0.2.{number}")
-        use = (await access.agent_keys.get(workspace, minted.key.id)).usage
+        await record_call(access, new_key, address=f"192.0.2.{number}")
+        use = (await access.agent_keys.get(workspace, new_key.key.id)).usage
         assert (use.call_count, use.last_used_at, use.last_used_ip) == (number, access.clock(), f"192.0.2.{number}")
         assert (await access.agent_keys.list_page(workspace, limit=9))[0][0].usage == use
 
 
-async def test_two_processes_add_up(access: Access) -> None:
-    """D-29: counts are added, and the later of two last uses stays, in any order of writing."""
+async def test_the_counts_of_two_processes_are_added(access: Access) -> None:
+    """D-29: counts are added, and the latest use is kept, in any order of writing."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    other = UsageLog(access.db, access.clock)
-    other.count_request(minted.key.id, 5_000_000, "203.0.113.5")
+    new_key = await access.create_api_key(workspace)
+    other_log = UsageLog(access.db, access.clock)
+    other_log.count_request(new_key.key.id, 5_000_000, "203.0.113.5")
     for _ in range(3):
-        await record_call(access, minted)
+        await record_call(access, new_key)
     await access.usage.flush()
-    await other.close()
+    await other_log.close()
 
-    use = (await access.api_keys.get(workspace, minted.key.id)).usage
+    use = (await access.api_keys.get(workspace, new_key.key.id)).usage
     assert (use.call_count, use.last_used_at, use.last_used_ip) == (4, access.clock(), "192.0.2.1")
 
 
-async def test_days_add_up_what_calls_say(access: Access) -> None:
-    """D-29: rollups by day (UTC), route and status; they stay when the calls are forgotten after 30 days (D-17)."""
+async def test_daily_sums_match_the_calls(access: Access) -> None:
+    """D-29: sums by day (UTC), route and status. They are kept when the calls are deleted after 30 days (D-17)."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
+    new_key = await access.create_api_key(workspace)
     for status, route in ((200, "/a"), (200, "/a"), (404, "/a"), (200, "/b")):
-        await record_call(access, minted, status, route)
+        await record_call(access, new_key, status, route)
         await access.usage.flush()
     access.clock.at = datetime(2026, 11, 21, 23, 59, 59, 999_999, tzinfo=UTC)
-    await record_call(access, minted, 200, "/a")
+    await record_call(access, new_key, 200, "/a")
     access.clock.advance(seconds=1)
-    await record_call(access, minted, 200, "/a")
-    assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=2, offset=0))[1] == 6
+    await record_call(access, new_key, 200, "/a")
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=2, offset=0))[1] == 6
     access.clock.advance(days=30)
 
     assert await access.usage.delete_old_calls() == 5
-    assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0))[1] == 1
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0))[1] == 1
     rows = await access.db.read(
         lambda tx: tx.fetch_all(select(daily_usage).order_by(daily_usage.c.day, daily_usage.c.route, daily_usage.c.status))
     )
@@ -101,7 +101,7 @@ async def test_days_add_up_what_calls_say(access: Access) -> None:
     ]
 
 
-class Failing:
+class FailingStore:
     """A store whose writes fail while it is down."""
 
     def __init__(self, db: Database) -> None:
@@ -127,17 +127,17 @@ class Failing:
         """Do nothing; there is nothing to close."""
 
 
-async def test_use_outlives_a_store_that_is_down(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-29: what could not be written is kept and written later; counts always, rows up to a bound."""
+async def test_usage_is_kept_while_the_store_is_down(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-29: unwritten usage is kept and written later; counts always, rows up to a limit."""
     monkeypatch.setattr("rookery.access.usage_log._MAX_BUFFERED_CALLS", 4)
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    failing = Failing(access.db)
-    usage = UsageLog(failing, access.clock, flush_interval_s=60)
+    new_key = await access.create_api_key(workspace)
+    failing_store = FailingStore(access.db)
+    usage = UsageLog(failing_store, access.clock, flush_interval_s=60)
 
     def call(number: int) -> None:
-        usage.count_request(minted.key.id, number, "192.0.2.9")
-        usage.log_request((minted.key.id, workspace, number, "GET", "/x", 200, 1.0, "192.0.2.9", f"req_{number}"))
+        usage.count_request(new_key.key.id, number, "192.0.2.9")
+        usage.log_request((new_key.key.id, workspace, number, "GET", "/x", 200, 1.0, "192.0.2.9", f"req_{number}"))
 
     for number in range(3):
         call(number)
@@ -145,43 +145,43 @@ async def test_use_outlives_a_store_that_is_down(access: Access, monkeypatch: py
     for number in range(3, 8):
         call(number)
     await usage.flush()
-    failing.is_down = False
+    failing_store.is_down = False
     await usage.close()
     await usage.close()
 
-    assert (await access.api_keys.get(workspace, minted.key.id)).usage.call_count == 8
-    calls, total = await usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
+    assert (await access.api_keys.get(workspace, new_key.key.id)).usage.call_count == 8
+    calls, total = await usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)
     assert (total, [call.request_id for call in calls]) == (4, ["req_3", "req_2", "req_1", "req_0"])
 
 
 async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access) -> None:
-    """Spec 2.8: nothing is left of a deleted tenant, not even what was still in a buffer."""
+    """Spec 2.8: nothing of a deleted tenant is left, not even buffered usage."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
-    await record_call(access, minted)
+    new_key = await access.create_api_key(workspace)
+    await record_call(access, new_key)
     await access.workspaces.delete(workspace, by=OPERATOR)
 
-    assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
     assert await access.db.read(lambda tx: tx.fetch_all(select(daily_usage))) == []
 
 
 async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(access: Access) -> None:
-    """Spec 2.8: whichever comes first; found as a row left behind on PostgreSQL."""
+    """Spec 2.8: in either order; found as a row left behind on PostgreSQL."""
     for number in range(8):
         workspace = await access.create_workspace(f"short-lived {number}")
-        minted = await access.create_api_key(workspace)
-        await record_call(access, minted)
+        new_key = await access.create_api_key(workspace)
+        await record_call(access, new_key)
         await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace, by=OPERATOR))
 
-        assert (await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
+        assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
 
 
-async def test_closing_writes_what_is_left(access: Access, clock: FakeClock) -> None:
-    """D-29: flushed at shutdown."""
+async def test_closing_writes_the_buffer(access: Access, clock: FakeClock) -> None:
+    """D-29: the buffer is written at shutdown."""
     workspace = await access.create_workspace()
-    minted = await access.create_api_key(workspace)
+    new_key = await access.create_api_key(workspace)
     usage = UsageLog(access.db, clock, flush_interval_s=60)
-    usage.count_request(minted.key.id, 7, "192.0.2.1")
+    usage.count_request(new_key.key.id, 7, "192.0.2.1")
     await usage.close()
 
-    assert (await access.api_keys.get(workspace, minted.key.id)).usage.call_count == 1
+    assert (await access.api_keys.get(workspace, new_key.key.id)).usage.call_count == 1

@@ -1,4 +1,4 @@
-"""Calls added up for all keys at once, and listed for one: always what the calls themselves say (spec 2.3; D-17, D-25, D-29)."""
+"""Sums of calls of all keys, and the list of calls of one key: both match the recorded calls (spec 2.3; D-17, D-25, D-29)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
 FIELDS: tuple[UsageField, ...] = ("day", "key", "method", "route", "status")
-SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(FIELDS, size) for size in range(len(FIELDS) + 1))]
+SUBSETS = [frozenset(subset) for subset in chain.from_iterable(combinations(FIELDS, size) for size in range(len(FIELDS) + 1))]
 DAY = date(2026, 11, 20)
 
 Name = tuple[str | None, str | None, str | None, str | None, int | None]
-"""What calls were added up by: day, key, method, route, status."""
+"""The key of a sum: day, key, method, route, status."""
 
 
 @dataclass
-class Made:
+class RecordedUsage:
     """The recorded calls: the kind, environment and name of each key, and every call."""
 
     workspace: int
@@ -32,14 +32,16 @@ class Made:
     keys: dict[str, Key]
     calls: list[KeyCall]
 
-    def sums(self, workspace: int, kind: KeyKind, which: UsageFilter, by: frozenset[UsageField]) -> list[UsageSum]:
-        """Add up in the simplest way."""
-        found: dict[Name, list[KeyCall]] = {} if by else {(None, None, None, None, None): []}
+    def sums(self, workspace: int, kind: KeyKind, usage_filter: UsageFilter, by: frozenset[UsageField]) -> list[UsageSum]:
+        """Return the sums, computed in the simplest way."""
+        groups: dict[Name, list[KeyCall]] = {} if by else {(None, None, None, None, None): []}
         for call in self.calls:
             key, day = self.keys[call.key_id], call.at.date()
-            if (call.workspace_id, key.kind) != (workspace, kind) or which.key_id not in {None, key.id}:
+            if (call.workspace_id, key.kind) != (workspace, kind) or usage_filter.key_id not in {None, key.id}:
                 continue
-            if which.environment not in {None, key.environment} or not (which.since or date.min) <= day <= (which.until or date.max):
+            if usage_filter.environment not in {None, key.environment} or not (usage_filter.since or date.min) <= day <= (
+                usage_filter.until or date.max
+            ):
                 continue
             name: Name = (
                 day.isoformat() if "day" in by else None,
@@ -48,8 +50,8 @@ class Made:
                 call.route if "route" in by else None,
                 call.status if "status" in by else None,
             )
-            found.setdefault(name, []).append(call)
-        return [self._sum(name, calls) for name, calls in sorted(found.items(), key=lambda each: [str(part) for part in each[0]])]
+            groups.setdefault(name, []).append(call)
+        return [self._sum(name, calls) for name, calls in sorted(groups.items(), key=lambda group: [str(part) for part in group[0]])]
 
     def _sum(self, name: Name, calls: list[KeyCall]) -> UsageSum:
         day, key, method, route, status = name
@@ -67,26 +69,26 @@ class Made:
 
 
 @pytest.fixture
-async def made(access: Access) -> Made:
-    """Keys of two workspaces, of both kinds and environments, which called over three days; one was renamed, two are gone."""
+async def recorded(access: Access) -> RecordedUsage:
+    """Keys of two workspaces, of both kinds and environments, with calls over three days; one was renamed, two were deleted."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
-    trial = NewApiKey(name="trial", scopes=("*",), environment="test")
-    minted = [
+    new_test_key = NewApiKey(name="trial", scopes=("*",), environment="test")
+    new_keys = [
         await access.create_api_key(workspace),
-        await access.create_api_key(workspace, trial),
-        await access.create_api_key(workspace, replace(trial, name="gone", environment="live")),
+        await access.create_api_key(workspace, new_test_key),
+        await access.create_api_key(workspace, replace(new_test_key, name="gone", environment="live")),
         await access.create_agent_key(workspace),
         await access.create_agent_key(workspace),
         await access.create_api_key(other),
     ]
-    keys = {each.key.id: each.key for each in minted}
-    chosen, calls = random.Random(7), list[KeyCall]()
+    keys = {new_key.key.id: new_key.key for new_key in new_keys}
+    rng, calls = random.Random(7), list[KeyCall]()
     for number in range(240):
-        key = chosen.choice(list(keys.values()))
-        at = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(seconds=chosen.randrange(3 * 86_400), microseconds=number)
+        key = rng.choice(list(keys.values()))
+        at = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(seconds=rng.randrange(3 * 86_400), microseconds=number)
         call = KeyCall(
-            key_id=key.id, workspace_id=key.workspace_id, at=at, method=chosen.choice(["GET", "POST"]), route=chosen.choice(["/a", "/b"]),
-            status=chosen.choice([200, 201, 399, 400, 404, 500]), duration_ms=chosen.randrange(64) / 4, address="192.0.2.1",
+            key_id=key.id, workspace_id=key.workspace_id, at=at, method=rng.choice(["GET", "POST"]), route=rng.choice(["/a", "/b"]),
+            status=rng.choice([200, 201, 399, 400, 404, 500]), duration_ms=rng.randrange(64) / 4, address="192.0.2.1",
             request_id=f"req_{number}",
         )  # fmt: skip
         calls.append(call)
@@ -96,26 +98,26 @@ async def made(access: Access) -> Made:
         )
         if number % 50 == 49 or number == 239:
             await access.usage.flush()
-    keys[minted[0].key.id] = await access.api_keys.update(workspace, minted[0].key.id, KeyChanges(name="renamed"), by=OPERATOR)
-    await access.api_keys.delete(workspace, minted[2].key.id, by=OPERATOR)
-    await access.agent_keys.delete(workspace, minted[4].key.id, by=OPERATOR)
-    return Made(workspace=workspace, other=other, keys=keys, calls=calls)
+    keys[new_keys[0].key.id] = await access.api_keys.update(workspace, new_keys[0].key.id, KeyChanges(name="renamed"), by=OPERATOR)
+    await access.api_keys.delete(workspace, new_keys[2].key.id, by=OPERATOR)
+    await access.agent_keys.delete(workspace, new_keys[4].key.id, by=OPERATOR)
+    return RecordedUsage(workspace=workspace, other=other, keys=keys, calls=calls)
 
 
-async def test_sums_are_what_the_calls_add_up_to(access: Access, made: Made) -> None:
-    """D-29: by every choice of fields, in their order; deleted keys too, under the names they had; no other workspace's."""
+async def test_sums_match_the_calls(access: Access, recorded: RecordedUsage) -> None:
+    """D-29: for every choice of fields, in order; deleted keys too, under the names they had; not those of another workspace."""
     for by in SUBSETS:
-        for workspace in (made.workspace, made.other):
+        for workspace in (recorded.workspace, recorded.other):
             for kind in ("api", "agent"):
-                expected = made.sums(workspace, kind, UsageFilter(), by)
+                expected = recorded.sums(workspace, kind, UsageFilter(), by)
                 assert await access.usage.list_sums(workspace, kind, UsageFilter(), by, limit=999) == expected, (by, kind)
 
 
 @pytest.mark.parametrize("environment", [None, "live", "test"])
-async def test_sums_are_of_what_is_asked_for(access: Access, made: Made, environment: Environment | None) -> None:
-    """D-25, D-29: of one environment, one key, some days, both ends included."""
+async def test_sums_can_be_filtered(access: Access, recorded: RecordedUsage, environment: Environment | None) -> None:
+    """D-25, D-29: by environment, key and days, both ends included."""
     by = frozenset[UsageField]({"key", "day"})
-    for key_id in (None, *made.keys, "unknown"):
+    for key_id in (None, *recorded.keys, "unknown"):
         for since, until in (
             (None, None),
             (DAY + timedelta(days=1), None),
@@ -123,46 +125,53 @@ async def test_sums_are_of_what_is_asked_for(access: Access, made: Made, environ
             (DAY + timedelta(days=1),) * 2,
             (DAY + timedelta(days=9), None),
         ):
-            which = UsageFilter(key_id=key_id, environment=environment, since=since, until=until)
-            assert await access.usage.list_sums(made.workspace, "api", which, by, limit=999) == made.sums(made.workspace, "api", which, by)
+            usage_filter = UsageFilter(key_id=key_id, environment=environment, since=since, until=until)
+            assert await access.usage.list_sums(recorded.workspace, "api", usage_filter, by, limit=999) == recorded.sums(
+                recorded.workspace, "api", usage_filter, by
+            )
 
 
-async def test_sums_stay_when_the_calls_are_forgotten(access: Access, made: Made) -> None:
-    """D-17: rows 30 days, sums for ever; only deleting the workspace takes them."""
+async def test_sums_are_kept_when_the_calls_are_deleted(access: Access, recorded: RecordedUsage) -> None:
+    """D-17: rows for 30 days, sums for ever. Only deleting the workspace deletes them."""
     by = frozenset[UsageField]({"key"})
     access.clock.at += timedelta(days=40)
-    assert await access.usage.delete_old_calls() == len(made.calls)
-    assert await access.usage.list_sums(made.workspace, "api", UsageFilter(), by, limit=999) == made.sums(
-        made.workspace, "api", UsageFilter(), by
+    assert await access.usage.delete_old_calls() == len(recorded.calls)
+    assert await access.usage.list_sums(recorded.workspace, "api", UsageFilter(), by, limit=999) == recorded.sums(
+        recorded.workspace, "api", UsageFilter(), by
     )
-    await access.workspaces.delete(made.workspace, by=OPERATOR)
+    await access.workspaces.delete(recorded.workspace, by=OPERATOR)
 
-    assert await access.usage.list_sums(made.workspace, "api", UsageFilter(), by, limit=999) == []
-    assert await access.usage.list_sums(made.other, "api", UsageFilter(), by, limit=999) == made.sums(made.other, "api", UsageFilter(), by)
+    assert await access.usage.list_sums(recorded.workspace, "api", UsageFilter(), by, limit=999) == []
+    assert await access.usage.list_sums(recorded.other, "api", UsageFilter(), by, limit=999) == recorded.sums(
+        recorded.other, "api", UsageFilter(), by
+    )
 
 
-async def test_a_limit_cuts_the_sums_short(access: Access, made: Made) -> None:
-    """D-16: no answer grows without bound; those that come are the first."""
+async def test_a_limit_returns_the_first_sums(access: Access, recorded: RecordedUsage) -> None:
+    """D-16: no response grows without bound."""
     by = frozenset(FIELDS)
-    whole = await access.usage.list_sums(made.workspace, "api", UsageFilter(), by, limit=999)
+    all_sums = await access.usage.list_sums(recorded.workspace, "api", UsageFilter(), by, limit=999)
 
-    assert await access.usage.list_sums(made.workspace, "api", UsageFilter(), by, limit=3) == whole[:3]
+    assert await access.usage.list_sums(recorded.workspace, "api", UsageFilter(), by, limit=3) == all_sums[:3]
 
 
-async def test_calls_are_listed_by_what_is_asked(access: Access, made: Made) -> None:
-    """D-29: one row a call, newest first, in pages; *until* is not among them."""
-    key_id, middle = next(iter(made.keys)), datetime(DAY.year, DAY.month, DAY.day + 1, 12, tzinfo=UTC)
-    own = sorted((call for call in made.calls if call.key_id == key_id), key=lambda call: call.at, reverse=True)
+async def test_calls_are_listed_and_filtered(access: Access, recorded: RecordedUsage) -> None:
+    """D-29: one row per call, newest first, in pages; *until* is exclusive."""
+    key_id, noon = next(iter(recorded.keys)), datetime(DAY.year, DAY.month, DAY.day + 1, 12, tzinfo=UTC)
+    calls = sorted((call for call in recorded.calls if call.key_id == key_id), key=lambda call: call.at, reverse=True)
     cases: list[tuple[CallFilter, Callable[[KeyCall], bool]]] = [
         (CallFilter(), lambda _: True),
-        (CallFilter(since=own[3].at), lambda call: call.at >= own[3].at),
-        (CallFilter(until=own[3].at), lambda call: call.at < own[3].at),
+        (CallFilter(since=calls[3].at), lambda call: call.at >= calls[3].at),
+        (CallFilter(until=calls[3].at), lambda call: call.at < calls[3].at),
         (CallFilter(status=404), lambda call: call.status == 404),
-        (CallFilter(route="/a", since=middle), lambda call: call.route == "/a" and call.at >= middle),
+        (CallFilter(route="/a", since=noon), lambda call: call.route == "/a" and call.at >= noon),
         (CallFilter(route="/nowhere"), lambda _: False),
     ]
-    for which, holds in cases:
-        expected = [call for call in own if holds(call)]
-        assert await access.usage.list_call_page(made.workspace, key_id, which, limit=999, offset=0) == (expected, len(expected))
-        assert await access.usage.list_call_page(made.workspace, key_id, which, limit=2, offset=1) == (expected[1:3], len(expected))
-    assert await access.usage.list_call_page(made.other, key_id, CallFilter(), limit=9, offset=0) == ([], 0)
+    for call_filter, matches in cases:
+        expected = [call for call in calls if matches(call)]
+        assert await access.usage.list_call_page(recorded.workspace, key_id, call_filter, limit=999, offset=0) == (expected, len(expected))
+        assert await access.usage.list_call_page(recorded.workspace, key_id, call_filter, limit=2, offset=1) == (
+            expected[1:3],
+            len(expected),
+        )
+    assert await access.usage.list_call_page(recorded.other, key_id, CallFilter(), limit=9, offset=0) == ([], 0)

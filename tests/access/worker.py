@@ -1,8 +1,9 @@
 """
-A process of its own with access as a server has it, told by its parent what to do: one JSON object a line.
+A worker process with the access domain of a server. It reads requests from its parent, one JSON object per line.
 
 Times come from the parent, so that windows and expiries are the same in all processes. `python -m tests.access.worker
-FOLDER DATABASE_URL` answers {"tokens", "needs", "at", "address", "times"} with {"outcomes": {outcome: how often}, "remaining", "runs"}.
+FOLDER DATABASE_URL` reads {"tokens", "required_scope", "at", "address", "times"} and writes
+{"outcomes": {outcome: count}, "remaining", "runs"}.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class WorkerRequest(TypedDict):
     """A request to a worker: present each token *times* times, a few at once."""
 
     tokens: list[str]
-    needs: str | None
+    required_scope: str | None
     at: str
     address: str
     times: int
@@ -52,11 +53,19 @@ class Worker:
 
     process: subprocess.Popen[str]
 
-    def send_request(self, *tokens: str, at: datetime, needs: str | None = None, address: str = "192.0.2.1", times: int = 1) -> None:
+    def send_request(
+        self, *tokens: str, at: datetime, required_scope: str | None = None, address: str = "192.0.2.1", times: int = 1
+    ) -> None:
         """Send a request without waiting for the response."""
-        asked: WorkerRequest = {"tokens": list(tokens), "needs": needs, "at": at.isoformat(), "address": address, "times": times}
+        request: WorkerRequest = {
+            "tokens": list(tokens),
+            "required_scope": required_scope,
+            "at": at.isoformat(),
+            "address": address,
+            "times": times,
+        }
         stdin = cast("IO[str]", self.process.stdin)
-        stdin.write(json.dumps(asked) + "\n")
+        stdin.write(json.dumps(request) + "\n")
         stdin.flush()
 
     def read_response(self) -> WorkerResponse:
@@ -65,9 +74,9 @@ class Worker:
         assert line, "the worker has ended"
         return cast("WorkerResponse", json.loads(line))
 
-    def admit(self, token: str, *, at: datetime, needs: str | None = None, address: str = "192.0.2.1") -> str:
+    def admit(self, token: str, *, at: datetime, required_scope: str | None = None, address: str = "192.0.2.1") -> str:
         """Present a token once; return `ok` or the error's code."""
-        self.send_request(token, at=at, needs=needs, address=address)
+        self.send_request(token, at=at, required_scope=required_scope, address=address)
         (outcome,) = self.read_response()["outcomes"]
         return outcome
 
@@ -103,28 +112,28 @@ async def _serve_requests(folder: Path, database_url: str) -> None:
     db, counter = open_database(database_url, data_dir=folder), open_counter("embedded:", data_dir=folder)
     access = build_access(db, counter, clock)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        asked = cast("WorkerRequest", json.loads(line))
-        clock.at = datetime.fromisoformat(asked["at"])
-        print(json.dumps(await _handle(access, asked)), flush=True)  # noqa: T201 - to the parent
-    for each in (access, db, counter):
-        await each.close()
+        request = cast("WorkerRequest", json.loads(line))
+        clock.at = datetime.fromisoformat(request["at"])
+        print(json.dumps(await _handle(access, request)), flush=True)  # noqa: T201 - to the parent
+    for resource in (access, db, counter):
+        await resource.close()
 
 
-async def _handle(access: Access, asked: WorkerRequest) -> WorkerResponse:
+async def _handle(access: Access, request: WorkerRequest) -> WorkerResponse:
     outcomes, remaining = Counter[str](), None
 
-    async def once(token: str) -> None:
+    async def present(token: str) -> None:
         nonlocal remaining
         try:
-            admission = await access.admit(token, required_scope=asked["needs"], address=asked["address"])
+            admission = await access.admit(token, required_scope=request["required_scope"], address=request["address"])
         except RookeryError as error:
             outcomes[error.code] += 1
         else:
             outcomes["ok"] += 1
             remaining = int(dict(admission.headers)[b"x-ratelimit-remaining"])
 
-    for _ in range(asked["times"]):
-        await asyncio.gather(*(once(token) for token in asked["tokens"]))
+    for _ in range(request["times"]):
+        await asyncio.gather(*(present(token) for token in request["tokens"]))
     return {"outcomes": dict(outcomes), "remaining": remaining, "runs": access.bcrypt.run_count}
 
 

@@ -1,4 +1,4 @@
-"""A command line on a data folder, typed into as an operator does."""
+"""The command line on a data folder, run as an operator does."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class OpenPlatform:
     access: Access
 
     async def erase_deleted(self) -> str | None:
-        """Find nothing that the indexes, which are not opened here, would have."""
+        """Return None; the indexes are not open here."""
         return None
 
 
 @dataclass
 class Platform:
-    """The platform object that each command receives; it opens the store anew, as separate processes do."""
+    """The platform object that each command receives; it opens the store again, as separate processes do."""
 
     data_dir: Path
     clock: FakeClock = field(default_factory=FakeClock)
 
     def open(self) -> AbstractAsyncContextManager[OpenPlatform]:
-        """Open it."""
+        """Open the platform."""
         return self._open()
 
     @asynccontextmanager
     async def open_keys(self) -> AsyncGenerator[Access]:
         """Open keys, workspaces and the audit log."""
-        async with self._open() as opened:
-            yield opened.access
+        async with self._open() as platform:
+            yield platform.access
 
     def read_keys(self) -> AbstractAsyncContextManager[Access]:
-        """Open them for a command that changes nothing."""
+        """Open keys, workspaces and the audit log for a command that changes nothing."""
         return self.open_keys()
 
     @asynccontextmanager
@@ -68,7 +68,7 @@ class Platform:
 
 
 class CommandLine:
-    """A command line on one data folder; not on a terminal."""
+    """A command line on one data folder, without a terminal."""
 
     def __init__(self, data_dir: Path) -> None:
         self.platform = Platform(data_dir)
@@ -76,47 +76,47 @@ class CommandLine:
         add_commands(self.app, "workspace", "keys", "agent-keys", "audit")
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
-        """Type it."""
+        """Run a command."""
         return CliRunner().invoke(self.app, list(arguments), obj=self.platform, input=text)
 
     def run_json(self, *arguments: str) -> object:
-        """Type it with --json; it must succeed."""
+        """Run a command with --json; it must succeed. Return the parsed output."""
         result = self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
         return cast("object", json.loads(result.stdout))
 
     def run_object(self, *arguments: str) -> dict[str, object]:
-        """Type it with --json; it must succeed and answer an object."""
-        found = self.run_json(*arguments)
-        assert isinstance(found, dict)
-        return cast("dict[str, object]", found)
+        """Run a command with --json; it must succeed and print an object."""
+        output = self.run_json(*arguments)
+        assert isinstance(output, dict)
+        return cast("dict[str, object]", output)
 
     def run_list(self, *arguments: str) -> list[dict[str, object]]:
-        """Type it with --json; it must succeed and answer a list of objects."""
-        found = self.run_json(*arguments)
-        assert isinstance(found, list)
-        return cast("list[dict[str, object]]", found)
+        """Run a command with --json; it must succeed and print a list of objects."""
+        output = self.run_json(*arguments)
+        assert isinstance(output, list)
+        return cast("list[dict[str, object]]", output)
 
     def run_table(self, *arguments: str) -> list[list[str]]:
-        """Type it, as in a pipe; it must succeed. The fields of each line."""
+        """Run a command as in a pipe; it must succeed. Return the fields of each line."""
         result = self.run(*arguments)
         assert result.exit_code == 0, result.output
         return [line.split("\t") for line in result.stdout.splitlines()]
 
     def admission_error(self, token: object) -> type[BaseException] | None:
-        """Present a key; return why it was not let in."""
+        """Send a key; return the type of the error, or None if it is admitted."""
 
-        async def present(access: Access) -> type[BaseException] | None:
+        async def admit(access: Access) -> type[BaseException] | None:
             try:
                 await access.admit(str(token))
             except Unauthorised as error:
                 return type(error)
             return None
 
-        return self.with_access(present)
+        return self.with_access(admit)
 
     def call(self, token: object, *, status: int = 200, route: str = "/v1/brain/recall", times: int = 1) -> None:
-        """Make calls with a key."""
+        """Record calls with a key."""
 
         async def send(access: Access) -> None:
             for _ in range(times):
@@ -125,10 +125,10 @@ class CommandLine:
         self.with_access(send)
 
     def with_access(self, work: Callable[[Access], Awaitable[T]]) -> T:
-        """Do something with the platform itself."""
+        """Run *work* with the services of access."""
 
-        async def opened() -> T:
+        async def run_work() -> T:
             async with self.platform.open() as platform:
                 return await work(platform.access)
 
-        return asyncio.run(opened())
+        return asyncio.run(run_work())

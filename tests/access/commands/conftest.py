@@ -19,6 +19,6 @@ def cli(data_dir: Path) -> CommandLine:
 
 @pytest.fixture
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make what is printed take its output for a terminal of 240 characters."""
+    """Make the output a terminal of 240 characters."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "240")

@@ -1,4 +1,4 @@
-"""`rookery agent-keys`, run as it is typed (D-04)."""
+"""`rookery agent-keys`, run as a command (D-04)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rookery.kernel.errors import ValidationFailed
 from tests.access.commands.command_line import CommandLine
 
 
-def make(cli: CommandLine, *options: str) -> dict[str, object]:
-    """Make an agent key that may read unless *options* grant something."""
-    granted = () if "--permission" in options or "--preset" in options else ("--permission", "plans.read")
-    return cli.run_object("agent-keys", "create", "--name", "Rook", *granted, *options)
+def create(cli: CommandLine, *options: str) -> dict[str, object]:
+    """Create an agent key that may read, unless *options* grant something."""
+    default_options = () if "--permission" in options or "--preset" in options else ("--permission", "plans.read")
+    return cli.run_object("agent-keys", "create", "--name", "Rook", *default_options, *options)
 
 
-def test_an_agent_key_is_made_changed_and_revoked(cli: CommandLine) -> None:
-    """D-04, D-29: key at creation alone; permissions, expiry, addresses can be changed."""
-    made = make(cli, "--preset", "reader", "--permission", "plans.write", "--rate-limit", "9", "--expires-at", "30d")
-    key_id = str(made["id"])
-    named = made["agent_id"], made["permissions"], made["rate_limit"], made["status"]
-    assert named == ("rook", [*PRESETS["reader"], "plans.write"], 9, "Active")
-    assert cli.admission_error(made["key"]) is None
+def test_an_agent_key_is_created_changed_and_revoked(cli: CommandLine) -> None:
+    """D-04, D-29: the key is shown only at creation; permissions, expiry and addresses can be changed."""
+    key = create(cli, "--preset", "reader", "--permission", "plans.write", "--rate-limit", "9", "--expires-at", "30d")
+    key_id = str(key["id"])
+    settings = key["agent_id"], key["permissions"], key["rate_limit"], key["status"]
+    assert settings == ("rook", [*PRESETS["reader"], "plans.write"], 9, "Active")
+    assert cli.admission_error(key["key"]) is None
     assert "key" not in cli.run_object("agent-keys", "show", key_id)
     assert cli.run_object("agent-keys", "permissions", key_id, "--permission", "plans.read")["permissions"] == ["plans.read"]
     assert cli.run_object("agent-keys", "permissions", key_id)["permissions"] == ["plans.read"]
@@ -36,30 +36,30 @@ def test_an_agent_key_is_made_changed_and_revoked(cli: CommandLine) -> None:
     assert cli.run_object("agent-keys", "ips", key_id, "--remove", "10.0.0.0/8")["ip_restriction"] is True
     assert cli.run_object("agent-keys", "revoke", key_id, "--dry-run")["status"] == "Active"
     assert cli.run_object("agent-keys", "revoke", key_id, "--yes")["status"] == "Revoked"
-    assert cli.admission_error(made["key"]) is KeyRevoked
+    assert cli.admission_error(key["key"]) is KeyRevoked
 
 
 @pytest.mark.parametrize("option", ["--add", "--file"])
-def test_addresses_that_are_given_on_the_command_line_are_enforced(cli: CommandLine, tmp_path: Path, option: str) -> None:
-    """Issue 14: `agent-keys ips --add` did not enforce; D-28. A line on standard error says so, --off stores without enforcing."""
-    key_id = str(make(cli)["id"])
-    listed = tmp_path / "ips"
-    listed.write_text("192.0.2.1\n", encoding="utf-8")
-    given = "192.0.2.1" if option == "--add" else str(listed)
+def test_addresses_set_by_the_command_line_are_enforced(cli: CommandLine, tmp_path: Path, option: str) -> None:
+    """Issue 14: `agent-keys ips --add` did not enforce; D-28. A line on standard error reports it, and --off stores without enforcing."""
+    key_id = str(create(cli)["id"])
+    file = tmp_path / "ips"
+    file.write_text("192.0.2.1\n", encoding="utf-8")
+    value = "192.0.2.1" if option == "--add" else str(file)
 
-    assert cli.run_object("agent-keys", "ips", key_id, option, given, "--off")["ip_restriction"] is False
-    done = cli.run("agent-keys", "ips", key_id, option, given, "--json")
+    assert cli.run_object("agent-keys", "ips", key_id, option, value, "--off")["ip_restriction"] is False
+    result = cli.run("agent-keys", "ips", key_id, option, value, "--json")
 
-    assert json.loads(done.stdout)["ip_restriction"] is True
-    assert "now enforced: the key works only from 192.0.2.1" in done.stderr
-    assert cli.run("agent-keys", "ips", key_id, option, given, "--json").stderr == "", "it was enforced before"
+    assert json.loads(result.stdout)["ip_restriction"] is True
+    assert "now enforced: the key works only from 192.0.2.1" in result.stderr
+    assert cli.run("agent-keys", "ips", key_id, option, value, "--json").stderr == "", "it was enforced before"
 
 
 def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(cli: CommandLine) -> None:
-    """D-23, D-29: an agent_id is unchanged by a rename."""
-    made = make(cli, "--server", "git", "--tool-limit", "git/*=3")
-    key_id = str(made["id"])
-    before = cli.run_object("agent-keys", "show", key_id)
+    """D-23, D-29: renaming does not change the agent_id."""
+    key = create(cli, "--server", "git", "--tool-limit", "git/*=3")
+    key_id = str(key["id"])
+    settings = cli.run_object("agent-keys", "show", key_id)
     changes: list[tuple[list[str], dict[str, object]]] = [
         (["--name", "Raven"], {"name": "Raven", "agent_id": "rook"}),
         (["--rate-limit", "7"], {"rate_limit": 7}),
@@ -69,23 +69,23 @@ def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(cli: Comm
     ]
 
     for options, expected in changes:
-        before |= expected
-        assert cli.run_object("agent-keys", "change", key_id, *options) == before
+        settings |= expected
+        assert cli.run_object("agent-keys", "change", key_id, *options) == settings
     assert cli.run("agent-keys", "change", key_id, "--agent-id", "raven").exit_code == 2
 
 
 def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) -> None:
-    """D-21, D-26: agent keys rotate with grace as API keys do, and keep their agent."""
-    made = make(cli)
-    key_id = str(made["id"])
+    """D-21, D-26: agent keys rotate with a grace period as API keys do, and keep their agent."""
+    key = create(cli)
+    key_id = str(key["id"])
     assert cli.run_object("agent-keys", "suspend", key_id)["status"] == "Revoked"
-    assert cli.admission_error(made["key"]) is KeyRevoked
+    assert cli.admission_error(key["key"]) is KeyRevoked
     assert cli.run_object("agent-keys", "resume", key_id)["status"] == "Active"
     successor = cli.run_object("agent-keys", "rotate", key_id)
-    assert successor["agent_id"] == made["agent_id"]
-    assert [cli.admission_error(each["key"]) for each in (made, successor)] == [None, None]
+    assert successor["agent_id"] == key["agent_id"]
+    assert [cli.admission_error(new_key["key"]) for new_key in (key, successor)] == [None, None]
     cli.platform.clock.advance(hours=25)
-    assert [each["id"] for each in cli.run_list("agent-keys", "list")] == [successor["id"]]
+    assert [listed["id"] for listed in cli.run_list("agent-keys", "list")] == [successor["id"]]
     assert cli.run_object("agent-keys", "prune", "--yes")["deleted"] == 1
     assert cli.run("agent-keys", "delete", str(successor["id"])).exit_code == 2
     assert cli.run_object("agent-keys", "delete", str(successor["id"]), "--yes")["deleted"] is True
@@ -93,7 +93,7 @@ def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) 
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("question", "is_granted"),
     [
         (["--has", "plans.read"], True),
         (["--has", "plans:read"], True),
@@ -104,27 +104,27 @@ def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) 
         (["--all", "plans.read,plans.write"], False),
     ],
 )
-def test_a_key_is_asked_what_it_may(cli: CommandLine, question: list[str], answer: bool) -> None:
-    """Spec 5.3: has one, any, all; yes and no are exit codes 0 and 1, wildcards count."""
-    key_id = str(make(cli, "--permission", "plans.read,brain:*")["id"])
-    told = cli.run("agent-keys", "permissions", key_id, *question)
+def test_permissions_of_a_key_can_be_checked(cli: CommandLine, question: list[str], is_granted: bool) -> None:
+    """Spec 5.3: has one, any, all. The exit codes are 0 for yes and 1 for no; wildcards count."""
+    key_id = str(create(cli, "--permission", "plans.read,brain:*")["id"])
+    result = cli.run("agent-keys", "permissions", key_id, *question)
     as_json = cli.run("agent-keys", "permissions", key_id, *question, "--json")
 
-    assert (told.exit_code, told.stdout) == ((0, "yes\n") if answer else (1, "no\n"))
-    assert (as_json.exit_code, json.loads(as_json.stdout)["granted"]) == (told.exit_code, answer)
+    assert (result.exit_code, result.stdout) == ((0, "yes\n") if is_granted else (1, "no\n"))
+    assert (as_json.exit_code, json.loads(as_json.stdout)["granted"]) == (result.exit_code, is_granted)
 
 
-def test_what_is_missing_is_named(cli: CommandLine) -> None:
-    """Spec 5.3: of all that is asked, in the spec's spelling."""
-    key_id = str(make(cli)["id"])
-    told = json.loads(cli.run("agent-keys", "permissions", key_id, "--all", "plans:read,notify.send", "--json").stdout)
+def test_missing_permissions_are_named(cli: CommandLine) -> None:
+    """Spec 5.3: all missing ones, with the names of the spec."""
+    key_id = str(create(cli)["id"])
+    output = json.loads(cli.run("agent-keys", "permissions", key_id, "--all", "plans:read,notify.send", "--json").stdout)
 
-    assert told == {"id": key_id, "all": ["plans.read", "notify:send"], "granted": False, "missing": ["notify:send"]}
+    assert output == {"id": key_id, "all": ["plans.read", "notify:send"], "granted": False, "missing": ["notify:send"]}
 
 
-def test_a_list_of_addresses_is_read_from_a_file_or_the_standard_input(cli: CommandLine, tmp_path: Path) -> None:
-    """Spec 5.3, D-28: one a line, # comments; one bad line stores nothing."""
-    key_id = str(make(cli, "--ip", "192.0.2.9")["id"])
+def test_addresses_are_read_from_a_file_or_standard_input(cli: CommandLine, tmp_path: Path) -> None:
+    """Spec 5.3, D-28: one per line, with # comments. With one invalid line nothing is stored."""
+    key_id = str(create(cli, "--ip", "192.0.2.9")["id"])
     path = tmp_path / "ips.txt"
     path.write_text("# office\n192.0.2.1\n", encoding="utf-8")
     assert cli.run_object("agent-keys", "ips", key_id, "--file", str(path))["ip_list"] == ["192.0.2.1"]
@@ -138,23 +138,23 @@ def test_a_list_of_addresses_is_read_from_a_file_or_the_standard_input(cli: Comm
     assert cli.run_object("agent-keys", "ips", key_id, "--off")["ip_restriction"] is False
 
 
-def test_many_agent_keys_go_into_a_file_only_we_may_read(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: --count N --out FILE, mode 0600; a file that is there is never written over, and no key is made then."""
+def test_many_agent_keys_are_written_to_a_private_file(cli: CommandLine, tmp_path: Path) -> None:
+    """D-04: --count N --out FILE, mode 0600. An existing file is never overwritten, and then no key is created."""
     path = tmp_path / "keys.jsonl"
     command = ["agent-keys", "create", "--name", "rook", "--preset", "agent", "--count", "3", "--out", str(path)]
     result = cli.run(*command)
-    made = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+    new_keys = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each["agent_id"] for each in made] == ["rook-1", "rook-2", "rook-3"]
-    assert all(cli.admission_error(each["key"]) is None for each in made)
+    assert [new_key["agent_id"] for new_key in new_keys] == ["rook-1", "rook-2", "rook-3"]
+    assert all(cli.admission_error(new_key["key"]) is None for new_key in new_keys)
     assert cli.run(*command).exit_code == 2
     assert len(cli.run_table("agent-keys", "list")) == 3
 
 
-def test_a_file_is_not_left_behind_when_no_key_was_made(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: an empty file would look like keys that got lost."""
+def test_no_file_is_left_if_no_key_was_created(cli: CommandLine, tmp_path: Path) -> None:
+    """D-04: an empty file would look like lost keys."""
     path = tmp_path / "keys.jsonl"
     result = cli.run("agent-keys", "create", "--name", "rook", "--permission", "nonsense", "--out", str(path))
 
@@ -182,7 +182,7 @@ def test_a_file_is_not_left_behind_when_no_key_was_made(cli: CommandLine, tmp_pa
         ["ips", "x", "--file", "nowhere/at/all"],
     ],
 )
-def test_what_cannot_be_meant_of_agent_keys_is_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: a usage error, and nothing done."""
+def test_invalid_options_of_agent_keys_are_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
+    """D-04: a usage error, and nothing is changed."""
     assert cli.run("agent-keys", *arguments).exit_code == 2
     assert cli.run_table("agent-keys", "list") == []

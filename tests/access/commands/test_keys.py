@@ -1,4 +1,4 @@
-"""`rookery keys`, run as it is typed (D-04)."""
+"""`rookery keys`, run as a command (D-04)."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from tests.access.commands.command_line import CommandLine
 
 
-def make(cli: CommandLine, *options: str) -> dict[str, object]:
-    """Make an API key that may do everything unless *options* grant something."""
-    granted = () if "--scope" in options or "--preset" in options else ("--scope", "*")
-    return cli.run_object("keys", "create", "--name", "key", *granted, *options)
+def create(cli: CommandLine, *options: str) -> dict[str, object]:
+    """Create an API key with all scopes, unless *options* grant something."""
+    default_options = () if "--scope" in options or "--preset" in options else ("--scope", "*")
+    return cli.run_object("keys", "create", "--name", "key", *default_options, *options)
 
 
-def test_an_api_key_is_made_listed_shown_rotated_and_deleted(cli: CommandLine) -> None:
-    """D-04, D-29: the fields of D-29, plaintext_key at creation and rotation alone."""
-    made = make(cli, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
-    named = made["scopes"], made["rate_limit_tier"], made["environment"], made["orgs"]
-    assert named == (["brain:read", "mcp:*", "platform:metrics"], "free", "live", ["acme"])
-    assert cli.admission_error(made["plaintext_key"]) is None
-    shown = cli.run_object("keys", "show", str(made["id"]))
-    assert "plaintext_key" not in shown
-    use = {"call_count": 1, "last_used_at": shown["last_used_at"], "last_used_ip": "192.0.2.1"}
-    assert shown == {**{name: made[name] for name in shown}, **use}
-    assert cli.run_list("keys", "list") == [shown]
+def test_an_api_key_is_created_listed_shown_rotated_and_deleted(cli: CommandLine) -> None:
+    """D-04, D-29: the fields of D-29; plaintext_key only at creation and rotation."""
+    key = create(cli, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
+    settings = key["scopes"], key["rate_limit_tier"], key["environment"], key["orgs"]
+    assert settings == (["brain:read", "mcp:*", "platform:metrics"], "free", "live", ["acme"])
+    assert cli.admission_error(key["plaintext_key"]) is None
+    output = cli.run_object("keys", "show", str(key["id"]))
+    assert "plaintext_key" not in output
+    use = {"call_count": 1, "last_used_at": output["last_used_at"], "last_used_ip": "192.0.2.1"}
+    assert output == {**{name: key[name] for name in output}, **use}
+    assert cli.run_list("keys", "list") == [output]
 
-    rotated = cli.run_object("keys", "rotate", str(made["id"]), "--grace-hours", "0")
-    assert cli.admission_error(made["plaintext_key"]) is Unauthorised
-    assert cli.admission_error(rotated["plaintext_key"]) is None
-    assert cli.run_object("keys", "delete", str(rotated["id"]), "--dry-run")["deleted"] is False
-    assert cli.admission_error(rotated["plaintext_key"]) is None
-    assert cli.run_object("keys", "delete", str(rotated["id"]), "--yes")["deleted"] is True
-    assert cli.admission_error(rotated["plaintext_key"]) is Unauthorised
+    successor = cli.run_object("keys", "rotate", str(key["id"]), "--grace-hours", "0")
+    assert cli.admission_error(key["plaintext_key"]) is Unauthorised
+    assert cli.admission_error(successor["plaintext_key"]) is None
+    assert cli.run_object("keys", "delete", str(successor["id"]), "--dry-run")["deleted"] is False
+    assert cli.admission_error(successor["plaintext_key"]) is None
+    assert cli.run_object("keys", "delete", str(successor["id"]), "--yes")["deleted"] is True
+    assert cli.admission_error(successor["plaintext_key"]) is Unauthorised
 
 
-def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(cli: CommandLine) -> None:
-    """D-29, D-23: what an option names is replaced, in the next request too."""
-    made = make(cli, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
-    key_id = str(made["id"])
-    before = cli.run_object("keys", "show", key_id)
+def test_each_setting_of_an_api_key_can_be_changed_alone(cli: CommandLine) -> None:
+    """D-29, D-23: only the settings of the options change, with effect on the next request."""
+    key = create(cli, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
+    key_id = str(key["id"])
+    settings = cli.run_object("keys", "show", key_id)
     changes: list[tuple[list[str], dict[str, object]]] = [
         (["--name", "other"], {"name": "other"}),
         (["--preset", "reader", "--scope", "mcp:write"], {"scopes": [*PRESETS["reader"], "mcp:write"]}),
@@ -62,71 +62,71 @@ def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(cli: Comma
     ]
 
     for options, expected in changes:
-        before |= expected
-        assert cli.run_object("keys", "change", key_id, *options) == before
-    assert cli.run_object("keys", "show", key_id) == before
-    assert cli.admission_error(made["plaintext_key"]) is None
+        settings |= expected
+        assert cli.run_object("keys", "change", key_id, *options) == settings
+    assert cli.run_object("keys", "show", key_id) == settings
+    assert cli.admission_error(key["plaintext_key"]) is None
 
 
 def test_an_api_key_is_suspended_and_resumed(cli: CommandLine) -> None:
-    """D-21: either kind may be; it opens nothing meanwhile."""
-    made = make(cli)
-    key_id = str(made["id"])
+    """D-21: either kind can be; a suspended key is rejected."""
+    key = create(cli)
+    key_id = str(key["id"])
     assert cli.run_object("keys", "suspend", key_id)["suspended_at"] is not None
-    assert cli.admission_error(made["plaintext_key"]) is KeyRevoked
+    assert cli.admission_error(key["plaintext_key"]) is KeyRevoked
     assert [row[0] for row in cli.run_table("keys", "list", "--status", "revoked")] == [key_id]
     assert cli.run_object("keys", "resume", key_id)["suspended_at"] is None
-    assert cli.admission_error(made["plaintext_key"]) is None
+    assert cli.admission_error(key["plaintext_key"]) is None
     assert cli.run_table("keys", "list", "--status", "revoked") == []
 
 
 def test_the_expiry_of_an_api_key_is_replaced_and_removed(cli: CommandLine) -> None:
-    """Spec 3.2, D-21: extending makes an expired key active again."""
-    made = make(cli, "--expires-at", "2026-11-22")
-    key_id = str(made["id"])
+    """Spec 3.2, D-21: a new expiry makes an expired key active again."""
+    key = create(cli, "--expires-at", "2026-11-22")
+    key_id = str(key["id"])
     cli.platform.clock.advance(days=2)
-    assert cli.admission_error(made["plaintext_key"]) is not None
+    assert cli.admission_error(key["plaintext_key"]) is not None
     assert cli.run_object("keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
-    assert cli.admission_error(made["plaintext_key"]) is None
+    assert cli.admission_error(key["plaintext_key"]) is None
     assert cli.run_object("keys", "extend", key_id, "--never")["expires_at"] is None
 
 
-def test_a_key_in_grace_works_and_is_not_rotated_again(cli: CommandLine) -> None:
+def test_a_key_in_its_grace_period_works_and_cannot_be_rotated(cli: CommandLine) -> None:
     """Spec 3.3, D-26: both keys authenticate in the grace period."""
-    made = make(cli)
-    successor = cli.run_object("keys", "rotate", str(made["id"]), "--grace-period-hours", "48")
-    assert cli.admission_error(made["plaintext_key"]) is None
+    key = create(cli)
+    successor = cli.run_object("keys", "rotate", str(key["id"]), "--grace-period-hours", "48")
+    assert cli.admission_error(key["plaintext_key"]) is None
     assert cli.admission_error(successor["plaintext_key"]) is None
-    assert cli.run_object("keys", "show", str(made["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"
-    assert isinstance(cli.run("keys", "rotate", str(made["id"])).exception, KeyInGrace)
+    assert cli.run_object("keys", "show", str(key["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"
+    assert isinstance(cli.run("keys", "rotate", str(key["id"])).exception, KeyInGrace)
 
 
-def test_many_api_keys_go_into_a_file_only_we_may_read(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: --count N --out FILE, mode 0600; none is shown, and all are let in."""
+def test_many_api_keys_are_written_to_a_private_file(cli: CommandLine, tmp_path: Path) -> None:
+    """D-04: --count N --out FILE, mode 0600. No key is printed, and all are admitted."""
     path = tmp_path / "keys.jsonl"
     command = ["keys", "create", "--name", "ci", "--preset", "planner", "--count", "20", "--out", str(path)]
     result = cli.run(*command)
-    made = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+    new_keys = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
 
     assert (result.exit_code, result.stdout, stat.S_IMODE(path.stat().st_mode)) == (0, "", 0o600)
-    assert [each["name"] for each in made] == [f"ci {number}" for number in range(1, 21)]
-    assert made[0]["scopes"] == list(PRESETS["planner"])
-    assert all(cli.admission_error(each["plaintext_key"]) is None for each in made)
+    assert [new_key["name"] for new_key in new_keys] == [f"ci {number}" for number in range(1, 21)]
+    assert new_keys[0]["scopes"] == list(PRESETS["planner"])
+    assert all(cli.admission_error(new_key["plaintext_key"]) is None for new_key in new_keys)
     assert cli.run(*command).exit_code == 2
     assert len(cli.run_table("keys", "list")) == 20
 
 
-def test_several_api_keys_are_made_all_or_none(cli: CommandLine) -> None:
-    """D-04: if the second key cannot be created, the first is not left behind unseen."""
+def test_several_api_keys_are_created_all_or_none(cli: CommandLine) -> None:
+    """D-04: if the second key cannot be created, the first is not stored either."""
     result = cli.run("keys", "create", "--name", "x" * 98, "--scope", "*", "--count", "10")  # "… 10" is too long, "… 9" is not
 
     assert isinstance(result.exception, ValidationFailed)
     assert cli.run_table("keys", "list") == []
 
 
-def test_a_successor_goes_into_a_file_too(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: a secret need not go over a screen; and `-` is the standard output."""
-    key_id, path = str(make(cli)["id"]), tmp_path / "next.json"
+def test_a_successor_can_be_written_to_a_file(cli: CommandLine, tmp_path: Path) -> None:
+    """D-04: a secret need not be printed on a screen; `-` is the standard output."""
+    key_id, path = str(create(cli)["id"]), tmp_path / "next.json"
     assert cli.run("keys", "rotate", key_id, "--out", str(path)).stdout == ""
     successor = json.loads(path.read_text(encoding="utf-8"))
     assert cli.admission_error(successor["plaintext_key"]) is None
@@ -134,23 +134,23 @@ def test_a_successor_goes_into_a_file_too(cli: CommandLine, tmp_path: Path) -> N
     assert cli.admission_error(piped["plaintext_key"]) is None
 
 
-def test_lists_choose_by_environment_and_read_all_pages(cli: CommandLine) -> None:
-    """D-25, D-29: live and test keys; more keys than one read brings, each once, newest first."""
-    make(cli, "--environment", "test")
+def test_lists_filter_by_environment_and_read_all_pages(cli: CommandLine) -> None:
+    """D-25, D-29: live and test keys; more keys than a page, each once, newest first."""
+    create(cli, "--environment", "test")
     cli.run("agent-keys", "create", "--name", "a", "--preset", "reader", "--count", "1000")
     cli.run("agent-keys", "create", "--name", "b", "--preset", "reader", "--count", "5")
-    make(cli)
+    create(cli)
 
     assert [row[3] for row in cli.run_table("keys", "list")] == ["live", "test"]
     assert [row[3] for row in cli.run_table("keys", "list", "--environment", "test")] == ["test"]
-    found = [str(each["id"]) for each in cli.run_list("agent-keys", "list")]
-    assert found == sorted(set(found), reverse=True)
-    assert len(found) == 1005
+    ids = [str(listed["id"]) for listed in cli.run_list("agent-keys", "list")]
+    assert ids == sorted(set(ids), reverse=True)
+    assert len(ids) == 1005
 
 
-def test_prune_says_what_it_would_delete(cli: CommandLine) -> None:
+def test_prune_shows_the_keys_to_delete(cli: CommandLine) -> None:
     """Spec 5.2, rule 9; D-04: --dry-run, --yes, all workspaces or one."""
-    cli.run_object("keys", "rotate", str(make(cli)["id"]), "--grace-hours", "0")
+    cli.run_object("keys", "rotate", str(create(cli)["id"]), "--grace-hours", "0")
 
     assert cli.run_object("keys", "prune", "--dry-run")["deleted"] == 0
     assert cli.run("keys", "prune").exit_code == 2
@@ -183,15 +183,15 @@ def test_prune_says_what_it_would_delete(cli: CommandLine) -> None:
         ["prune", "--expired-days", "99999"],
     ],
 )
-def test_what_cannot_be_meant_of_api_keys_is_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: a usage error, and nothing done."""
+def test_invalid_options_of_api_keys_are_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
+    """D-04: a usage error, and nothing is changed."""
     assert cli.run("keys", *arguments).exit_code == 2
     assert cli.run_table("keys", "list") == []
 
 
 @pytest.mark.parametrize("group", ["keys", "agent-keys"])
-def test_what_is_not_there_is_exit_code_1(cli: CommandLine, group: str) -> None:
-    """D-04: the command line turns our errors into one line and exit code 1."""
+def test_an_unknown_key_is_exit_code_1(cli: CommandLine, group: str) -> None:
+    """D-04: the command line prints an error as one line, with exit code 1."""
     commands = [["show"], ["rotate"], ["delete"], ["suspend"], ["resume"], ["extend", "--never"], ["change", "--name", "x"], ["usage"]]
     for name, *options in commands:
         result = cli.run(group, name, "no-such-key", *options)

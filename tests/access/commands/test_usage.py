@@ -29,8 +29,8 @@ def keys(cli: CommandLine) -> tuple[str, str, str]:
     return str(ci["id"]), str(web["id"]), str(agent["id"])
 
 
-def test_the_calls_of_all_keys_of_a_kind_are_added_up_at_once(cli: CommandLine, keys: tuple[str, str, str]) -> None:
-    """D-29: by day and status unless told otherwise; the other kind's calls are not among them."""
+def test_the_calls_of_all_keys_of_a_kind_are_summed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
+    """D-29: by default by day and status; without the calls of the other kind."""
     assert cli.run_table("keys", "usage", *SINCE) == [
         ["2026-11-21", "200", "3", "0", "2.0"],
         ["2026-11-21", "404", "1", "1", "2.0"],
@@ -51,13 +51,13 @@ def test_the_calls_of_all_keys_of_a_kind_are_added_up_at_once(cli: CommandLine, 
     assert cli.run_table("keys", "usage", "--since", "2025-01-01", "--until", "2025-02-01") == []
 
 
-def test_one_key_is_added_up_and_its_calls_are_listed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
-    """D-29: a row a call, newest first; chosen by status and route; also of a key that was deleted since."""
+def test_the_calls_of_one_key_are_summed_and_listed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
+    """D-29: one row per call, newest first; filtered by status and route; also for a deleted key."""
     ci, web, agent = keys
     cli.run_object("keys", "delete", ci, "--yes")
     assert cli.run_table("keys", "usage", ci, *SINCE, "--by", "day") == [["2026-11-21", "3", "0", "2.0"], ["2026-11-22", "1", "0", "2.0"]]
     calls = cli.run_list("keys", "usage", ci, *SINCE, "--calls")
-    assert [each["route"] for each in calls] == ["/v1/brain/remember", *["/v1/brain/recall"] * 3]
+    assert [call["route"] for call in calls] == ["/v1/brain/remember", *["/v1/brain/recall"] * 3]
     assert calls[0] == {
         "at": "2026-11-22T09:30:00.000000Z",
         "method": "POST",
@@ -73,20 +73,20 @@ def test_one_key_is_added_up_and_its_calls_are_listed(cli: CommandLine, keys: tu
     assert cli.run("keys", "usage", agent, *SINCE).exit_code == 1
 
 
-def test_many_calls_of_one_moment_are_listed_each_once(cli: CommandLine) -> None:
-    """D-29: where one read ends within a moment, the next goes on there."""
-    made = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "agent", "--rate-limit", "100000")
-    cli.call(made["key"], route="/old", times=10)
+def test_many_calls_at_the_same_time_are_listed_once_each(cli: CommandLine) -> None:
+    """D-29: the next page continues within the same time."""
+    key = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "agent", "--rate-limit", "100000")
+    cli.call(key["key"], route="/old", times=10)
     cli.platform.clock.advance(seconds=1)
-    cli.call(made["key"], route="/new", times=4200)
-    found = cli.run_list("agent-keys", "usage", str(made["id"]), *SINCE, "--calls")
+    cli.call(key["key"], route="/new", times=4200)
+    calls = cli.run_list("agent-keys", "usage", str(key["id"]), *SINCE, "--calls")
 
-    assert [each["route"] for each in found] == ["/new"] * 4200 + ["/old"] * 10
+    assert [call["route"] for call in calls] == ["/new"] * 4200 + ["/old"] * 10
 
 
 @pytest.mark.usefixtures("keys")
-def test_usage_is_csv_that_no_spreadsheet_takes_for_a_formula(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29, RFC 4180: a head, CRLF, quotes doubled; a name that begins with = is a text."""
+def test_usage_as_csv_contains_no_formula(cli: CommandLine, tmp_path: Path) -> None:
+    """D-29, RFC 4180: a header, CRLF, doubled quotes; a name that begins with = is escaped."""
     result = cli.run("keys", "usage", *SINCE, "--by", "key,day", "--csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout, newline="")))
     assert result.stdout_bytes.count(b"\r\n") == len(rows) + 1 == 4
@@ -104,20 +104,20 @@ def test_usage_is_csv_that_no_spreadsheet_takes_for_a_formula(cli: CommandLine, 
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", 'a"b', "a,b", "a\nb", "plain"])
-def test_a_cell_is_read_as_the_text_that_it_is(text: str) -> None:
-    """D-29, RFC 4180: what a spreadsheet would calculate is marked, everything else comes back as it was."""
+def test_a_csv_cell_is_read_as_text(text: str) -> None:
+    """D-29, RFC 4180: text that a spreadsheet would compute is escaped; other text is unchanged."""
     [row] = csv.reader(io.StringIO(csv_export.csv_lines([{"name": text}], ["name"]), newline=""))
 
     assert row == [f"'{text}" if text[0] in "=+-@\t\r" else text]
 
 
 @pytest.mark.usefixtures("keys", "wide_terminal")
-def test_on_a_terminal_there_is_a_bar_for_each_day(cli: CommandLine) -> None:
-    """D-04: with its number, and errors beside it."""
-    shown = cli.run("keys", "usage", *SINCE).stdout
-    assert shown.count("█") > 40
-    assert "(1 errors)" in shown
-    assert "2026-11-22" in shown
+def test_a_terminal_shows_a_bar_for_each_day(cli: CommandLine) -> None:
+    """D-04: with its number, and the number of errors."""
+    output = cli.run("keys", "usage", *SINCE).stdout
+    assert output.count("█") > 40
+    assert "(1 errors)" in output
+    assert "2026-11-22" in output
     assert json.loads(cli.run("keys", "usage", *SINCE, "--json").stdout)
     assert "No calls" in cli.run("keys", "usage", "--since", "2025-01-01", "--until", "2025-01-02").stderr
 
@@ -137,6 +137,6 @@ def test_on_a_terminal_there_is_a_bar_for_each_day(cli: CommandLine) -> None:
         ["--csv", "--out", "nowhere/at/all"],
     ],
 )
-def test_what_cannot_be_meant_of_usage_is_exit_code_2(cli: CommandLine, options: list[str]) -> None:
+def test_invalid_options_of_usage_are_exit_code_2(cli: CommandLine, options: list[str]) -> None:
     """D-04: a usage error."""
     assert cli.run("keys", "usage", *options).exit_code == 2

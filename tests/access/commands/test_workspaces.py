@@ -1,4 +1,4 @@
-"""`rookery workspace`, and what all commands share (D-04)."""
+"""`rookery workspace`, and what all commands have in common (D-04)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tests.access.commands.command_line import CommandLine
 
 
 def test_a_workspace_is_shown_renamed_and_deleted_with_its_keys(cli: CommandLine) -> None:
-    """D-04: --dry-run tells what would go; off a terminal only --yes does it."""
-    made = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "planner")
-    cli.call(made["key"], times=2)
+    """D-04: --dry-run shows what would be deleted. Without a terminal --yes is required."""
+    key = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "planner")
+    cli.call(key["key"], times=2)
     cli.run_object("workspace", "create", "other")
-    shown = cli.run_object("workspace", "show", "nest")
-    assert (shown["workspace_id"], shown["name"], shown["keys"], shown["calls"]) == (1, "nest", 1, 2)
+    output = cli.run_object("workspace", "show", "nest")
+    assert (output["workspace_id"], output["name"], output["keys"], output["calls"]) == (1, "nest", 1, 2)
     assert cli.run_object("workspace", "rename", "nest", "home")["workspace_id"] == 1
     assert isinstance(cli.run("workspace", "rename", "home", "other").exception, NameTaken)
-    would = cli.run_object("workspace", "delete", "home", "--dry-run")
-    assert (would["name"], would["keys"], would["deleted"]) == ("home", 1, False)
+    dry_run = cli.run_object("workspace", "delete", "home", "--dry-run")
+    assert (dry_run["name"], dry_run["keys"], dry_run["deleted"]) == ("home", 1, False)
     assert cli.run("workspace", "delete", "home").exit_code == 2
-    assert cli.admission_error(made["key"]) is None
+    assert cli.admission_error(key["key"]) is None
 
     assert cli.run_object("workspace", "delete", "home", "--yes")["deleted"] is True
-    assert cli.admission_error(made["key"]) is Unauthorised
+    assert cli.admission_error(key["key"]) is Unauthorised
     assert [row[1] for row in cli.run_table("workspace", "list")] == ["other"]
 
 
-def test_with_several_workspaces_one_must_be_named(cli: CommandLine) -> None:
+def test_with_several_workspaces_a_command_must_name_one(cli: CommandLine) -> None:
     """D-04: by name or number."""
     other = cli.run_object("workspace", "create", "other")
 
@@ -41,8 +41,8 @@ def test_with_several_workspaces_one_must_be_named(cli: CommandLine) -> None:
     assert cli.run_table("keys", "list", "--workspace", "nest") == []
 
 
-def test_a_name_that_is_anothers_number_is_not_guessed_at(cli: CommandLine) -> None:
-    """D-04: what destroys never takes the one for the other."""
+def test_a_name_that_is_the_number_of_another_workspace_is_rejected(cli: CommandLine) -> None:
+    """D-04: a destructive command never confuses the two."""
     cli.run_object("workspace", "create", "1")
 
     assert cli.run("workspace", "delete", "1", "--yes").exit_code == 2
@@ -50,7 +50,7 @@ def test_a_name_that_is_anothers_number_is_not_guessed_at(cli: CommandLine) -> N
     assert cli.run_object("workspace", "show", "2")["name"] == "1"
 
 
-def test_without_a_workspace_init_is_named(data_dir: Path) -> None:
+def test_without_a_workspace_the_error_names_init(data_dir: Path) -> None:
     """D-04: the message says what to do."""
     result = CommandLine(data_dir).run("keys", "list")
 
@@ -60,20 +60,20 @@ def test_without_a_workspace_init_is_named(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["delete", "nowhere", "--yes"], ["show", "9"], ["rename", "nowhere", "x"]])
 def test_an_unknown_workspace_is_exit_code_1(cli: CommandLine, arguments: list[str]) -> None:
-    """Issue 14: a thing that is not found is exit code 1 everywhere; D-04."""
+    """Issue 14: an object that is not found is exit code 1 everywhere; D-04."""
     result = cli.run("workspace", *arguments)
 
     assert (result.exit_code, type(result.exception)) == (1, NotFound)
     assert "in this workspace" not in str(result.exception)
 
 
-def test_a_missing_name_of_a_workspace_is_exit_code_2(cli: CommandLine) -> None:
-    """D-04: a usage error, and nothing done."""
+def test_a_missing_workspace_name_is_exit_code_2(cli: CommandLine) -> None:
+    """D-04: a usage error, and nothing is changed."""
     assert cli.run("workspace", "rename", "nest").exit_code == 2
 
 
-def test_plain_output_has_a_line_a_thing(cli: CommandLine) -> None:
-    """D-04: in a pipe, no table is drawn; the plaintext is shown once."""
+def test_plain_output_has_one_line_per_object(cli: CommandLine) -> None:
+    """D-04: a pipe gets no table; the plaintext is printed once."""
     assert "plaintext_key" in cli.run("keys", "create", "--name", "key", "--scope", "*", "--tool-limit", "web/*=3").stdout
     assert cli.run_table("keys", "list")[0][1] == "key"
     assert [row[1] for row in cli.run_table("agent-keys", "create", "--name", "rook", "--preset", "agent", "--count", "2")] == [
@@ -85,30 +85,30 @@ def test_plain_output_has_a_line_a_thing(cli: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("wide_terminal")
-def test_on_a_terminal_lists_are_tables(cli: CommandLine) -> None:
-    """D-04: names are shown as they are, whatever markup they look like."""
+def test_a_terminal_shows_lists_as_tables(cli: CommandLine) -> None:
+    """D-04: names are printed as they are, even if they look like markup."""
     cli.run("workspace", "create", "[red]loud")
 
-    shown = cli.run("workspace", "list").stdout
-    assert "[red]loud" in shown
-    assert "created_at" in shown
+    output = cli.run("workspace", "list").stdout
+    assert "[red]loud" in output
+    assert "created_at" in output
 
 
-def test_a_narrow_terminal_shows_what_can_be_copied_whole(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-04: an id that is cut off is worth nothing; columns that find no room are left out."""
+def test_a_narrow_terminal_shows_complete_ids(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-04: a truncated id is useless; columns without room are omitted."""
     key_id = str(cli.run_object("keys", "create", "--name", "a name", "--preset", "agent")["id"])
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "70")
-    shown = cli.run("keys", "list").stdout
+    output = cli.run("keys", "list").stdout
 
-    assert key_id in shown
-    assert "a name" in shown
-    assert "last_used_at" not in shown
+    assert key_id in output
+    assert "a name" in output
+    assert "last_used_at" not in output
 
 
 @pytest.mark.usefixtures("wide_terminal")
-def test_a_table_of_very_many_says_that_there_are_more(cli: CommandLine) -> None:
-    """D-04: a terminal shows at most a thousand rows; a pipe receives all."""
+def test_a_long_table_is_truncated_with_a_notice(cli: CommandLine) -> None:
+    """D-04: a terminal shows at most a thousand rows; a pipe gets all."""
     for name in ("a", "b"):
         cli.run("agent-keys", "create", "--name", name, "--preset", "reader", "--count", "600")
     result = cli.run("agent-keys", "list")
@@ -117,8 +117,8 @@ def test_a_table_of_very_many_says_that_there_are_more(cli: CommandLine) -> None
     assert "first 1,000" in result.stderr
 
 
-def test_every_answer_is_for_people_too(cli: CommandLine) -> None:
-    """D-04: without --json, a field a line."""
+def test_every_command_has_readable_output(cli: CommandLine) -> None:
+    """D-04: without --json, one field per line."""
     key = str(cli.run_object("keys", "create", "--name", "key", "--scope", "*")["id"])
     agent = str(cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "agent")["id"])
     commands = [["keys", "show", key], ["agent-keys", "show", agent], ["keys", "delete", key, "--yes"], ["workspace", "show", "nest"]]
@@ -130,8 +130,8 @@ def test_every_answer_is_for_people_too(cli: CommandLine) -> None:
     assert several.stdout.startswith("[{")
 
 
-def test_whoever_sits_there_is_named_in_the_audit_log(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-29: by their login, of which only Unicode is kept, since entries are hashed as UTF-8."""
+def test_the_audit_log_names_the_operator(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-29: by the login name, without invalid Unicode, since entries are hashed as UTF-8."""
     monkeypatch.setenv("LOGNAME", "ada\udcff")
     assert get_operator().name == "ada?"
     cli.run_object("keys", "create", "--name", "key", "--scope", "*")
