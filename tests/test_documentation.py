@@ -66,7 +66,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
 
 def test_every_setting_is_in_the_reference() -> None:
     """House 5.7: settings.md names each field of Settings with its default and what it says of itself, and nothing else."""
-    real = [[f"`ROOKERY_{each.name.upper()}`", _default(each), each.metadata["says"]] for each in dataclasses.fields(Settings)]
+    real = [[f"`ROOKERY_{each.name.upper()}`", _default(each), each.metadata["description"]] for each in dataclasses.fields(Settings)]
 
     assert table(REFERENCE / "settings.md", "Variable") == real
 

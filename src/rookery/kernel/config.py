@@ -110,7 +110,7 @@ def _parse_base_url(raw: object) -> str:
 
 def _define_setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
     """Return a dataclass field whose metadata holds its parser and its description in docs/reference."""
-    return field(default=default, metadata={"read": parse, "says": description})
+    return field(default=default, metadata={"read": parse, "description": description})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,8 +272,8 @@ class Settings:
         """
         is_shared = self.database_url.reveal() != "embedded:"
         if self.secret_key is None and (is_shared or self.environment == "production"):
-            why = "in production" if self.environment == "production" else "on a shared record store"
-            raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {why}: a text such as `openssl rand -base64 32` prints.")
+            condition = "in production" if self.environment == "production" else "on a shared record store"
+            raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {condition}: a text such as `openssl rand -base64 32` prints.")
 
     @property
     def has_api_docs(self) -> bool:
@@ -288,12 +288,12 @@ class Settings:
     def public_url_of(self, path: str) -> str:
         """Return the public scheme and host of *path* (D-01)."""
         if path.startswith("/api/v1/mcp"):
-            chosen = self.base_url
+            url = self.base_url
         elif path.startswith(("/api/agent", "/mcp", "/servers", "/connect", "/.well-known", "/v0.1")):
-            chosen = self.mcp_url
+            url = self.mcp_url
         else:
-            chosen = self.api_url
-        return chosen or self.base_url or self.api_url or self.mcp_url or self.listening_url
+            url = self.api_url
+        return url or self.base_url or self.api_url or self.mcp_url or self.listening_url
 
     def with_public_url(self, url: str) -> Settings:
         """Return a copy of these settings in which *url* is the public URL of every API."""
@@ -303,8 +303,8 @@ class Settings:
     def listening_url(self) -> str:
         """The URL on which a server with these settings listens: scheme, host and port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        shown = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not listened on
-        return f"{'https' if self.tls_cert else 'http'}://{shown}:{self.port}"
+        public_host = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not listened on
+        return f"{'https' if self.tls_cert else 'http'}://{public_host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,14 +334,14 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     Raises:
         WrongSettings: A value is invalid, or a name is unknown in the file or, under ROOKERY_STRICT, in the environment.
     """
-    known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
+    readers = {field.name: cast("Callable[[object], object]", field.metadata["read"]) for field in fields(Settings)}
     warnings = list[str]()
     path = _find_settings_file(environ, overrides or {})
-    given: dict[str, tuple[str, object]] = {
-        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_settings_file(path, known).items()}),
+    raw_values: dict[str, tuple[str, object]] = {
+        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_settings_file(path, readers).items()}),
         **{variable.lower(): (variable, environ[variable]) for variable in _UNPREFIXED_SETTINGS & environ.keys()},
     }
-    if path is not None and "data_dir" in given and "ROOKERY_CONFIG" not in environ:
+    if path is not None and "data_dir" in raw_values and "ROOKERY_CONFIG" not in environ:
         raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
     unknown = list[str]()
     for variable, raw in environ.items():
@@ -350,19 +350,19 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
         name = variable.removeprefix(ENV_PREFIX).lower()
         if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
             warnings.append(f"{variable} seems to be set by Kubernetes and is ignored.")
-        elif name in known:
-            given[name] = (variable, raw)
+        elif name in readers:
+            raw_values[name] = (variable, raw)
         else:
-            unknown.append(_unknown_setting_message(variable, [ENV_PREFIX + each.upper() for each in known]))
+            unknown.append(_unknown_setting_message(variable, [ENV_PREFIX + name.upper() for name in readers]))
     for name, raw in (overrides or {}).items():
-        given[name] = (f"--{name.replace('_', '-')}", raw)
+        raw_values[name] = (f"--{name.replace('_', '-')}", raw)
     values: dict[str, object] = {}
-    for name, (where, raw) in given.items():
+    for name, (source, raw) in raw_values.items():
         try:
-            values[name] = known[name](_expand_variables(raw, environ) if name in _SECRET_SETTINGS else raw)
+            values[name] = readers[name](_expand_variables(raw, environ) if name in _SECRET_SETTINGS else raw)
         except ValueError as error:
-            shown = "…" if name in _SECRET_SETTINGS else repr(raw)
-            msg = f"{where} = {shown}: {error}"
+            value_text = "…" if name in _SECRET_SETTINGS else repr(raw)
+            msg = f"{source} = {value_text}: {error}"
             raise WrongSettings(msg) from None
     settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
     if unknown and settings.strict:
@@ -388,24 +388,24 @@ def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, obje
     return path if path.exists() else None
 
 
-def _read_settings_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]:
+def _read_settings_file(path: Path, readers: Mapping[str, object]) -> Mapping[str, object]:
     try:
-        values = tomllib.loads(read_config_file(where).decode("utf-8"))
+        values = tomllib.loads(read_config_file(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        msg = f"The settings in {where} cannot be read: {reason}"
+        msg = f"The settings in {path} cannot be read: {reason}"
         raise WrongSettings(msg) from error
     except RecursionError as error:
-        raise WrongSettings(f"The settings in {where} cannot be read: they are nested too deeply.") from error
+        raise WrongSettings(f"The settings in {path} cannot be read: they are nested too deeply.") from error
     for name in values:
-        if name not in known:
-            msg = f"{where}: {_unknown_setting_message(name, list(known))}"
+        if name not in readers:
+            msg = f"{path}: {_unknown_setting_message(name, list(readers))}"
             raise WrongSettings(msg)
     return values
 
 
-def _unknown_setting_message(name: str, known: list[str]) -> str:
-    near = find_nearest(name, known)
+def _unknown_setting_message(name: str, known_names: list[str]) -> str:
+    near = find_nearest(name, known_names)
     return f"{name} is not a setting of Rookery" + (f"; did you mean {near}?" if near else ".")
 
 

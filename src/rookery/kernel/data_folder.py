@@ -68,12 +68,12 @@ def describe_exposure(folder: Path) -> str | None:
     return f"The data folder {folder} has mode {mode:04o}: other users of this host may {others} what is in it."
 
 
-def _is_shared(folder: Path, known: Collection[str]) -> bool:
+def _is_shared(folder: Path, known_names: Collection[str]) -> bool:
     """Return whether the folder holds files of other programs. A sticky bit marks shared folders such as /tmp."""
     if folder.stat().st_mode & stat.S_ISVTX:
         return True
     names = {entry.name for entry in folder.iterdir()}
-    return bool(names) and names.isdisjoint(_MARKER_FILES) and not names <= set(known)
+    return bool(names) and names.isdisjoint(_MARKER_FILES) and not names <= set(known_names)
 
 
 def _restrict_mode(path: Path) -> bool:

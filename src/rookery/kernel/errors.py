@@ -66,8 +66,8 @@ class NotFound(RookeryError):
     status, code = 404, "resource_not_found"
 
     def __init__(self, kind: str, name: str) -> None:
-        where = "" if kind == "workspace" else " in this workspace"
-        super().__init__(f"There is no {kind} {name!r}{where}.", resource=kind)
+        location = "" if kind == "workspace" else " in this workspace"
+        super().__init__(f"There is no {kind} {name!r}{location}.", resource=kind)
 
 
 class Conflict(RookeryError):
@@ -126,6 +126,6 @@ class WrongSettings(RookeryError):
 def _summary(errors: Mapping[str, Sequence[str]]) -> str:
     if not errors:
         return "The request is invalid."
-    shown = [f"{field}: {texts[0] if texts else 'invalid'}" for field, texts in islice(errors.items(), _MAX_SUMMARY_FIELDS)]
+    lines = [f"{field}: {texts[0] if texts else 'invalid'}" for field, texts in islice(errors.items(), _MAX_SUMMARY_FIELDS)]
     more = f"; and {len(errors) - _MAX_SUMMARY_FIELDS} more, see errors" if len(errors) > _MAX_SUMMARY_FIELDS else ""
-    return "; ".join(each.removesuffix(".") for each in shown[:-1]) + ("; " if len(shown) > 1 else "") + shown[-1] + more
+    return "; ".join(line.removesuffix(".") for line in lines[:-1]) + ("; " if len(lines) > 1 else "") + lines[-1] + more

@@ -423,8 +423,8 @@ class JobWorker:
 
     async def _release_orphans(self) -> None:
         def free(tx: Tx) -> int:
-            gone = find_dead_workers(row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS))
-            return tx.execute(_RELEASE_ORPHANS, {"owners": gone, "now": to_micros(self._jobs.clock())}) if gone else 0
+            dead_owners = find_dead_workers(row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS))
+            return tx.execute(_RELEASE_ORPHANS, {"owners": dead_owners, "now": to_micros(self._jobs.clock())}) if dead_owners else 0
 
         await self._jobs.db.write(free)
 

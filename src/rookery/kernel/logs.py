@@ -215,9 +215,9 @@ def _redact_value(value: object, depth: int) -> object:
         return "…"
     if isinstance(value, Mapping):
         pairs = list(cast("Mapping[object, object]", value).items())[:_MAX_ITEMS]
-        return {str(_redact_value(name, _MAX_DEPTH + 1)): _redact_value(each, depth + 1) for name, each in pairs}
+        return {str(_redact_value(name, _MAX_DEPTH + 1)): _redact_value(item, depth + 1) for name, item in pairs}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_redact_value(each, depth + 1) for each in list(cast("Collection[object]", value))[:_MAX_ITEMS]]
+        return [_redact_value(item, depth + 1) for item in list(cast("Collection[object]", value))[:_MAX_ITEMS]]
     try:
         return redact(repr(value))
     except Exception as error:  # noqa: BLE001 - a repr may fail in any way
@@ -228,7 +228,7 @@ def _escape_line_breaks(_: WrappedLogger, __: str, event: EventDict) -> EventDic
     """Escape line breaks and control characters, so that a value such as a path cannot forge a line or control a terminal."""
     for name, value in event.items():
         if isinstance(value, str) and name not in _MULTILINE_FIELDS and _UNSAFE_CHARACTER.search(value) is not None:
-            event[name] = _UNSAFE_CHARACTER.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), value)
+            event[name] = _UNSAFE_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), value)
     return event
 
 
@@ -247,8 +247,8 @@ def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
 def _log_unraisable(args: UnraisableHookArgs) -> None:
     # The repr of the object is not logged, because the object is being destroyed. Its type is enough.
     if args.exc_value is not None:
-        what = args.err_msg or "Exception ignored in"
+        message = args.err_msg or "Exception ignored in"
         with contextlib.suppress(Exception):
             _log.error(
-                "process.ignored", what=what, of=type(args.object).__name__, exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
+                "process.ignored", what=message, of=type(args.object).__name__, exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
             )

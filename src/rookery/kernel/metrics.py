@@ -103,7 +103,7 @@ class Histogram:
 
     def points(self) -> list[MetricPoint]:
         """Return a copy of all durations."""
-        return [(labels, DurationBuckets(list(each.bucket_counts), each.total_s)) for labels, each in self._timings.items()]
+        return [(labels, DurationBuckets(list(buckets.bucket_counts), buckets.total_s)) for labels, buckets in self._timings.items()]
 
     def _add_label_set(self, labels: Labels) -> DurationBuckets:
         if len(self._timings) >= MAX_LABEL_SETS:
@@ -176,7 +176,11 @@ class Metrics:
 
     def list_descriptions(self) -> list[MetricDescription]:
         """Return all metrics, except those of the interpreter and the process, which the client library adds."""
-        return [*(each.description for each in self._metrics), *(each for source in self._sources for each in source.metrics), _SOURCE_UP]
+        return [
+            *(metric.description for metric in self._metrics),
+            *(description for source in self._sources for description in source.metrics),
+            _SOURCE_UP,
+        ]
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """
@@ -185,16 +189,18 @@ class Metrics:
         Args:
             accept: The Accept header. It selects OpenMetrics or the Prometheus text format.
         """
-        found = await asyncio.gather(*(source.samples(SOURCE_TIMEOUT_S) for source in self._sources))
+        results = await asyncio.gather(*(source.samples(SOURCE_TIMEOUT_S) for source in self._sources))
         tables: list[tuple[MetricDescription, Sequence[float], list[MetricPoint]]] = [
-            (each.description, each.bounds if isinstance(each, Histogram) else (), each.points()) for each in self._metrics
+            (metric.description, metric.bounds if isinstance(metric, Histogram) else (), metric.points()) for metric in self._metrics
         ]
-        for source, samples in zip(self._sources, found, strict=True):
-            points: dict[str, list[MetricPoint]] = {each.name: [] for each in source.metrics}
+        for source, samples in zip(self._sources, results, strict=True):
+            points: dict[str, list[MetricPoint]] = {description.name: [] for description in source.metrics}
             for name, labels, value in samples or ():
                 points[name].append((labels, value))
-            tables += [(each, (), points[each.name]) for each in source.metrics]
-        up: list[MetricPoint] = [((source.name,), float(samples is not None)) for source, samples in zip(self._sources, found, strict=True)]
+            tables += [(description, (), points[description.name]) for description in source.metrics]
+        up: list[MetricPoint] = [
+            ((source.name,), float(samples is not None)) for source, samples in zip(self._sources, results, strict=True)
+        ]
         tables.append((_SOURCE_UP, (), up))
         # Rendering thousands of lines takes 10 ms and more, which must not block the event loop.
         return await asyncio.to_thread(_encode, tables, accept)

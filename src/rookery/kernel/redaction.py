@@ -56,5 +56,5 @@ def redact(text: str) -> str:
     return _URL_PASSWORD.sub(rf"\1:{_ELLIPSIS}@", text)
 
 
-def _mask_key(found: re.Match[str]) -> str:
-    return found[1] + _ELLIPSIS if len(found[2]) >= _MIN_KEY_CHARACTERS else found[0]
+def _mask_key(match: re.Match[str]) -> str:
+    return match[1] + _ELLIPSIS if len(match[2]) >= _MIN_KEY_CHARACTERS else match[0]

@@ -59,13 +59,13 @@ class RequestContext:
         """
         if self.is_finished:
             return {"born_in": self.request_id}
-        found: dict[str, object] = {"request_id": self.request_id}
+        fields: dict[str, object] = {"request_id": self.request_id}
         caller = self.caller()
         if caller is not None:
-            found |= {"workspace_id": caller.public_workspace_id, "key_id": caller.key_id}
+            fields |= {"workspace_id": caller.public_workspace_id, "key_id": caller.key_id}
         if self.trace_id:
-            found["trace_id"] = self.trace_id
-        return found
+            fields["trace_id"] = self.trace_id
+        return fields
 
 
 _EMPTY_STATE = cast("Mapping[str, object]", {})

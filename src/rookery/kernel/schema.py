@@ -93,7 +93,7 @@ class JsonSchemaOf:
 
 def enum_schema(kind: type[StrEnum]) -> WithJsonSchema:
     """Return an annotation that documents a text as one of the values of *kind*, although it is sent unchanged."""
-    return WithJsonSchema({"type": "string", "enum": [each.value for each in kind]})
+    return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
 
 
 def to_json(response: ResponseModel) -> dict[str, object]:
@@ -129,17 +129,17 @@ _MAX_SUGGESTIONS = 10
 def map_validation_error(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
     """Return the errors of each field of *model*. For an unknown field, the nearest known field is suggested (D-10)."""
     errors: dict[str, list[str]] = {}
-    found = error.errors(include_url=False, include_context=True, include_input=True)
-    for number, each in enumerate(found[:_MAX_ERRORS]):
-        location = each["loc"]
+    details = error.errors(include_url=False, include_context=True, include_input=True)
+    for number, detail in enumerate(details[:_MAX_ERRORS]):
+        location = detail["loc"]
         name = ".".join(str(part) for part in location) or "body"
-        if each["type"] == "extra_forbidden":
+        if detail["type"] == "extra_forbidden":
             text = _unknown_field_message(str(location[-1]), model if len(location) == 1 and number < _MAX_SUGGESTIONS else None)
         else:
-            text = describe_error(each) + _field_description(each["type"], location, model)
+            text = describe_error(detail) + _field_description(detail["type"], location, model)
         errors.setdefault(name[:200], []).append(text)
-    if len(found) > _MAX_ERRORS:
-        errors.setdefault("body", []).append(f"and {len(found) - _MAX_ERRORS} more errors that are not listed")
+    if len(details) > _MAX_ERRORS:
+        errors.setdefault("body", []).append(f"and {len(details) - _MAX_ERRORS} more errors that are not listed")
     return ValidationFailed(errors)
 
 
@@ -160,8 +160,8 @@ def _field_description(kind: str, location: Sequence[int | str], model: type[Bas
     info = model.model_fields.get(str(location[0])) if len(location) == 1 and kind == "string_pattern_mismatch" else None
     if info is None:
         return ""
-    inner = (each for way in get_args(info.annotation) for each in cast("tuple[object, ...]", getattr(way, "__metadata__", ())))
-    described = next((each.description for each in (info, *inner) if isinstance(each, FieldInfo) and each.description), "")
+    inner = (item for way in get_args(info.annotation) for item in cast("tuple[object, ...]", getattr(way, "__metadata__", ())))
+    described = next((part.description for part in (info, *inner) if isinstance(part, FieldInfo) and part.description), "")
     return f" ({described.partition('. ')[0].rstrip('.')})" if described else ""
 
 
@@ -169,5 +169,5 @@ def _unknown_field_message(name: str, model: type[BaseModel] | None) -> str:
     hints = cast("Mapping[str, str]", getattr(model, "hints", {}))
     if name in hints:
         return f"unknown field; did you mean {hints[name]!r}?"
-    known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
-    return f"unknown field{suggest(name, known)}"
+    field_names = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
+    return f"unknown field{suggest(name, field_names)}"

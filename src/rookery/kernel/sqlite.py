@@ -113,8 +113,8 @@ def find_damage(path: Path, *, deep: bool) -> str | None:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not deep:
                 return None
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return None if said == "ok" else str(said)
+            (status,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if status == "ok" else str(status)
     except sqlite3.OperationalError as error:
         is_busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
         return None if is_busy else str(error)

@@ -25,14 +25,14 @@ _SYNONYMS = (
 """Names of the same thing in different places of the API, or in other APIs."""
 
 
-def find_nearest(name: str, known: Iterable[str]) -> str | None:
+def find_nearest(name: str, known_names: Iterable[str]) -> str | None:
     """
     Return the known name that was probably meant; None if none is near.
 
     A name is near if at most a third of its characters, but at least one, must change to get the other; if one is a prefix of the
     other; or if both are synonyms.
     """
-    candidates = list(known)
+    candidates = list(known_names)
     normalized = _normalize(name)
     if not normalized or len(normalized) > _MAX_LENGTH:
         return None
@@ -40,14 +40,14 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
         (distance, candidate) for candidate in candidates if (distance := _name_distance(normalized, _normalize(candidate))) is not None
     ]
     if distances:
-        return min(distances, key=lambda each: each[0])[1]
+        return min(distances, key=lambda pair: pair[0])[1]
     same = {synonym for group in _SYNONYMS if normalized in group for synonym in group}
     return next((candidate for candidate in candidates if candidate in same), None)
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known_names: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` to append to a message, or an empty text if no name is near."""
-    near = find_nearest(name, known)
+    near = find_nearest(name, known_names)
     return f"; did you mean {near!r}?" if near is not None else ""
 
 

@@ -152,13 +152,13 @@ def _iter_tokens(word: re.Match[str]) -> Iterator[WordToken]:
             start += len(piece)
         return
     for is_run, letters in groupby(_iter_letters(word), key=lambda letter: is_unspaced(letter.stem)):
-        found = list(letters)
+        tokens = list(letters)
         if not is_run:
-            yield WordToken(found[0].start, found[-1].end, stem("".join(each.stem for each in found)))
-        elif len(found) == 1:
-            yield found[0]
+            yield WordToken(tokens[0].start, tokens[-1].end, stem("".join(token.stem for token in tokens)))
+        elif len(tokens) == 1:
+            yield tokens[0]
         else:
-            yield from (WordToken(one.start, other.end, one.stem + other.stem) for one, other in pairwise(found))
+            yield from (WordToken(one.start, other.end, one.stem + other.stem) for one, other in pairwise(tokens))
 
 
 def _iter_letters(word: re.Match[str]) -> Iterator[WordToken]:
@@ -177,7 +177,7 @@ def _fold_per_letter(word: str) -> str | None:
     plain = fold_text(word)
     return (
         plain
-        if len(plain) == len(word) and not _mark_pattern().search(word) and not any(each in word for each in _JAPANESE_VOICING_MARKS)
+        if len(plain) == len(word) and not _mark_pattern().search(word) and not any(mark in word for mark in _JAPANESE_VOICING_MARKS)
         else None
     )
 

@@ -57,20 +57,24 @@ _LENGTH_TEXTS: Mapping[str, tuple[str, str, str]] = {
 def describe_error(error: ErrorDetails) -> str:
     """Return the problem of a value and what is allowed. Other kinds of errors keep pydantic's message."""
     kind, context = error["type"], cast("Mapping[str, object]", error.get("ctx", {}))
-    shown = _format_value(error)
+    value_text = _format_value(error)
     if kind == "missing":
         return "is required"
     if kind in _TYPE_TEXTS:
-        return f"must be {_TYPE_TEXTS[kind]}{shown}"
+        return f"must be {_TYPE_TEXTS[kind]}{value_text}"
     if kind in {"literal_error", "enum"}:
-        return f"must be one of {context['expected']}{shown}"
+        return f"must be one of {context['expected']}{value_text}"
     if kind == "string_pattern_mismatch":
         pattern = str(context["pattern"])
-        return f"must be {_PATTERN_TEXTS[pattern]}{shown}" if pattern in _PATTERN_TEXTS else f"must match the pattern {pattern}{shown}"
+        return (
+            f"must be {_PATTERN_TEXTS[pattern]}{value_text}"
+            if pattern in _PATTERN_TEXTS
+            else f"must match the pattern {pattern}{value_text}"
+        )
     if kind in _BOUND_TEXTS:
         bound, words = _BOUND_TEXTS[kind]
         limit = context[bound]
-        return f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}{shown}"
+        return f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}{value_text}"
     if kind in _LENGTH_TEXTS:
         bound, words, thing = _LENGTH_TEXTS[kind]
         count = cast("int", context[bound])

@@ -53,6 +53,6 @@ class Row:
         return self.integer(name) != 0
 
     def _raise_wrong_type(self, name: str, expected: str) -> NoReturn:
-        found = type(self.values[self.index[name]]).__name__
-        msg = f"column {name!r} holds {found}, not {expected}"
+        actual = type(self.values[self.index[name]]).__name__
+        msg = f"column {name!r} holds {actual}, not {expected}"
         raise TypeError(msg)

@@ -62,7 +62,7 @@ class SqliteTx:
         compiled = self._compile(statement, params[0])
         pieces = compiled.split_inserts(params)
         if pieces is None:
-            return self._connection.executemany(compiled.sql, [compiled.bind(each)[1] for each in params]).rowcount
+            return self._connection.executemany(compiled.sql, [compiled.bind(values)[1] for values in params]).rowcount
         return sum(self._connection.execute(*piece).rowcount for piece in pieces)
 
     def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
@@ -143,9 +143,9 @@ class SqliteDatabase:
         if self._reader_pool is not None:
             self._reader_pool.shutdown(wait=True, cancel_futures=True)
         with self._lock:
-            opened, self._connections = self._connections, []
+            connections, self._connections = self._connections, []
         self._lookup_tx = None
-        for connection in opened:
+        for connection in connections:
             connection.close()
 
     def _open_reader(self) -> sqlite3.Connection:

@@ -122,8 +122,8 @@ class CompiledStatement:
         compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE_DIALECT, column_keys=columns))
         self.sql = str(compiled)
         self._names = tuple(compiled.positiontup or ())
-        given = {name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required}
-        self._defaults: dict[str, object] = {name: value for name, value in given.items() if name not in keys}
+        values = {name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required}
+        self._defaults: dict[str, object] = {name: value for name, value in values.items() if name not in keys}
         self._expanding = frozenset(compiled.bind_names[parameter] for parameter in compiled.post_compile_params)
         self.index: dict[str, int] | None = None
         single = f"({', '.join('?' * len(self._names))})"
@@ -169,8 +169,8 @@ class CompiledStatement:
     def _insert_sql(self, count: int) -> str:
         text = self._sql_by_row_count.get(count)
         if text is None:
-            one = f" VALUES {self._values_clause}"
-            text = self._sql_by_row_count[count] = self.sql.replace(one, one + f", {self._values_clause}" * (count - 1), 1)
+            clause = f" VALUES {self._values_clause}"
+            text = self._sql_by_row_count[count] = self.sql.replace(clause, clause + f", {self._values_clause}" * (count - 1), 1)
         return text
 
     def _bind_expanding(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
@@ -190,8 +190,8 @@ def _insert_columns(statement: Executable, keys: frozenset[str]) -> list[str] | 
     """Return those of *keys* that are columns of an INSERT without values of its own; None for any other statement."""
     if not isinstance(statement, Insert) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
         return None
-    known = cast("Table", statement.table).c
-    return [key for key in keys if key in known]
+    table_columns = cast("Table", statement.table).c
+    return [key for key in keys if key in table_columns]
 
 
 class StatementCompiler:
@@ -209,6 +209,6 @@ class StatementCompiler:
         keys = frozenset(params)
         compiled = variants.get(keys)
         if compiled is None:
-            chosen = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
-            compiled = variants[keys] = CompiledStatement(chosen, keys)
+            executable = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
+            compiled = variants[keys] = CompiledStatement(executable, keys)
         return compiled

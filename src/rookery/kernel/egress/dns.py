@@ -48,7 +48,7 @@ class DnsResolver:
             lookup.add_done_callback(lambda done: self._on_done((host, port), done))
         began = time.monotonic()
         try:
-            found = await asyncio.shield(lookup)
+            addresses = await asyncio.shield(lookup)
         except asyncio.CancelledError:
             if time.monotonic() - began > self._slow_threshold_s:
                 self._slow_hosts[host] = None
@@ -56,7 +56,7 @@ class DnsResolver:
                     del self._slow_hosts[next(iter(self._slow_hosts))]
             raise
         self._slow_hosts.pop(host, None)
-        return found
+        return addresses
 
     def _on_done(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
         if self._pending.get(key) is done:
@@ -66,4 +66,4 @@ class DnsResolver:
 
 
 def _resolve_with_system(host: str, port: int) -> Sequence[str]:
-    return [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]

@@ -19,13 +19,20 @@ _Network = IPv4Network | IPv6Network
 _DNS_TIMEOUT_S = 5.0
 
 _PRIVATE_NETWORKS: tuple[_Network, ...] = tuple(
-    ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+    ip_network(network) for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 """RFC 1918, RFC 6598 (carrier-grade NAT and overlay networks) and RFC 4193."""
 
 _METADATA_NETWORKS: tuple[_Network, ...] = tuple(
-    ip_network(each)
-    for each in ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
+    ip_network(network)
+    for network in (
+        "169.254.169.254/32",
+        "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+    )
 )
 """Metadata services, where clouds give a machine its credentials. Not all are in ranges that are rejected anyway."""
 
@@ -53,7 +60,7 @@ class EgressGuard:
     """
 
     def __init__(self, *, allow: Sequence[str] = (), allow_private: bool = False, resolve: Resolve | None = None) -> None:
-        self._allow = tuple(_parse_network(each) for each in allow)
+        self._allow = tuple(_parse_network(network) for network in allow)
         self._allow_private = allow_private
         self._resolve = resolve or DnsResolver().resolve
 
@@ -72,17 +79,17 @@ class EgressGuard:
             return (str(literal),)
         try:
             async with asyncio.timeout(_DNS_TIMEOUT_S):
-                found = await self._resolve(name, port)
+                address_texts = await self._resolve(name, port)
         except (OSError, UnicodeError, TimeoutError):
-            found = ()
-        addresses = [_parse_address(each) for each in found]
+            address_texts = ()
+        addresses = [_parse_address(text) for text in address_texts]
         if not addresses:
             raise AddressRefused(f"The host name {name[:253]!r} has no address.")
         for address in addresses:
             if address is None:
                 raise AddressRefused(f"The host name {name[:253]!r} has an invalid address.")
             self._require_allowed(address, f"the host name {name!r} has")
-        return tuple(dict.fromkeys(str(each) for each in addresses))
+        return tuple(dict.fromkeys(str(address) for address in addresses))
 
     async def require_allowed_url(self, url: str) -> None:
         """

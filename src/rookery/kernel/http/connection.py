@@ -320,4 +320,4 @@ def _strip_upgrade(data: bytes) -> bytes:
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     head = _UPGRADE_HEADER.sub(b"", head)
-    return _CONNECTION_HEADER.sub(lambda found: b"\r\nConnection: close" if b"close" in found[0].lower() else b"", head) + end + rest
+    return _CONNECTION_HEADER.sub(lambda match: b"\r\nConnection: close" if b"close" in match[0].lower() else b"", head) + end + rest

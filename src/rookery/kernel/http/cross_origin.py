@@ -84,15 +84,15 @@ class CorsMiddleware:
 
     def _preflight(self, headers: Headers) -> Response:
         """Return the response to a preflight request, with a request id, and with the usual error body if it is rejected."""
-        found = self._cors.preflight_response(headers)
-        if found.status_code >= OriginNotAllowed.status:
-            found = self._copy_cors_headers(found, error_response(OriginNotAllowed(self._rejection_reason(headers))))
-        found.headers["X-Request-ID"] = choose_request_id(headers.get("x-request-id"))
-        return found
+        response = self._cors.preflight_response(headers)
+        if response.status_code >= OriginNotAllowed.status:
+            response = self._copy_cors_headers(response, error_response(OriginNotAllowed(self._rejection_reason(headers))))
+        response.headers["X-Request-ID"] = choose_request_id(headers.get("x-request-id"))
+        return response
 
     def _copy_cors_headers(self, refused: Response, reply: Response) -> Response:
-        kept = {name: value for name, value in refused.headers.items() if name.startswith("access-control-") or name == "vary"}
-        reply.headers.update(kept)
+        cors_headers = {name: value for name, value in refused.headers.items() if name.startswith("access-control-") or name == "vary"}
+        reply.headers.update(cors_headers)
         return reply
 
     def _rejection_reason(self, headers: Headers) -> str:
@@ -101,7 +101,7 @@ class CorsMiddleware:
             return f"The origin {origin!r} is not allowed. The operator can add it to ROOKERY_CORS_ORIGINS."
         if method not in ALLOWED_METHODS:
             return f"The method {method!r} is not allowed; allowed are {', '.join(ALLOWED_METHODS)}."
-        allowed = {each.lower() for each in (*ALLOWED_HEADERS, "Accept-Language", "Content-Language")}
-        requested = [each.strip() for each in headers.get("access-control-request-headers", "").split(",")]
-        wrong = ", ".join(repr(each[:100]) for each in requested if each.lower() not in allowed)
+        allowed = {header.lower() for header in (*ALLOWED_HEADERS, "Accept-Language", "Content-Language")}
+        requested = [header.strip() for header in headers.get("access-control-request-headers", "").split(",")]
+        wrong = ", ".join(repr(header[:100]) for header in requested if header.lower() not in allowed)
         return f"These request headers are not allowed: {wrong}; allowed are {', '.join(ALLOWED_HEADERS)}."

@@ -116,10 +116,10 @@ class EdgeMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        seen = _EdgeHeaders()
+        edge_headers = _EdgeHeaders()
         for name, value in cast("Headers", scope["headers"]):
-            seen.add(name, value)
-        identity = choose_request_id(None if seen.request_id is None else seen.request_id.decode("latin-1"))
+            edge_headers.add(name, value)
+        identity = choose_request_id(None if edge_headers.request_id is None else edge_headers.request_id.decode("latin-1"))
         path = cast("str", scope["path"])
         state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._public_url(path)}
         scope["state"] = state
@@ -146,7 +146,7 @@ class EdgeMiddleware:
         token = CURRENT_REQUEST.set(serving)
         traffic.in_flight += 1
         try:
-            await self._select_app(seen, path, method)(scope, receive, send_with_headers)
+            await self._select_app(edge_headers, path, method)(scope, receive, send_with_headers)
         except Exception:
             status = status or 500
             raise
@@ -165,15 +165,19 @@ class EdgeMiddleware:
         try:
             return (await self._guard.admit(scope, required_scope=None, rate_limited=False)).headers
         except RookeryError as error:
-            found = ((name.lower().encode(), value.encode()) for name, value in error.headers.items())
-            return [(name, value) for name, value in found if name.startswith(_RATE_LIMIT_PREFIX)]
+            encoded_headers = ((name.lower().encode(), value.encode()) for name, value in error.headers.items())
+            return [(name, value) for name, value in encoded_headers if name.startswith(_RATE_LIMIT_PREFIX)]
 
-    def _select_app(self, seen: _EdgeHeaders, path: str, method: str) -> ASGIApp:
+    def _select_app(self, edge_headers: _EdgeHeaders, path: str, method: str) -> ASGIApp:
         """Return the application that serves the request: an error, the endpoint of a fixed path, or the router."""
-        if not self._is_allowed_host(seen.host):
+        if not self._is_allowed_host(edge_headers.host):
             error = HostNotAllowed("The Host header is not a known address of this server. The operator can set ROOKERY_ALLOWED_HOSTS.")
             return self._error_app(error, path, method)
-        if seen.has_basic and self._is_cross_site(seen.origin, seen.site) and not seen.is_navigation(method):
+        if (
+            edge_headers.has_basic
+            and self._is_cross_site(edge_headers.origin, edge_headers.site)
+            and not edge_headers.is_navigation(method)
+        ):
             error = CrossSiteCredentials("Basic credentials are not accepted in requests from other sites.")
             return self._error_app(error, path, method)
         methods = self._endpoints_by_path.get(path)
@@ -183,10 +187,10 @@ class EdgeMiddleware:
 
     def _error_app(self, error: RookeryError, path: str, method: str) -> ASGIApp:
         """Return an application that responds with *error*, in the error format of the requested route."""
-        found = None if self._error_format is None else self._error_format(method, path)
+        error_format = None if self._error_format is None else self._error_format(method, path)
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-            cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = found
+            cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = error_format
             await error_response(error)(scope, receive, send)
 
         return refuse
@@ -194,12 +198,12 @@ class EdgeMiddleware:
     def _is_allowed_host(self, host: bytes | None) -> bool:
         if host is None:
             return False
-        known = self._known_hosts.get(host)
-        if known is None:
-            known = (_parse_host_name(host) in self._hosts) or "*" in self._hosts
+        is_allowed = self._known_hosts.get(host)
+        if is_allowed is None:
+            is_allowed = (_parse_host_name(host) in self._hosts) or "*" in self._hosts
             if len(self._known_hosts) < 1000:
-                self._known_hosts[host] = known
-        return known
+                self._known_hosts[host] = is_allowed
+        return is_allowed
 
     def _is_cross_site(self, origin: bytes | None, site: bytes | None) -> bool:
         foreign = origin is not None and origin.decode("latin-1").lower() not in self._origins
@@ -236,15 +240,15 @@ class _RequestSpan:
         self._span.end(error=(error or str(status)) if status >= _MIN_FAILURE_STATUS else None)
 
 
-def choose_request_id(given: str | None) -> str:
+def choose_request_id(header_value: str | None) -> str:
     """Return the id of a request: the caller's own if its form is valid, otherwise a new one (D-11)."""
-    return given if given is not None and _REQUEST_ID.fullmatch(given.encode("utf-8")) else new_request_id()
+    return header_value if header_value is not None and _REQUEST_ID.fullmatch(header_value.encode("utf-8")) else new_request_id()
 
 
 async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Respond with 404 to a path that matches no route."""
-    shown = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
-    await error_response(RouteNotFound(f"The path {shown!r} does not exist."))(scope, receive, send)
+    safe_path = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
+    await error_response(RouteNotFound(f"The path {safe_path!r} does not exist."))(scope, receive, send)
 
 
 def _parse_host_name(host: bytes) -> str | None:

@@ -71,12 +71,12 @@ def read_idempotency_key(scope: Scope) -> str | None:
     Raises:
         ValidationFailed: The header occurs more than once, or is not 1 to 255 printable ASCII characters.
     """
-    found = [value for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]) if name == _HEADER_BYTES]
-    if not found:
+    values = [value for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]) if name == _HEADER_BYTES]
+    if not values:
         return None
-    if len(found) > 1:
+    if len(values) > 1:
         raise ValidationFailed({_HEADER_NAME: ["is given more than once"]})
-    value = found[0].strip(b" \t")
+    value = values[0].strip(b" \t")
     if _VALID_KEY.fullmatch(value) is None:
         raise ValidationFailed({_HEADER_NAME: ["must be 1 to 255 printable ASCII characters"]})
     return value.decode("ascii")
@@ -148,13 +148,13 @@ class PendingResponse:
         if isinstance(response, Response):
             if not 200 <= response.status_code < 300:
                 return
-            stored = _to_stored_response(response, self._secret_fields)
+            stored_response = _to_stored_response(response, self._secret_fields)
         else:
-            stored = response
-        until = self._store.store_in_transaction(tx, self._claim, stored)
+            stored_response = response
+        until = self._store.store_in_transaction(tx, self._claim, stored_response)
 
         def committed() -> None:
-            self.stored, self.until = stored, until
+            self.stored, self.until = stored_response, until
             self._rendered = (result, response) if isinstance(response, Response) else None
 
         tx.after_commit(committed)
@@ -193,7 +193,7 @@ def store_created_id(result_type: type[T], id_of: Callable[[T], str], *, status:
     """
     pending = _PENDING.get()
     if pending is not None:
-        pending.set_renderer(result_type, lambda made: StoredResponse(status=status, body_kind="made", created_ids=(id_of(made),)))
+        pending.set_renderer(result_type, lambda result: StoredResponse(status=status, body_kind="made", created_ids=(id_of(result),)))
 
 
 class IdempotencyHandler:
@@ -208,7 +208,7 @@ class IdempotencyHandler:
         self._store = store
         self._renew_interval_s = renew_interval_s
         self._not_replaced, self._not_renewed, self._not_kept, self._not_freed = (
-            FailureLog(_log, f"idempotency.{each}") for each in ("not_replaced", "not_renewed", "not_kept", "not_freed")
+            FailureLog(_log, f"idempotency.{suffix}") for suffix in ("not_replaced", "not_renewed", "not_kept", "not_freed")
         )
 
     async def run(
@@ -234,12 +234,12 @@ class IdempotencyHandler:
             SecretAlreadyShown, ResponseNotStored: The request was executed, but its response was not stored.
             EngineUnavailable: The record store is unavailable. Nothing was done.
         """
-        found = await self._store.claim(request)
-        if isinstance(found, StoredResponse):
-            return await _replay(found, rebuild)
-        pending = PendingResponse(self._store, found, frozenset(secret_fields))
-        async with self._keep_claim(found):
-            ours, completion = _PENDING.set(pending), TRANSACTION_HOOK.set(pending.store_result)
+        outcome = await self._store.claim(request)
+        if isinstance(outcome, StoredResponse):
+            return await _replay(outcome, rebuild)
+        pending = PendingResponse(self._store, outcome, frozenset(secret_fields))
+        async with self._keep_claim(outcome):
+            token, completion = _PENDING.set(pending), TRANSACTION_HOOK.set(pending.store_result)
             try:
                 try:
                     response = await work()
@@ -248,15 +248,15 @@ class IdempotencyHandler:
             except Exception as error:
                 # If the store became unavailable, the work may be committed. Then the lease must expire before a new attempt.
                 if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
-                    await self._release(found)
+                    await self._release(outcome)
                 raise
             finally:
-                _PENDING.reset(ours)
+                _PENDING.reset(token)
                 TRANSACTION_HOOK.reset(completion)
             if 200 <= response.status_code < 300:
-                await self._store_final(pending, found, _to_stored_response(response, frozenset(secret_fields)))
+                await self._store_final(pending, outcome, _to_stored_response(response, frozenset(secret_fields)))
             else:
-                await self._release(found)
+                await self._release(outcome)
         return response
 
     async def _store_final(self, pending: PendingResponse, claim: IdempotencyClaim, response: StoredResponse) -> None:
@@ -308,9 +308,9 @@ def _to_stored_response(response: Response, secrets: frozenset[str]) -> StoredRe
     if body is None or len(body) > MAX_STORED_BODY_BYTES:
         return StoredResponse(status=response.status_code, body_kind="large")
     if secrets and body:
-        made = _find_secret_ids(orjson.loads(body), secrets)
-        if made is not None:
-            return StoredResponse(status=response.status_code, body_kind="secret", created_ids=tuple(made))
+        secret_ids = _find_secret_ids(orjson.loads(body), secrets)
+        if secret_ids is not None:
+            return StoredResponse(status=response.status_code, body_kind="secret", created_ids=tuple(secret_ids))
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers)
     return StoredResponse(status=response.status_code, headers=headers, body=body)
 
@@ -336,23 +336,24 @@ def _find_secret_ids(answer: object, secrets: frozenset[str]) -> list[str] | Non
     return ids if has_secret else None
 
 
-async def _replay(stored: StoredResponse, rebuild: RebuildResponse | None) -> Response:
-    if stored.body_kind == "secret":
+async def _replay(stored_response: StoredResponse, rebuild: RebuildResponse | None) -> Response:
+    if stored_response.body_kind == "secret":
         message = "This request succeeded before, and its response contained a secret, which is shown only once."
         raise (
-            SecretAlreadyShown(message, id=stored.created_ids[0])
-            if len(stored.created_ids) == 1
-            else SecretAlreadyShown(message, ids=list(stored.created_ids))
+            SecretAlreadyShown(message, id=stored_response.created_ids[0])
+            if len(stored_response.created_ids) == 1
+            else SecretAlreadyShown(message, ids=list(stored_response.created_ids))
         )
-    if stored.body_kind == "made" and rebuild is not None:
-        response = await rebuild(stored.created_ids[0])
-        response.status_code = stored.status
+    if stored_response.body_kind == "made" and rebuild is not None:
+        response = await rebuild(stored_response.created_ids[0])
+        response.status_code = stored_response.status
         response.raw_headers.append(_REPLAY_HEADER)
         return response
-    if stored.body_kind != "whole":
+    if stored_response.body_kind != "whole":
         raise ResponseNotStored(
-            f"This request succeeded before with status {stored.status}. Its response was too large to store.", answered=stored.status
+            f"This request succeeded before with status {stored_response.status}. Its response was too large to store.",
+            answered=stored_response.status,
         )
-    response = Response(stored.body, stored.status)
-    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in stored.headers), _REPLAY_HEADER]
+    response = Response(stored_response.body, stored_response.status)
+    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in stored_response.headers), _REPLAY_HEADER]
     return response

@@ -112,7 +112,7 @@ class MetricsServer:
     async def _respond(self, head: str) -> bytes:
         line, *lines = head.split("\r\n")
         method, _, rest = line.partition(" ")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if headers.get("host", "").rpartition(":")[0] not in {_LOOPBACK_HOST, "localhost"}:
             return _encode_response("421 Misdirected Request", "text/plain", b"This server answers only to the host 127.0.0.1.\n")
         if rest.partition(" ")[0].partition("?")[0] != "/metrics":

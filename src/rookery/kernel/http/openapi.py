@@ -65,11 +65,14 @@ class RouteDocs:
         return RouteDocs(
             hidden=self.hidden or other.hidden,
             tags=self.tags or other.tags,
-            errors=(*self.errors, *(each for each in other.errors if each not in self.errors)),
+            errors=(*self.errors, *(error for error in other.errors if error not in self.errors)),
             responses={**other.responses, **self.responses},
             media_types=self.media_types or other.media_types,
-            request_headers=(*self.request_headers, *(each for each in other.request_headers if each not in self.request_headers)),
-            response_headers=(*self.response_headers, *(each for each in other.response_headers if each not in self.response_headers)),
+            request_headers=(*self.request_headers, *(header for header in other.request_headers if header not in self.request_headers)),
+            response_headers=(
+                *self.response_headers,
+                *(header for header in other.response_headers if header not in self.response_headers),
+            ),
             request_media_types=self.request_media_types or other.request_media_types,
             security=other.security if self.security is None else self.security,
         )
@@ -110,14 +113,14 @@ def document_route(
 
 def get_route_docs(handler: Callable[..., object]) -> RouteDocs:
     """Return the documentation attached to *handler* and to the class of which it is a method."""
-    own = _get_docs(handler)
+    own_docs = _get_docs(handler)
     owner = cast("object", getattr(handler, "__self__", None))
-    return own if owner is None else own.merge(_get_docs(type(owner)))
+    return own_docs if owner is None else own_docs.merge(_get_docs(type(owner)))
 
 
 def _get_docs(target: object) -> RouteDocs:
-    found = cast("object", getattr(target, _DOCS_ATTRIBUTE, None))
-    return found if isinstance(found, RouteDocs) else RouteDocs()
+    docs = cast("object", getattr(target, _DOCS_ATTRIBUTE, None))
+    return docs if isinstance(docs, RouteDocs) else RouteDocs()
 
 
 def _add_docs(target: Documentable, notes: RouteDocs) -> Documentable:

@@ -71,10 +71,10 @@ def page_response(
     """
     last = max(1, -(-total // query.per_page))
     base = cast("str", request.scope["state"]["address"]) + request.url.path
-    kept = [(name, value) for name, value in parse_qsl(request.url.query, keep_blank_values=True) if name != "page"]
+    parameters = [(name, value) for name, value in parse_qsl(request.url.query, keep_blank_values=True) if name != "page"]
 
     def link(number: int) -> str:
-        return f"{base}?{urlencode([*kept, ('page', str(number))])}"
+        return f"{base}?{urlencode([*parameters, ('page', str(number))])}"
 
     links = Links(
         first=link(1),

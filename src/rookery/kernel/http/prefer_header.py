@@ -16,7 +16,7 @@ def find_preference(headers: Iterable[str], name: str) -> str | None:
         name: The preference, in lower case.
     """
     for token in ",".join(headers).split(","):
-        found, _, value = token.partition(";")[0].partition("=")
-        if found.strip().lower() == name:
+        preference, _, value = token.partition(";")[0].partition("=")
+        if preference.strip().lower() == name:
             return value.strip().strip('"')
     return None

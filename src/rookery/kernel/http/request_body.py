@@ -135,13 +135,13 @@ def _nesting_depth(value: object) -> int:
     while level and depth <= MAX_NESTING_DEPTH:
         below = list[object]()
         containers = False
-        for each in level:
-            if isinstance(each, dict):
+        for item in level:
+            if isinstance(item, dict):
                 containers = True
-                below.extend(cast("dict[str, object]", each).values())
-            elif isinstance(each, list):
+                below.extend(cast("dict[str, object]", item).values())
+            elif isinstance(item, list):
                 containers = True
-                below.extend(cast("list[object]", each))
+                below.extend(cast("list[object]", item))
         depth += containers
         level = below
     return depth

@@ -106,9 +106,9 @@ class _ErrorResponse(Response):
         state = cast("dict[str, object] | None", scope.get("state"))
         if state is not None:
             set_error(state, self._error.code, is_upstream=self._error.is_upstream)
-            chosen = state.get(ERROR_FORMAT)
-            if isinstance(chosen, ErrorFormat):
-                self._write(chosen.body(self._error, state))
+            error_format = state.get(ERROR_FORMAT)
+            if isinstance(error_format, ErrorFormat):
+                self._write(error_format.body(self._error, state))
         await super().__call__(scope, receive, send)
 
     def _write(self, value: Mapping[str, object]) -> None:

@@ -332,7 +332,9 @@ class RouteTable:
 
     def find_error_format(self, method: str, path: str) -> ErrorFormat | None:
         """Return the error format at *path*, for requests rejected before they reach their route. None: the format of D-10."""
-        return next((each for its_method, regex, each in self.error_formats if its_method == method and regex.match(path)), None)
+        return next(
+            (error_format for its_method, regex, error_format in self.error_formats if its_method == method and regex.match(path)), None
+        )
 
 
 def mount_routes(
@@ -430,8 +432,8 @@ def _require_unconditional(scope: Scope) -> None:
         NotVersioned: If-Match contains ETags, which would be ignored.
     """
     headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
-    given = [value.decode("latin-1") for name, value in headers if name == b"if-match"]
-    if given and parse_if_match(given) is not None:
+    values = [value.decode("latin-1") for name, value in headers if name == b"if-match"]
+    if values and parse_if_match(values) is not None:
         raise NotVersioned(cast("str", scope["path"])[:200])
 
 
@@ -485,7 +487,7 @@ def _require_json(scope: Scope, raw: bytes) -> None:
         if name == b"content-type":
             kind = value.split(b";", 1)[0].strip().lower()
             if kind != b"application/json" and not kind.endswith(b"+json"):
-                shown = kind.decode("latin-1")[:100]
-                msg = f"The Content-Type of the body is {shown!r}. Send Content-Type: application/json."
+                content_type = kind.decode("latin-1")[:100]
+                msg = f"The Content-Type of the body is {content_type!r}. Send Content-Type: application/json."
                 raise UnsupportedMediaType(msg)
             return

@@ -55,33 +55,33 @@ class UnknownPathHandler:
         return raw.rstrip("/") if is_known else None
 
     def _not_found_response(self, path: str) -> Response:
-        shown = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
+        safe_path = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
         near = self._nearest_paths(path.rstrip("/"))
         if not near:
-            return error_response(RouteNotFound(f"The path {shown!r} does not exist. GET / lists the main paths."))
-        listed = ", ".join(repr(each) for each in near)
-        return error_response(RouteNotFound(f"The path {shown!r} does not exist. The nearest is {listed}.", nearest=near))
+            return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. GET / lists the main paths."))
+        listed = ", ".join(repr(near_path) for near_path in near)
+        return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {listed}.", nearest=near))
 
     def _nearest_paths(self, path: str) -> list[str]:
         """Return the first paths below *path*; otherwise the path that differs in one segment by a likely typing error."""
-        below = [known for known in self._known_paths if path and known.startswith(f"{path}/")]
+        below = [known_path for known_path in self._known_paths if path and known_path.startswith(f"{path}/")]
         if below:
             return below[:_MAX_SUGGESTIONS]
         segments = path.split("/")
         if len(segments) > _MAX_SEGMENTS:
             return []
         candidates: dict[str, list[str]] = {}
-        for known, its in self._path_segments:
+        for known_path, its in self._path_segments:
             wrong = [
                 place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_parameter(other)
             ]
             if len(its) == len(segments) and len(wrong) == 1:
-                candidates.setdefault(segments[wrong[0]], []).append(known)
+                candidates.setdefault(segments[wrong[0]], []).append(known_path)
         for segment, paths in candidates.items():
             place = segments.index(segment)
-            meant = find_nearest(segment, [each.split("/")[place] for each in paths])
-            if meant is not None:
-                return [each for each in paths if each.split("/")[place] == meant][:1]
+            nearest = find_nearest(segment, [candidate.split("/")[place] for candidate in paths])
+            if nearest is not None:
+                return [candidate for candidate in paths if candidate.split("/")[place] == nearest][:1]
         return []
 
     @cached_property

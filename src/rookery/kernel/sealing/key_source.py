@@ -58,14 +58,14 @@ class KeySource:
         except (OSError, UnicodeDecodeError) as error:
             raise WrongSettings(f"{self.path} cannot be read: {error}") from error
         try:
-            found = [parse_secret_key(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+            keys = [parse_secret_key(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
         except ValueError:
-            found = []
-        if not found:
+            keys = []
+        if not keys:
             raise WrongSettings(
                 f"{self.path} contains no valid key. Restore its content; if that is lost, remove the file and start again."
             )
-        return found
+        return keys
 
     def file_mode(self) -> int | None:
         """Return the mode of secret.key, as `chmod` takes it; None if the file does not exist."""

@@ -177,9 +177,15 @@ class KeyRotation:
             while batch := await self._db.read(
                 lambda tx, column=column, after=after: column.list_others(tx, heads=[], after=after, limit=_BATCH_SIZE)
             ):
-                lost = [each for each in batch if _try_open(each, keys) is None]
+                unreadable_texts = [sealed_text for sealed_text in batch if _try_open(sealed_text, keys) is None]
                 deleted += (
-                    await self._db.write(lambda tx, column=column, lost=lost: sum(column.remove(tx, each) for each in lost)) if lost else 0
+                    await self._db.write(
+                        lambda tx, column=column, unreadable_texts=unreadable_texts: sum(
+                            column.remove(tx, sealed_text) for sealed_text in unreadable_texts
+                        )
+                    )
+                    if unreadable_texts
+                    else 0
                 )
                 after = batch[-1].context.id
         return deleted
@@ -192,17 +198,17 @@ class KeyRotation:
         for column in self._columns:
             await self._reseal_column(column, keys[state.key_id], keys, tally, done, delete_unreadable=delete_unreadable)
         if tally.damaged:
-            shown = ", ".join(f"{each.context.purpose} {each.context.id}" for each in tally.damaged[:3])
-            raise DecryptionFailed(f"{len(tally.damaged)} encrypted values cannot be decrypted ({shown}); --lost deletes them")
+            examples = ", ".join(f"{sealed_text.context.purpose} {sealed_text.context.id}" for sealed_text in tally.damaged[:3])
+            raise DecryptionFailed(f"{len(tally.damaged)} encrypted values cannot be decrypted ({examples}); --lost deletes them")
         texts = self._source.read_key_texts()
         # With a configured key, the file belongs to the time before it or to another record store.
-        kept = [
+        remaining_keys = [
             text
             for text in texts
             if (SecretKey(text).id != state.previous_id if self._source.configured_key else SecretKey(text).id == state.key_id)
         ]
-        if len(kept) != len(texts):
-            self._source.write_key_texts(kept)
+        if len(remaining_keys) != len(texts):
+            self._source.write_key_texts(remaining_keys)
         done("removed")
         await self._db.write(lambda tx: store.clear_previous_key(tx, state.key_id))
         done("settled")
@@ -221,20 +227,22 @@ class KeyRotation:
         while batch := await self._db.read(
             lambda tx, after=after: column.list_others(tx, heads=[target.head], after=after, limit=_BATCH_SIZE)
         ):
-            opened = [(each, _try_open(each, keys)) for each in batch]
-            damaged = [each for each, text in opened if text is None]
-            anew = [(each, target.seal(text, each.context)) for each, text in opened if text is not None]
+            pairs = [(sealed_text, _try_open(sealed_text, keys)) for sealed_text in batch]
+            damaged = [sealed_text for sealed_text, text in pairs if text is None]
+            replacements = [(sealed_text, target.seal(text, sealed_text.context)) for sealed_text, text in pairs if text is not None]
 
-            def put(tx: Tx, anew: list[tuple[SealedText, bytes]] = anew, damaged: list[SealedText] = damaged) -> tuple[int, int]:
+            def replace_batch(
+                tx: Tx, replacements: list[tuple[SealedText, bytes]] = replacements, damaged: list[SealedText] = damaged
+            ) -> tuple[int, int]:
                 now = store.lock_state(tx)
                 if now is None or now.key_id != target.id:
                     raise WrongSettings(_CONCURRENT_ROTATION)
-                gone = sum(column.remove(tx, each) for each in damaged) if delete_unreadable else 0
-                return sum(column.replace(tx, each, sealed) for each, sealed in anew), gone
+                deleted_count = sum(column.remove(tx, sealed_text) for sealed_text in damaged) if delete_unreadable else 0
+                return sum(column.replace(tx, sealed_text, sealed) for sealed_text, sealed in replacements), deleted_count
 
-            resealed, forgotten = await self._db.write(put)
-            tally.resealed_count += resealed
-            tally.deleted_count += forgotten
+            replaced_count, deleted_count = await self._db.write(replace_batch)
+            tally.resealed_count += replaced_count
+            tally.deleted_count += deleted_count
             tally.damaged += [] if delete_unreadable else damaged
             after = batch[-1].context.id
             done("resealed")

@@ -88,10 +88,10 @@ class Sealer:
                 raise WrongSettings(self._missing_key_message(key_id))
 
     def _missing_key_message(self, key_id: str) -> str:
-        found = (
+        problem = (
             "ROOKERY_SECRET_KEY is another key" if self._source.configured_key else f"{self._source.path} is missing or holds another key"
         )
         return (
-            f"The values in the record store are encrypted with the secret key {key_id}, but {found}. Restore that key, or set "
+            f"The values in the record store are encrypted with the secret key {key_id}, but {problem}. Restore that key, or set "
             "ROOKERY_SECRET_KEY_PREVIOUS to it. If it is lost, `rookery secrets rotate --lost` deletes the values that it encrypted."
         )
