@@ -114,9 +114,9 @@ class AgentKeys(Keyring):
         now = self._clock()
 
         def work(tx: Tx) -> Key:
-            _, found = self._load_key(tx, workspace_id, key_id, by, now)
-            require_match("key", found.version, expected)
-            before = found.key
+            _, entry = self._load_key(tx, workspace_id, key_id, by, now)
+            require_match("key", entry.version, expected)
+            before = entry.key
             after = replace(before, revoked_at=before.revoked_at or now)
             if after != before:
                 store.update_key(tx, after)

@@ -146,29 +146,29 @@ class AuditLog:
         """
         # Read the end first: entries added during the verification come after it.
         end = await self._get_chain_end(workspace_id)
-        chain, at_end, found = ChainVerifier(workspace_id=workspace_id), GENESIS_HASH, {GENESIS_HASH} & set(known_hashes)
+        chain, at_end, found_hashes = ChainVerifier(workspace_id=workspace_id), GENESIS_HASH, {GENESIS_HASH} & set(known_hashes)
         async for entry in self._iter_rows(workspace_id):
             wrong = f"entry {chain.entry_count + 1} was altered" if entry is None else _append(chain, entry)
             if wrong:
-                return _to_verification(chain, found, wrong)
+                return _to_verification(chain, found_hashes, wrong)
             if chain.entry_count == end.seq:
                 at_end = chain.last_hash
             if chain.last_hash in known_hashes:
-                found.add(chain.last_hash)
+                found_hashes.add(chain.last_hash)
             if chain.entry_count % _BATCH_SIZE == 0:
                 progress(chain.entry_count)
         progress(chain.entry_count)
         if chain.entry_count < end.seq:
             missing = end.seq - chain.entry_count
-            return _to_verification(chain, found, f"the chain had {end.seq} entries, of which the last {missing} are missing")
+            return _to_verification(chain, found_hashes, f"the chain had {end.seq} entries, of which the last {missing} are missing")
         if at_end != end.hash:
-            return _to_verification(chain, found, f"entry {end.seq} is not the one that was last written", at=end.seq)
+            return _to_verification(chain, found_hashes, f"entry {end.seq} is not the one that was last written", at=end.seq)
         now = await self._get_chain_end(workspace_id)
         if chain.entry_count > now.seq:
-            return _to_verification(chain, found, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
+            return _to_verification(chain, found_hashes, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
         if not chain.entry_count and await self._has_creation_entry(workspace_id):
-            return _to_verification(chain, found, "the chain is missing: the workspace was created with a first entry")
-        return _to_verification(chain, found)
+            return _to_verification(chain, found_hashes, "the chain is missing: the workspace was created with a first entry")
+        return _to_verification(chain, found_hashes)
 
     async def list_broken_ends(self) -> list[ChainVerification]:
         """
@@ -254,14 +254,14 @@ def _check_end(end: ChainEnd, entry: AuditEntry | None) -> ChainVerification | N
     return ChainVerification(workspace_id=end.workspace_id, entry_count=end.seq, last_hash=end.hash, broken_at=end.seq, reason=reason)
 
 
-def _to_verification(chain: ChainVerifier, found: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
+def _to_verification(chain: ChainVerifier, found_hashes: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
     return ChainVerification(
         workspace_id=chain.workspace_id,
         entry_count=chain.entry_count,
         last_hash=chain.last_hash,
         broken_at=(at or chain.entry_count + 1) if reason else None,
         reason=reason,
-        found_hashes=frozenset(found),
+        found_hashes=frozenset(found_hashes),
     )
 
 

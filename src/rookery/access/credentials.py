@@ -53,17 +53,17 @@ def parse_credentials(headers: Iterable[tuple[bytes, bytes]]) -> RequestCredenti
     Raises:
         Unauthorised: Two different keys, or an Authorization header without a key.
     """
-    found = RequestCredentials()
+    credentials = RequestCredentials()
     for name, value in headers:
         if name == b"authorization":
-            _add_token(found, _parse_authorization(value))
+            _add_token(credentials, _parse_authorization(value))
         elif name == b"x-api-key":
-            _add_token(found, value.strip() or found.token)
+            _add_token(credentials, value.strip() or credentials.token)
         elif name == b"x-forwarded-for":
-            found.forwarded.append(value)
+            credentials.forwarded.append(value)
         elif name == b"x-workspace-id":
-            found.workspace = value
-    return found
+            credentials.workspace = value
+    return credentials
 
 
 def is_api_key(token: bytes) -> bool:
@@ -87,10 +87,10 @@ def missing_key_error() -> Unauthorised:
     return Unauthorised(_MISSING_KEY_MESSAGE)
 
 
-def _add_token(found: RequestCredentials, token: bytes) -> None:
-    if found.token and token != found.token:
+def _add_token(credentials: RequestCredentials, token: bytes) -> None:
+    if credentials.token and token != credentials.token:
         raise Unauthorised(_SEVERAL_KEYS_MESSAGE)
-    found.token = token
+    credentials.token = token
 
 
 def _parse_authorization(value: bytes) -> bytes:

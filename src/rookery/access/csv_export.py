@@ -26,8 +26,8 @@ def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> s
 
 def usage_columns(by: Collection[UsageField]) -> list[str]:
     """Return the columns of usage totals grouped by *by*."""
-    named = {"day": ["day"], "key": ["key_id", "key_name"], "method": ["method"], "route": ["route"], "status": ["status"]}
-    return [*(column for field, columns in named.items() if field in by for column in columns), "calls", "errors", "mean_ms"]
+    columns_by_field = {"day": ["day"], "key": ["key_id", "key_name"], "method": ["method"], "route": ["route"], "status": ["status"]}
+    return [*(column for field, columns in columns_by_field.items() if field in by for column in columns), "calls", "errors", "mean_ms"]
 
 
 def call_columns(*, with_addresses: bool = True) -> list[str]:

@@ -40,5 +40,5 @@ def make_system_caller(tx: Tx, workspace_id: int) -> Caller:
 def serialize_key_event(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, clock: Clock) -> Mapping[str, object]:
     """Return the fields of a key of the workspace; only its id if it no longer exists."""
     now = clock()
-    found = keys.find_key(tx, kind, workspace_id, key_id, at=to_micros(now))
-    return {"id": key_id} if found is None else serializers.serialize_key(found, now, with_addresses=False)
+    key = keys.find_key(tx, kind, workspace_id, key_id, at=to_micros(now))
+    return {"id": key_id} if key is None else serializers.serialize_key(key, now, with_addresses=False)

@@ -74,16 +74,16 @@ async def create_first_keys(db: Database, bcrypt: Bcrypt, audit: AuditLog, clock
             audit_key_change(tx, audit, SYSTEM_ACTOR, "created", before=None, after=key)
         return FirstRunResult(workspace_id=workspace.id, api_key=material.plaintext, agent_key=agent_material.plaintext)
 
-    made = await db.write(work)
-    return made or await db.read(_find_existing) or FirstRunResult(workspace_id=None, api_key=None, agent_key=None)
+    result = await db.write(work)
+    return result or await db.read(_find_existing) or FirstRunResult(workspace_id=None, api_key=None, agent_key=None)
 
 
-def to_json(made: FirstRunResult) -> dict[str, object]:
+def to_json(result: FirstRunResult) -> dict[str, object]:
     """Return the workspace and the keys as JSON fields; None for keys created earlier."""
     return {
-        "workspace_id": made.workspace_id,
-        "api_key": made.api_key.reveal() if made.api_key else None,
-        "agent_key": made.agent_key.reveal() if made.agent_key else None,
+        "workspace_id": result.workspace_id,
+        "api_key": result.api_key.reveal() if result.api_key else None,
+        "agent_key": result.agent_key.reveal() if result.agent_key else None,
     }
 
 
@@ -124,21 +124,21 @@ class FirstKeysFile:
 
     async def _are_used(self, path: Path) -> bool:
         """Return whether both keys were used or no longer exist. False if the file's content is not ours."""
-        written = _read_lookups(path)
-        return written is not None and await self._db.read(lambda tx: all(self._is_used(tx, kind, it) for kind, it in written))
+        lookups = _read_lookups(path)
+        return lookups is not None and await self._db.read(lambda tx: all(self._is_used(tx, kind, it) for kind, it in lookups))
 
     def _is_used(self, tx: Tx, kind: KeyKind, lookup: str) -> bool:
-        found = keys.list_rows_by_lookup(tx, kind, lookup)
+        rows = keys.list_rows_by_lookup(tx, kind, lookup)
         at = to_micros(self._clock())
-        entries = [keys.find_key(tx, kind, row.integer("workspace_id"), row.text("id"), at=at) for row in found]
+        entries = [keys.find_key(tx, kind, row.integer("workspace_id"), row.text("id"), at=at) for row in rows]
         return all(entry is None or entry.usage.last_used_at is not None for entry in entries)
 
 
 def _read_lookups(path: Path) -> list[tuple[KeyKind, str]] | None:
     """Return the kinds and lookups of the keys in the file; None if the file's content is not ours."""
     try:
-        found = cast("dict[str, object]", json.loads(path.read_text(encoding="utf-8")))
-        api_key, agent_key = (str(found[name]).encode("ascii") for name in ("api_key", "agent_key"))
+        document = cast("dict[str, object]", json.loads(path.read_text(encoding="utf-8")))
+        api_key, agent_key = (str(document[name]).encode("ascii") for name in ("api_key", "agent_key"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return [("api", get_lookup(api_key)), ("agent", hashlib.sha256(agent_key).hexdigest())]
@@ -147,9 +147,9 @@ def _read_lookups(path: Path) -> list[tuple[KeyKind, str]] | None:
 def _find_existing(tx: Tx) -> FirstRunResult | None:
     if not store.is_done(tx, _MARKER):
         return None
-    found = store.find_workspace_by_name(tx, WORKSPACE_NAME)
-    others = store.list_workspaces(tx) if found is None else []
-    first = found or (others[0] if others else None)
+    workspace = store.find_workspace_by_name(tx, WORKSPACE_NAME)
+    others = store.list_workspaces(tx) if workspace is None else []
+    first = workspace or (others[0] if others else None)
     return FirstRunResult(workspace_id=first.id if first else None, api_key=None, agent_key=None)
 
 

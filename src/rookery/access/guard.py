@@ -143,15 +143,15 @@ class Guard:
             RateLimited: The limit is exceeded, or the address sent too many wrong keys.
             EngineUnavailable: The record store is unavailable, or too many new keys are being verified.
         """
-        found = parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"]))
+        credentials = parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"]))
         client = cast("tuple[str, int] | None", scope.get("client"))
-        address = resolve_client_address(client[0] if client else None, found.forwarded, self._trusted_proxies)
-        cached = self._get_cached(await self._find_row(found.token, address))
+        address = resolve_client_address(client[0] if client else None, credentials.forwarded, self._trusted_proxies)
+        cached = self._get_cached(await self._find_row(credentials.token, address))
         now = to_micros(self._clock())
         if cached.deleted_at_us is not None and cached.deleted_at_us <= now:
             raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
         key = cached.key
-        refusal = _find_rejection(cached, found, address, required_scope, now)
+        refusal = _find_rejection(cached, credentials, address, required_scope, now)
         if refusal is not None:
             raise _add_rate_limit_headers(refusal, await self._limiter.get_status(key.id, cached.rate_limit, now))
         if rate_limited:
@@ -209,7 +209,7 @@ class Guard:
 
 
 def _find_rejection(
-    cached: _CachedKey, found: RequestCredentials, address: str, required_scope: str | None, now: int
+    cached: _CachedKey, credentials: RequestCredentials, address: str, required_scope: str | None, now: int
 ) -> RookeryError | None:
     """Return the first reason to reject the request, in the spec's order; None to admit it."""
     if cached.is_revoked:
@@ -218,7 +218,7 @@ def _find_rejection(
         return KeyExpired()
     if cached.networks is not None and not contains(cached.networks, address):
         return AddressNotAllowed(address)
-    if found.workspace is not None and found.workspace.strip() != cached.workspace_id_bytes:
+    if credentials.workspace is not None and credentials.workspace.strip() != cached.workspace_id_bytes:
         return WorkspaceMismatch(cached.key.workspace_id)
     if required_scope is not None and not grants(cached.scopes, required_scope):
         return missing_scope_error(cached.key.kind, required_scope)

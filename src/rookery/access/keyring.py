@@ -77,10 +77,10 @@ class Keyring(ABC):
         """
         await self._usage.flush()
         at = to_micros(self._clock())
-        found = await self._db.read(lambda tx: store.find_key(tx, self.kind, workspace_id, key_id, at=at))
-        if found is None or environment not in {None, found.key.environment}:
+        entry = await self._db.read(lambda tx: store.find_key(tx, self.kind, workspace_id, key_id, at=at))
+        if entry is None or environment not in {None, entry.key.environment}:
             raise self._not_found(key_id)
-        return found
+        return entry
 
     async def list_page(
         self,
@@ -104,10 +104,10 @@ class Keyring(ABC):
         """Yield all keys with their usage, newest first. Reads in batches of 1,000 keys, so memory stays bounded."""
         await self._usage.flush()
         at, before = to_micros(self._clock()), _AFTER_ALL_IDS
-        while found := await self._db.read(self._select_batch(workspace_id, at, environment, before)):
-            for entry in found:
+        while entries := await self._db.read(self._select_batch(workspace_id, at, environment, before)):
+            for entry in entries:
                 yield entry
-            before = found[-1].key.id
+            before = entries[-1].key.id
 
     async def list_expiring(self, *, within: timedelta, limit: int) -> list[KeyWithUsage]:
         """Return active keys of all workspaces that expire within *within*, the first to expire first; for operators."""
@@ -169,11 +169,11 @@ class Keyring(ABC):
         now = self._clock()
 
         def work(tx: Tx) -> Key:
-            holder, found = self._load_key(tx, workspace_id, key_id, by, now)
-            before = found.key
+            holder, entry = self._load_key(tx, workspace_id, key_id, by, now)
+            before = entry.key
             if holder is not None:
                 require_delegable(holder, before)
-            require_match("key", found.version, expected)
+            require_match("key", entry.version, expected)
             after = change(before)
             if after != before:
                 if holder is not None:
@@ -235,10 +235,10 @@ class Keyring(ABC):
         if not 0 <= grace_hours <= MAX_GRACE_HOURS:
             raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
         # Check first, so that a rejected request costs no bcrypt run.
-        known = await self._db.read(
+        current_key = await self._db.read(
             lambda tx: self._load_rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False)
         )
-        material = await self._generate_key(known.environment)
+        material = await self._generate_key(current_key.environment)
         now = self._clock()
         new_id = uuid7()
 
@@ -265,10 +265,10 @@ class Keyring(ABC):
         now = self._clock()
 
         def work(tx: Tx) -> None:
-            _, found = self._load_key(tx, workspace_id, key_id, by, now)
-            require_match("key", found.version, expected)
-            store.delete_key(tx, found.key, at=to_micros(now))
-            self._record_change(tx, by, "deleted", found.key, None, usage=found.usage)
+            _, entry = self._load_key(tx, workspace_id, key_id, by, now)
+            require_match("key", entry.version, expected)
+            store.delete_key(tx, entry.key, at=to_micros(now))
+            self._record_change(tx, by, "deleted", entry.key, None, usage=entry.usage)
 
         await self._db.write(work)
 
@@ -288,11 +288,11 @@ class Keyring(ABC):
         at, expired_at = to_micros(now), to_micros(now - expired_for)
 
         def work(tx: Tx) -> list[KeyWithUsage]:
-            found = store.list_prunable(tx, self.kind, at=at, expired_at=expired_at, workspace_id=workspace_id, lock=not dry_run)
+            entries = store.list_prunable(tx, self.kind, at=at, expired_at=expired_at, workspace_id=workspace_id, lock=not dry_run)
             if not dry_run:
                 self._announce_expired(tx, now)
-                self._delete_all(tx, found, by, "pruned", at)
-            return found
+                self._delete_all(tx, entries, by, "pruned", at)
+            return entries
 
         return await (self._db.read(work) if dry_run else self._db.write(work))
 
@@ -303,9 +303,9 @@ class Keyring(ABC):
 
         def work(tx: Tx) -> int:
             self._announce_expired(tx, now)
-            found = store.list_past_grace(tx, self.kind, at=at, lock=True)
-            self._delete_all(tx, found, SYSTEM_ACTOR, "ended", at)
-            return len(found)
+            entries = store.list_past_grace(tx, self.kind, at=at, lock=True)
+            self._delete_all(tx, entries, SYSTEM_ACTOR, "ended", at)
+            return len(entries)
 
         due = await self._db.read(lambda tx: bool(store.list_past_grace(tx, self.kind, at=at, lock=False)))
         return await self._db.write(work) if due else 0
@@ -325,17 +325,17 @@ class Keyring(ABC):
     async def _generate_key(self, environment: Environment) -> KeyMaterial:
         """Return a new plaintext of this kind and its stored form. Subclasses implement it."""
 
-    def _delete_all(self, tx: Tx, found: list[KeyWithUsage], by: Actor, action: str, at: int) -> None:
+    def _delete_all(self, tx: Tx, entries: list[KeyWithUsage], by: Actor, action: str, at: int) -> None:
         """Delete keys of several workspaces. Locks all keys, then the chains, each in one order, to prevent deadlocks."""
-        gone = [entry for entry in sorted(found, key=lambda entry: entry.key.id) if store.delete_key(tx, entry.key, at=at)]
-        for entry in sorted(gone, key=lambda entry: entry.key.workspace_id):
+        deleted_entries = [entry for entry in sorted(entries, key=lambda entry: entry.key.id) if store.delete_key(tx, entry.key, at=at)]
+        for entry in sorted(deleted_entries, key=lambda entry: entry.key.workspace_id):
             self._record_change(tx, by, action, entry.key, None, usage=entry.usage)
 
     def _announce_expired(self, tx: Tx, now: datetime) -> int:
         """Announce newly expired keys with a snapshot, since the same transaction may delete them."""
-        found = store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=True)
-        store.mark_expiry_announced(tx, [entry.key.id for entry in found])
-        ended = [entry for entry in found if entry.key.revoked_at is None]
+        entries = store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=True)
+        store.mark_expiry_announced(tx, [entry.key.id for entry in entries])
+        ended = [entry for entry in entries if entry.key.revoked_at is None]
         for entry in ended:
             self._announce(tx, "key.expired", entry.key, entry.usage, now, with_snapshot=True)
         return len(ended)
@@ -358,21 +358,21 @@ class Keyring(ABC):
 
         The target key is locked first, so that a key that changes itself is checked in its state under the lock.
         """
-        found = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
+        entry = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
         holder = get_acting_key(tx, by, now, lock=lock)
-        if found is None or (holder is not None and not can_see(holder, found.key)):
+        if entry is None or (holder is not None and not can_see(holder, entry.key)):
             raise self._not_found(key_id)
-        return holder, found
+        return holder, entry
 
     def _load_rotatable(
         self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, expected: ExpectedETags, lock: bool
     ) -> Key:
         """Return the key if *by* may rotate it. Raises as `rotate` does."""
-        holder, found = self._load_key(tx, workspace_id, key_id, by, now, lock=lock)
-        key = found.key
+        holder, entry = self._load_key(tx, workspace_id, key_id, by, now, lock=lock)
+        key = entry.key
         if holder is not None:
             require_delegable(holder, key)
-        require_match("key", found.version, expected)
+        require_match("key", entry.version, expected)
         _require_rotatable(key, now)
         return key
 

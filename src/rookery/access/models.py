@@ -115,10 +115,10 @@ class Caller:
 
 def not_in_allow_list(name: str, value: str | None, allowed: Collection[str]) -> NotInAllowList:
     """Return the error for *value*, an org or a project, that is not in the key's allow-list *name*."""
-    listed = ", ".join(repr(each) for each in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
+    listed = ", ".join(repr(allowed_name) for allowed_name in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
     more = f" and {len(allowed) - _MAX_LISTED_NAMES} more" if len(allowed) > _MAX_LISTED_NAMES else ""
-    given = f"{value!r} is not one of them" if value is not None else f"the request has no {name[:-1]}"
-    return NotInAllowList(name, value, f"This key is limited to these {name}: {listed}{more}; {given}.")
+    reason = f"{value!r} is not one of them" if value is not None else f"the request has no {name[:-1]}"
+    return NotInAllowList(name, value, f"This key is limited to these {name}: {listed}{more}; {reason}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,14 +222,14 @@ class Key:
             digest: The stored form of the secret. It prevents guessing hidden addresses from the version (D-12).
         """
         reach = self.restrictions
-        lists = (None if each is None else sorted(each) for each in (reach.servers, reach.orgs, reach.projects))
+        lists = (None if names is None else sorted(names) for names in (reach.servers, reach.orgs, reach.projects))
         times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
         return compute_version(
             digest,
             *(self.id, self.name, self.scopes, self.tier, self.rate_limit, self.agent_id),
             *(*lists, reach.tools, dict(reach.tool_limits)),
             *(self.ip_restriction, self.ip_list),
-            *(None if each is None else to_micros(each) for each in times),
+            *(None if moment is None else to_micros(moment) for moment in times),
         )
 
 

@@ -51,15 +51,15 @@ def parse_proxies(entries: Iterable[str]) -> tuple[Network, ...]:
         WrongSettings: An entry is neither an address nor a range, or it covers all addresses: any client could then claim
             any address.
     """
-    found: list[Network] = []
+    networks: list[Network] = []
     for entry in entries:
         network = _parse_network(entry)
         if network is None or network.prefixlen == 0:
             reason = "trusts every address" if network is not None or entry == "*" else "is neither an address nor a CIDR range"
             msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_MAX_ENTRY_LENGTH]!r} {reason}"
             raise WrongSettings(msg)
-        found.append(network)
-    return tuple(found)
+        networks.append(network)
+    return tuple(networks)
 
 
 def contains(allowed: Sequence[Network], address: str) -> bool:

@@ -32,7 +32,7 @@ def _split_names(value: object) -> object:
     """Return the names of a list, of which each item may hold several, separated by commas."""
     if not isinstance(value, list):
         return value
-    return [name.strip() for each in cast("list[object]", value) for name in str(each).split(",") if name.strip()]
+    return [name.strip() for item in cast("list[object]", value) for name in str(item).split(",") if name.strip()]
 
 
 def _capitalize(value: object) -> object:
@@ -474,8 +474,8 @@ class WhoResponse(ResponseModel):
     workspace_name: str
 
 
-def _combine_grants(preset: PresetName | None, named: list[str]) -> tuple[str, ...]:
-    return (*(PRESETS[preset] if preset else ()), *named)
+def _combine_grants(preset: PresetName | None, names: list[str]) -> tuple[str, ...]:
+    return (*(PRESETS[preset] if preset else ()), *names)
 
 
 def _to_frozenset(names: list[str] | None) -> frozenset[str] | None:

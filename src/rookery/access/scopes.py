@@ -92,19 +92,19 @@ _WILDCARDS = (ALL_SCOPES, ALL_READ, *(f"{resource}:*" for resource in sorted(_RE
 _CANONICAL_SPELLING = {_normalize(name): name for name in (*SCOPES, *_WILDCARDS)}
 
 
-def grants(held: frozenset[str], needed: str) -> bool:
-    """Return whether one of the grants *held* covers *needed*, a scope without wildcards."""
-    return not list_covering_grants(needed).isdisjoint(held)
+def grants(held_scopes: frozenset[str], needed: str) -> bool:
+    """Return whether one of *held_scopes* covers *needed*, a scope without wildcards."""
+    return not list_covering_grants(needed).isdisjoint(held_scopes)
 
 
-def grants_any(held: frozenset[str], needed: Iterable[str]) -> bool:
-    """Return whether *held* covers at least one of *needed* (spec 5.3). False if *needed* is empty."""
-    return any(grants(held, scope) for scope in needed)
+def grants_any(held_scopes: frozenset[str], needed: Iterable[str]) -> bool:
+    """Return whether *held_scopes* cover at least one of *needed* (spec 5.3). False if *needed* is empty."""
+    return any(grants(held_scopes, scope) for scope in needed)
 
 
-def grants_all(held: frozenset[str], needed: Iterable[str]) -> bool:
-    """Return whether *held* covers each of *needed* (spec 5.3)."""
-    return all(grants(held, scope) for scope in needed)
+def grants_all(held_scopes: frozenset[str], needed: Iterable[str]) -> bool:
+    """Return whether *held_scopes* cover each of *needed* (spec 5.3)."""
+    return all(grants(held_scopes, scope) for scope in needed)
 
 
 @lru_cache(maxsize=1024)
@@ -119,26 +119,26 @@ def list_covering_grants(needed: str) -> frozenset[str]:
     return _both_spellings(f"{resource}:{action}") | _both_spellings(f"{resource}:*") | reading | {ALL_SCOPES}
 
 
-def can_delegate(held: frozenset[str], grant: str) -> bool:
+def can_delegate(held_scopes: frozenset[str], grant: str) -> bool:
     """
-    Return whether a holder of *held* may pass on *grant* (D-24): all of it must be covered by name or by a wider wildcard.
+    Return whether a holder of *held_scopes* may pass on *grant* (D-24): all of it must be covered by name or by a wider wildcard.
 
     Single actions, even all of a resource, do not cover its wildcard, which also grants future actions.
     """
     resource, _, action = _normalize(grant).partition(":")
     if "*" not in grant:
-        return grants(held, grant)
+        return grants(held_scopes, grant)
     wider = {ALL_SCOPES} if action == "*" and resource != "*" else set[str]()
     if resource == PLATFORM:
         return False
     if _normalize(grant) == ALL_READ:
         wider = {ALL_SCOPES}
-    return not (_both_spellings(_normalize(grant)) | wider).isdisjoint(held)
+    return not (_both_spellings(_normalize(grant)) | wider).isdisjoint(held_scopes)
 
 
-def list_not_delegable(held: frozenset[str], requested: Iterable[str]) -> list[str]:
-    """Return those of *requested* that a holder of *held* may not pass on (D-24)."""
-    return [grant for grant in requested if not can_delegate(held, grant)]
+def list_not_delegable(held_scopes: frozenset[str], requested: Iterable[str]) -> list[str]:
+    """Return those of *requested* that a holder of *held_scopes* may not pass on (D-24)."""
+    return [grant for grant in requested if not can_delegate(held_scopes, grant)]
 
 
 def parse_grants(
@@ -167,8 +167,8 @@ def parse_grants(
 
 def _unknown_scope_message(name: str, *, suggest: bool) -> str:
     near = find_nearest(_normalize(name), _CANONICAL_SPELLING) if suggest else None
-    shown = name if len(name) <= 64 else f"{name[:64]}…"
-    return f"{shown}: unknown scope" + (f"; the nearest is {_CANONICAL_SPELLING[near]}" if near else "")
+    short_name = name if len(name) <= 64 else f"{name[:64]}…"
+    return f"{short_name}: unknown scope" + (f"; the nearest is {_CANONICAL_SPELLING[near]}" if near else "")
 
 
 def _both_spellings(name: str) -> frozenset[str]:

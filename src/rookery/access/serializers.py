@@ -69,14 +69,14 @@ def serialize_agent_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
     }
 
 
-def serialize_key(found: KeyWithUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
+def serialize_key(entry: KeyWithUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind with its usage."""
-    return serialize_key_fields(found.key, found.usage, at, with_addresses=with_addresses)
+    return serialize_key_fields(entry.key, entry.usage, at, with_addresses=with_addresses)
 
 
-def serialize_key_fields(found: Key, usage: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
+def serialize_key_fields(key: Key, usage: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind. Addresses need `audit:read` (D-12)."""
-    fields = serialize_api_key(found, usage, at) if found.kind == "api" else serialize_agent_key(found, usage, at)
+    fields = serialize_api_key(key, usage, at) if key.kind == "api" else serialize_agent_key(key, usage, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
 
 
@@ -86,9 +86,9 @@ def serialize_key_with_secret(created: KeyWithSecret, at: datetime, *, with_addr
     return {**serialize_key_fields(created.key, KeyUsage(), at, with_addresses=with_addresses), secret: created.plaintext.reveal()}
 
 
-def serialize_workspace(found: Workspace) -> Fields:
+def serialize_workspace(workspace: Workspace) -> Fields:
     """Return a workspace's fields."""
-    return {"id": found.id, "workspace_id": found.id, "name": found.name, "created_at": format_iso(found.created_at)}
+    return {"id": workspace.id, "workspace_id": workspace.id, "name": workspace.name, "created_at": format_iso(workspace.created_at)}
 
 
 def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:

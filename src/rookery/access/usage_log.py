@@ -130,14 +130,14 @@ class UsageLog:
         """Yield the calls of a key, newest first. Every batch costs the same, however far it is from the first."""
         await self.flush()
         offset = 0
-        while found := await self._db.read(_select_batch(workspace_id, key_id, filters, offset)):
-            for call in found:
+        while calls := await self._db.read(_select_batch(workspace_id, key_id, filters, offset)):
+            for call in calls:
                 yield call
-            last = found[-1].at
-            seen = sum(call.at == last for call in found)
+            last = calls[-1].at
+            same_time_count = sum(call.at == last for call in calls)
             # Calls with the same time may be on both sides of the batch's end: read that time again and skip the calls already returned.
             until = last + timedelta(microseconds=1)
-            offset = offset + seen if filters.until == until else seen
+            offset = offset + same_time_count if filters.until == until else same_time_count
             filters = replace(filters, until=until)
 
     async def list_sums(
@@ -194,9 +194,9 @@ class UsageLog:
             else:
                 new.calls += old.calls
         room = max(0, _MAX_BUFFERED_CALLS - len(self._calls))
-        lost = max(0, len(calls) - room)
-        self._dropped += lost
-        self.dropped_count += lost
+        dropped_count = max(0, len(calls) - room)
+        self._dropped += dropped_count
+        self.dropped_count += dropped_count
         self._calls = calls[:room] + self._calls
         if self._timer is None:
             self._schedule_flush()

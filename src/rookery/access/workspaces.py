@@ -69,8 +69,8 @@ class Workspaces:
             require_match("workspace", before.version, expected)
             if name == before.name:
                 return before
-            named = store.find_workspace_by_name(tx, name)
-            if named is not None:
+            existing = store.find_workspace_by_name(tx, name)
+            if existing is not None:
                 raise NameTaken("workspace", name)
             store.rename_workspace(tx, workspace_id, name)
             after = replace(before, name=name)

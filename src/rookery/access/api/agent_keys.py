@@ -37,17 +37,17 @@ class AgentKeyRoutes(KeyRoutes):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        base, one, tags = "/agent-keys", "/agent-keys/{key_id}", ("Keys",)
-        ips, permissions = f"{one}/ips", f"{one}/permissions"
+        base, key_path, tags = "/agent-keys", "/agent-keys/{key_id}", ("Keys",)
+        ips, permissions = f"{key_path}/ips", f"{key_path}/permissions"
         return [
             Route(method="POST", path=base, handler=self.post_key, required_scope=WRITE_SCOPE, status=201,
                   response_model=NewAgentKeyResponse,
                   idempotent=True, secret_fields=("key",), operation_id="create_agent_key", summary="Create an agent key", tags=tags),
-            Route(method="PATCH", path=one, handler=self.patch_key, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
+            Route(method="PATCH", path=key_path, handler=self.patch_key, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="update_agent_key", summary="Change an agent key", tags=tags),
-            Route(method="POST", path=f"{one}/revoke", handler=self.post_revoke, required_scope=DELETE_SCOPE,
+            Route(method="POST", path=f"{key_path}/revoke", handler=self.post_revoke, required_scope=DELETE_SCOPE,
                   response_model=AgentKeyResponse, operation_id="revoke_agent_key", summary="Revoke an agent key", tags=tags),
-            Route(method="POST", path=f"{one}/extend", handler=self.post_extend, required_scope=WRITE_SCOPE,
+            Route(method="POST", path=f"{key_path}/extend", handler=self.post_extend, required_scope=WRITE_SCOPE,
                   response_model=AgentKeyResponse,
                   operation_id="extend_agent_key", summary="Replace or remove the expiry of an agent key", tags=tags),
             Route(method="GET", path=permissions, handler=self.get_permissions, required_scope=READ_SCOPE,
@@ -116,17 +116,17 @@ class AgentKeyRoutes(KeyRoutes):
         The ETag is the key's.
         """
         _require_known_permissions(query)
-        found = await self._get_key(get_caller(request), key_id)
-        key = found.key
-        held = frozenset(key.scopes)
+        entry = await self._get_key(get_caller(request), key_id)
+        key = entry.key
+        held_scopes = frozenset(key.scopes)
         return json_with_etag(
             PermissionsResponse(
                 permissions=list(key.scopes),
-                has=None if query.has is None else grants(held, query.has),
-                any=grants_any(held, query.any) if query.any else None,
-                all=grants_all(held, query.all) if query.all else None,
+                has=None if query.has is None else grants(held_scopes, query.has),
+                any=grants_any(held_scopes, query.any) if query.any else None,
+                all=grants_all(held_scopes, query.all) if query.all else None,
             ),
-            found.version,
+            entry.version,
         )
 
     @with_etag
@@ -145,10 +145,10 @@ class AgentKeyRoutes(KeyRoutes):
 
         The ETag is the key's.
         """
-        found = await self._get_key(get_caller(request), key_id)
-        key = found.key
+        entry = await self._get_key(get_caller(request), key_id)
+        key = entry.key
         listed = list(key.ip_list)
-        return json_with_etag(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
+        return json_with_etag(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), entry.version)
 
     @with_etag
     @by_etag

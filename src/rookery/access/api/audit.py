@@ -88,5 +88,5 @@ class AuditRoutes:
         if workspace_id != caller.public_workspace_id:
             caller.require_scope(ALL_CHAINS_SCOPE)
         filters = query.to_filter(visible_environment(caller))
-        found, total = await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset)
-        return page_response(request, [entry_to_json(each) for each in found], query=query, total=total)
+        entries, total = await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset)
+        return page_response(request, [entry_to_json(entry) for entry in entries], query=query, total=total)

@@ -33,7 +33,7 @@ class CurrentKeyRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes under the platform's prefix."""
-        who = Route(
+        current_key_route = Route(
             method="GET",
             path="/whoami",
             handler=self.get_current_key,
@@ -44,7 +44,7 @@ class CurrentKeyRoutes:
             summary="Show the key that sends the request",
             tags=("Keys",),
         )
-        return [self.rate_limit_route(), who]
+        return [self.rate_limit_route(), current_key_route]
 
     def rate_limit_route(self) -> Route:
         """Return the route that exists under both prefixes."""
@@ -82,9 +82,9 @@ class CurrentKeyRoutes:
         caller = get_caller(request)
         keyring = self.api_keys if caller.key_kind == "api" else self.agent_keys
         try:
-            found = await keyring.get(caller.public_workspace_id, caller.key_id)
+            key = await keyring.get(caller.public_workspace_id, caller.key_id)
             workspace = await self.workspaces.get(caller.public_workspace_id)
         except NotFound as error:  # The key was deleted after the guard admitted the request.
             raise Unauthorised from error
-        fields = serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE))
+        fields = serializers.serialize_key(key, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE))
         return json_response({"kind": caller.key_kind, "workspace_name": workspace.name, **fields})

@@ -56,7 +56,7 @@ class KeyRoutes:
 
     def shared_routes(self, base: str, title: str, response_model: type[BaseModel], created_model: type[BaseModel]) -> list[Route]:
         """Return the routes under *base* that both kinds have; *title* is the kind's name in summaries."""
-        one = f"{base}/{{key_id}}"
+        key_path = f"{base}/{{key_id}}"
         noun = title.lower().replace(" ", "_")
         secret = "plaintext_key" if self.keyring.kind == "api" else "key"
         tags = ("Keys",)
@@ -65,30 +65,31 @@ class KeyRoutes:
                   operation_id=f"list_{noun}s", summary=f"List {title}s, newest first", tags=tags),
             Route(method="GET", path=f"{base}/usage", handler=self.get_usage_sums, required_scope=READ_SCOPE, response_model=UsageResponse,
                   operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {title}s", tags=tags),
-            Route(method="GET", path=one, handler=self.get_key, required_scope=READ_SCOPE, response_model=response_model,
+            Route(method="GET", path=key_path, handler=self.get_key, required_scope=READ_SCOPE, response_model=response_model,
                   operation_id=f"get_{noun}", summary=f"Show an {title}", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_key, required_scope=DELETE_SCOPE, status=204,
+            Route(method="DELETE", path=key_path, handler=self.delete_key, required_scope=DELETE_SCOPE, status=204,
                   operation_id=f"delete_{noun}", summary=f"Delete an {title}", tags=tags),
-            Route(method="POST", path=f"{one}/rotate", handler=self.post_rotate, required_scope=WRITE_SCOPE, status=201,
+            Route(method="POST", path=f"{key_path}/rotate", handler=self.post_rotate, required_scope=WRITE_SCOPE, status=201,
                   response_model=created_model, idempotent=True,
                   secret_fields=(secret,), operation_id=f"rotate_{noun}", summary=f"Rotate an {title}", tags=tags),
-            Route(method="POST", path=f"{one}/suspend", handler=self.post_suspend, required_scope=WRITE_SCOPE,
+            Route(method="POST", path=f"{key_path}/suspend", handler=self.post_suspend, required_scope=WRITE_SCOPE,
                   response_model=response_model, operation_id=f"suspend_{noun}", summary=f"Suspend an {title}", tags=tags),
-            Route(method="POST", path=f"{one}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE, response_model=response_model,
-                  operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}", tags=tags),
-            Route(method="GET", path=f"{one}/usage", handler=self.get_calls, required_scope=READ_SCOPE, response_model=Page[CallResponse],
-                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {title}, newest first", tags=tags),
+            Route(method="POST", path=f"{key_path}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE,
+                  response_model=response_model, operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}", tags=tags),
+            Route(method="GET", path=f"{key_path}/usage", handler=self.get_calls, required_scope=READ_SCOPE,
+                  response_model=Page[CallResponse], operation_id=f"list_{noun}_calls",
+                  summary=f"List the calls made with an {title}, newest first", tags=tags),
         ]  # fmt: skip
 
     async def get_keys(self, request: Request, query: Annotated[KeysQuery, Query()]) -> Response:
         """List the keys of the workspace, newest first. A test key sees test keys only."""
         caller = get_caller(request)
         environment = visible_environment(caller) or query.environment
-        found, total = await self.keyring.list_page(
+        keys, total = await self.keyring.list_page(
             caller.public_workspace_id, limit=query.per_page, offset=query.offset, environment=environment, status=query.status
         )
         at, with_addresses = self.clock(), caller.has_scope(ADDRESSES_SCOPE)
-        items = [serializers.serialize_key(each, at, with_addresses=with_addresses) for each in found]
+        items = [serializers.serialize_key(key, at, with_addresses=with_addresses) for key in keys]
         return page_response(request, items, query=query, total=total)
 
     @with_etag
@@ -144,18 +145,18 @@ class KeyRoutes:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         caller, by = get_caller(request), frozenset[UsageField](query.by)
         filters = query.to_filter(visible_environment(caller))
-        found = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, filters, by, limit=_MAX_SUMS + 1)
-        if len(found) > _MAX_SUMS:
+        usage_sums = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, filters, by, limit=_MAX_SUMS + 1)
+        if len(usage_sums) > _MAX_SUMS:
             raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} totals; group by fewer fields, or select fewer days"]})
-        rows = [serializers.serialize_usage_sum(each, by) for each in found]
+        rows = [serializers.serialize_usage_sum(usage_sum, by) for usage_sum in usage_sums]
         if query.format == "csv":
             return _csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
         return json_response(
             {
                 "since": query.since and query.since.isoformat(),
                 "until": query.until and query.until.isoformat(),
-                "calls": sum(each.calls for each in found),
-                "errors": sum(each.errors for each in found),
+                "calls": sum(usage_sum.calls for usage_sum in usage_sums),
+                "errors": sum(usage_sum.errors for usage_sum in usage_sums),
                 "data": rows,
             }
         )
@@ -170,16 +171,14 @@ class KeyRoutes:
             calls = self.usage.iter_calls(workspace_id, key_id, filters)
             rows = (serializers.serialize_call(call, with_addresses=with_addresses) async for call in calls)
             return _stream_csv_response(rows, call_columns(with_addresses=with_addresses), file_name=f"{key_id}-calls.csv")
-        found, total = await self.usage.list_call_page(workspace_id, key_id, filters, limit=query.per_page, offset=query.offset)
-        items = [serializers.serialize_call(each, with_addresses=with_addresses) for each in found]
+        key_calls, total = await self.usage.list_call_page(workspace_id, key_id, filters, limit=query.per_page, offset=query.offset)
+        items = [serializers.serialize_call(call, with_addresses=with_addresses) for call in key_calls]
         return page_response(request, items, query=query, total=total)
 
     async def key_response(self, caller: Caller, key_id: str) -> Response:
         """Return the response with a key, without addresses if the caller may not see them."""
-        found = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
-        return json_with_etag(
-            serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), found.version
-        )
+        key = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
+        return json_with_etag(serializers.serialize_key(key, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), key.version)
 
     def new_key_response(self, caller: Caller, created: KeyWithSecret) -> Response:
         """Return the response with a new key and its secret."""

@@ -43,21 +43,21 @@ class WorkspaceRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        base, one, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
+        base, workspace_path, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
         return [
             Route(method="GET", path=base, handler=self.get_workspaces, required_scope=None, response_model=Page[WorkspaceResponse],
                   operation_id="list_workspaces", summary="List workspaces", tags=tags),
             Route(method="POST", path=base, handler=self.post_workspace, required_scope=ALL_WORKSPACES_SCOPE, status=201,
                   response_model=WorkspaceResponse,
                   idempotent=True, operation_id="create_workspace", summary="Create a workspace", tags=tags),
-            Route(method="GET", path=one, handler=self.get_workspace, required_scope=None, response_model=WorkspaceResponse,
+            Route(method="GET", path=workspace_path, handler=self.get_workspace, required_scope=None, response_model=WorkspaceResponse,
                   operation_id="get_workspace", summary="Show a workspace", tags=tags),
-            Route(method="PATCH", path=one, handler=self.patch_workspace, required_scope=ALL_WORKSPACES_SCOPE,
+            Route(method="PATCH", path=workspace_path, handler=self.patch_workspace, required_scope=ALL_WORKSPACES_SCOPE,
                   response_model=WorkspaceResponse, operation_id="update_workspace", summary="Rename a workspace", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_workspace, required_scope=ALL_WORKSPACES_SCOPE,
+            Route(method="DELETE", path=workspace_path, handler=self.delete_workspace, required_scope=ALL_WORKSPACES_SCOPE,
                   response_model=DeletionResponse,
                   operation_id="delete_workspace", summary="Delete a workspace with everything in it", tags=tags),
-            Route(method="POST", path=f"{one}/api-keys", handler=self.post_key, required_scope=ALL_WORKSPACES_SCOPE, status=201,
+            Route(method="POST", path=f"{workspace_path}/api-keys", handler=self.post_key, required_scope=ALL_WORKSPACES_SCOPE, status=201,
                   response_model=NewApiKeyResponse,
                   idempotent=True, secret_fields=("plaintext_key",), operation_id="create_workspace_api_key",
                   summary="Create an API key of a workspace", tags=tags),
@@ -67,11 +67,11 @@ class WorkspaceRoutes:
         """List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first."""
         caller = get_caller(request)
         if caller.has_scope(ALL_WORKSPACES_SCOPE):
-            found = await self.workspaces.list()
+            workspaces = await self.workspaces.list()
         else:
-            found = [await self.workspaces.get(caller.public_workspace_id)]
-        items = [serializers.serialize_workspace(each) for each in found[query.offset : query.offset + query.per_page]]
-        return page_response(request, items, query=query, total=len(found))
+            workspaces = [await self.workspaces.get(caller.public_workspace_id)]
+        items = [serializers.serialize_workspace(workspace) for workspace in workspaces[query.offset : query.offset + query.per_page]]
+        return page_response(request, items, query=query, total=len(workspaces))
 
     @with_etag
     @document_route(errors=(NameTaken, DelegationDenied))
@@ -90,8 +90,8 @@ class WorkspaceRoutes:
         number = _parse_workspace_id(workspace_id)
         if number != caller.public_workspace_id and not caller.has_scope(ALL_WORKSPACES_SCOPE):
             raise NotFound("workspace", workspace_id[:64])
-        found = await self.workspaces.get(number)
-        return json_with_etag(serializers.serialize_workspace(found), found.version)
+        workspace = await self.workspaces.get(number)
+        return json_with_etag(serializers.serialize_workspace(workspace), workspace.version)
 
     @with_etag
     @by_etag

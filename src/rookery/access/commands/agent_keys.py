@@ -167,15 +167,15 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Revoke an agent key permanently. Its next request fails with key_revoked."""
-    found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
+    entry = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
     if dry_run:
-        shared_key_commands.print_key(found, as_json=as_json)
+        shared_key_commands.print_key(entry, as_json=as_json)
         return
-    confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) permanently?", yes=yes)
+    confirm(f"Revoke the key {entry.key.name!r} ({entry.key.hint}) permanently?", yes=yes)
 
     async def work(services: AccessCommandServices) -> KeyWithUsage:
-        await services.agent_keys.revoke(found.key.workspace_id, key_id, by=get_operator())
-        return await services.agent_keys.get(found.key.workspace_id, key_id)
+        await services.agent_keys.revoke(entry.key.workspace_id, key_id, by=get_operator())
+        return await services.agent_keys.get(entry.key.workspace_id, key_id)
 
     shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
 
@@ -200,8 +200,8 @@ def permissions(
     if check is not None:
         if preset or permission:
             raise_usage_error("Use either --preset and --permission to replace, or one of --has, --any and --all to check.")
-        found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
-        _print_check(found, *check, as_json=as_json)
+        key = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
+        _print_check(key, *check, as_json=as_json)
     elif preset or permission:
         requested = parse_grants(preset, permission, option="--permission")
 
@@ -255,27 +255,27 @@ def ips(
             await keys.set_enforcement(owner, key_id, is_enforced=restrict, by=get_operator())
         return was_enforced, await keys.get(owner, key_id)
 
-    was_enforced, found = run_with_access(context, work)
-    if found.key.ip_restriction and not was_enforced:
-        listed = ", ".join(found.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address"
-        more = f" and {len(found.key.ip_list) - _MAX_LISTED_ADDRESSES} more" if len(found.key.ip_list) > _MAX_LISTED_ADDRESSES else ""
+    was_enforced, entry = run_with_access(context, work)
+    if entry.key.ip_restriction and not was_enforced:
+        listed = ", ".join(entry.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address"
+        more = f" and {len(entry.key.ip_list) - _MAX_LISTED_ADDRESSES} more" if len(entry.key.ip_list) > _MAX_LISTED_ADDRESSES else ""
         typer.echo(
             f"The list is now enforced: the key works only from {listed}{more}. Use --off to store the list without enforcing it.", err=True
         )
-    shared_key_commands.print_key(found, as_json=as_json)
+    shared_key_commands.print_key(entry, as_json=as_json)
 
 
 def _parse_check(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
     """Return the check (`has`, `any` or `all`) with its permissions in the spec's spelling; None if no option is given."""
     names_by_check = {"has": has and [has], "any": any_of, "all": all_of}
-    given = [(name, names) for name, names in names_by_check.items() if names is not None and names != ""]
-    if has == "" or len(given) > 1:
+    requested_checks = [(name, names) for name, names in names_by_check.items() if names is not None and names != ""]
+    if has == "" or len(requested_checks) > 1:
         raise_usage_error("Use exactly one of --has PERMISSION, --any PERMISSION,… and --all PERMISSION,….")
-    if not given:
+    if not requested_checks:
         return None
-    [(name, names)] = given
+    [(name, names)] = requested_checks
     permissions, errors = scopes.parse_grants(split_names(list(names or ())), allow_platform_scopes=True)
-    errors += [f"{each}: a wildcard cannot be checked; use single permissions" for each in permissions if "*" in each]
+    errors += [f"{permission}: a wildcard cannot be checked; use single permissions" for permission in permissions if "*" in permission]
     if errors or not permissions:
         raise_usage_error("; ".join(errors) or f"--{name} needs at least one permission.")
     if name == "has" and len(permissions) > 1:
@@ -283,14 +283,14 @@ def _parse_check(has: str | None, any_of: Sequence[str] | None, all_of: Sequence
     return name, permissions
 
 
-def _print_check(found: KeyWithUsage, check: str, permissions: Sequence[str], *, as_json: bool) -> None:
+def _print_check(entry: KeyWithUsage, check: str, permissions: Sequence[str], *, as_json: bool) -> None:
     """Print the result of a check; exit with code 1 if it is no."""
-    held = frozenset(found.key.scopes)
-    granted = {name: scopes.grants(held, name) for name in permissions}
-    answer = scopes.grants_any(held, permissions) if check == "any" else scopes.grants_all(held, permissions)
+    held_scopes = frozenset(entry.key.scopes)
+    granted = {name: scopes.grants(held_scopes, name) for name in permissions}
+    answer = scopes.grants_any(held_scopes, permissions) if check == "any" else scopes.grants_all(held_scopes, permissions)
     if as_json:
         missing = [name for name, is_granted in granted.items() if not is_granted]
-        print_json({"id": found.key.id, check: list(permissions), "granted": answer, "missing": missing})
+        print_json({"id": entry.key.id, check: list(permissions), "granted": answer, "missing": missing})
     else:
         if is_terminal() and len(permissions) > 1:
             print_table([{"permission": name, "granted": is_granted} for name, is_granted in granted.items()], ["permission", "granted"])

@@ -75,13 +75,13 @@ def verify(
     async def work(services: AccessCommandServices) -> list[tuple[str, ChainVerification]]:
         chains = await _select_chains(services, workspace, platform=platform)
         total = sum(end.seq for end in await services.audit.list_chain_ends() if end.workspace_id in chains)
-        found = list[tuple[str, ChainVerification]]()
+        verifications = list[tuple[str, ChainVerification]]()
         with show_progress("Verifying", total) as bar:
             for number, name in chains.items():
-                before = sum(verdict.entry_count for _, verdict in found)
+                before = sum(verdict.entry_count for _, verdict in verifications)
                 verified = await services.audit.verify(number, known_hashes=known_hashes, progress=_offset_progress(bar, before))
-                found.append((name, verified))
-        return found
+                verifications.append((name, verified))
+        return verifications
 
     _print_verification(read(context, work), "", known_hashes, in_json=in_json)
 
@@ -138,10 +138,10 @@ def list_(
 
         async def rows() -> AsyncGenerator[Fields]:
             for offset in range(0, limit, _PAGE_SIZE):
-                found, _ = await services.audit.list_page(number, filters, limit=min(_PAGE_SIZE, limit - offset), offset=offset)
-                for entry in found:
+                entries, _ = await services.audit.list_page(number, filters, limit=min(_PAGE_SIZE, limit - offset), offset=offset)
+                for entry in entries:
                     yield entry_to_json(entry) if in_json else _entry_row(entry)
-                if len(found) < _PAGE_SIZE:
+                if len(entries) < _PAGE_SIZE:
                     return
 
         columns, in_table = ["when", "who", "what", "of", "id", "change"], ["when", "who", "done", "change"]
@@ -155,14 +155,16 @@ async def _select_chains(services: AccessCommandServices, workspace: str | None,
     if platform and workspace is not None:
         raise_usage_error("Use either --workspace or --platform.")
     if workspace is not None:
-        found = await resolve_workspace(services, workspace)
-        return {found.id: found.name}
+        owner = await resolve_workspace(services, workspace)
+        return {owner.id: owner.name}
     if platform:
         return {PLATFORM_CHAIN: _PLATFORM_NAME}
-    known = {each.id: each.name for each in await services.workspaces.list()}
+    names_by_id = {workspace.id: workspace.name for workspace in await services.workspaces.list()}
     # Deleting a workspace deletes its chain, so a chain without a workspace is suspect and verified too.
-    numbers = {PLATFORM_CHAIN, *known, *(end.workspace_id for end in await services.audit.list_chain_ends())}
-    return {number: known.get(number, _PLATFORM_NAME if number == PLATFORM_CHAIN else f"workspace {number}") for number in sorted(numbers)}
+    numbers = {PLATFORM_CHAIN, *names_by_id, *(end.workspace_id for end in await services.audit.list_chain_ends())}
+    return {
+        number: names_by_id.get(number, _PLATFORM_NAME if number == PLATFORM_CHAIN else f"workspace {number}") for number in sorted(numbers)
+    }
 
 
 async def _iter_between(
@@ -200,7 +202,7 @@ def _verify_files(paths: Sequence[Path], known_hashes: Sequence[str]) -> tuple[l
             fault = f"{path}: the file has no entry"
         if fault:
             break
-    found = [
+    verifications = [
         (
             _PLATFORM_NAME if chain.workspace_id == PLATFORM_CHAIN else f"workspace {chain.workspace_id}",
             ChainVerification(
@@ -212,14 +214,16 @@ def _verify_files(paths: Sequence[Path], known_hashes: Sequence[str]) -> tuple[l
         )
         for chain in export.chains.values()
     ]
-    return found, fault
+    return verifications, fault
 
 
-def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: str, known_hashes: Sequence[str], *, in_json: bool) -> None:
+def _print_verification(
+    verifications: Sequence[tuple[str, ChainVerification]], fault: str, known_hashes: Sequence[str], *, in_json: bool
+) -> None:
     """Print the results; exit with code 1 unless every chain is valid."""
-    found_hashes = {each for _, verdict in found for each in verdict.found_hashes}
-    absent = [each for each in known_hashes if each not in found_hashes]
-    is_whole = not fault and not absent and all(verdict.broken_at is None for _, verdict in found)
+    found_hashes = {entry_hash for _, verdict in verifications for entry_hash in verdict.found_hashes}
+    absent = [entry_hash for entry_hash in known_hashes if entry_hash not in found_hashes]
+    is_whole = not fault and not absent and all(verdict.broken_at is None for _, verdict in verifications)
     rows: list[dict[str, object]] = [
         {
             "workspace_id": verdict.workspace_id,
@@ -229,7 +233,7 @@ def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: s
             "broken_at": verdict.broken_at,
             "reason": verdict.reason or None,
         }
-        for name, verdict in found
+        for name, verdict in verifications
     ]
     if in_json:
         print_json({"whole": is_whole, "chains": rows, "fault": fault or None, "not_contained": absent})
@@ -241,22 +245,22 @@ def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: s
             ["name", "entries", "last_hash", "state"],
         )
         print_list(rows, columns, table_columns=in_table)
-        for name, verdict in found:
+        for name, verdict in verifications:
             if verdict.broken_at is not None:
                 print_notice(f"The chain of {name} is broken at entry {verdict.broken_at}: {verdict.reason}.")
         if fault:
             print_notice(f"{fault}.")
-        for each in absent:
-            print_notice(f"No entry has the hash {each}: its chain was rewritten, or is not one of these.")
+        for entry_hash in absent:
+            print_notice(f"No entry has the hash {entry_hash}: its chain was rewritten, or is not one of these.")
     if not is_whole:
         raise typer.Exit(1)
 
 
-def _parse_hashes(given: Sequence[str] | None) -> tuple[str, ...]:
-    hashes = tuple(each.lower() for each in split_names(given))
-    for each in hashes:
-        if len(each) != _HASH_DIGITS or not set(each) <= set("0123456789abcdef"):
-            raise_usage_error(f"{each!r} is not a hash, which has {_HASH_DIGITS} hexadecimal digits.")
+def _parse_hashes(values: Sequence[str] | None) -> tuple[str, ...]:
+    hashes = tuple(entry_hash.lower() for entry_hash in split_names(values))
+    for entry_hash in hashes:
+        if len(entry_hash) != _HASH_DIGITS or not set(entry_hash) <= set("0123456789abcdef"):
+            raise_usage_error(f"{entry_hash!r} is not a hash, which has {_HASH_DIGITS} hexadecimal digits.")
     return hashes
 
 
@@ -265,10 +269,10 @@ def _offset_progress(bar: ProgressCallback, before: int) -> ProgressCallback:
 
 
 def _entry_row(entry: AuditEntry) -> Fields:
-    who = " ".join(part for part in (entry.actor_kind, entry.actor_name, entry.address) if part)
+    actor = " ".join(part for part in (entry.actor_kind, entry.actor_name, entry.address) if part)
     return {
         "when": cast("str", entry_to_json(entry)["at"]),
-        "who": who,
+        "who": actor,
         "what": entry.action,
         "done": f"{entry.action} {entry.subject_name}",
         "of": entry.subject_name,

@@ -146,34 +146,34 @@ def run_with_platform(context: typer.Context, work: Callable[[AccessPlatform], A
     """Open the whole platform, run *work* and close it."""
 
     async def inside() -> T:
-        async with cast("AccessCommandContext", context.obj).open() as opened:
-            return await work(opened)
+        async with cast("AccessCommandContext", context.obj).open() as platform:
+            return await work(platform)
 
     return asyncio.run(inside())
 
 
-async def resolve_workspace(services: AccessCommandServices, where: str | None) -> Workspace:
+async def resolve_workspace(services: AccessCommandServices, name_or_id: str | None) -> Workspace:
     """
     Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous.
 
     Raises:
         NotFound: No workspace has this name or number.
     """
-    known = await services.workspaces.list()
-    if where is None:
-        if len(known) == 1:
-            return known[0]
+    workspaces = await services.workspaces.list()
+    if name_or_id is None:
+        if len(workspaces) == 1:
+            return workspaces[0]
         raise_usage_error(
-            "There are several workspaces. Select one with --workspace." if known else "There is no workspace yet. Run `rookery init`."
+            "There are several workspaces. Select one with --workspace." if workspaces else "There is no workspace yet. Run `rookery init`."
         )
-    found = [workspace for workspace in known if where in {workspace.name, str(workspace.id)}]
-    if len(found) > 1:
+    matches = [workspace for workspace in workspaces if name_or_id in {workspace.name, str(workspace.id)}]
+    if len(matches) > 1:
         raise_usage_error(
-            f"{where!r} is the name of one workspace and the number of another. Use the number of the first or the name of the second."
+            f"{name_or_id!r} is the name of one workspace and the number of another. Use the number of the first or the name of the second."
         )
-    if not found:
-        raise NotFound("workspace", where)
-    return found[0]
+    if not matches:
+        raise NotFound("workspace", name_or_id)
+    return matches[0]
 
 
 def confirm(question: str, *, yes: bool) -> None:

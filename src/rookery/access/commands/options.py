@@ -76,16 +76,16 @@ def parse_day(text: str | None) -> date | None:
     return None if moment is None else moment.date()
 
 
-def split_names(given: Sequence[str] | None) -> tuple[str, ...]:
+def split_names(values: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of repeated or comma-separated options."""
-    return tuple(name.strip() for part in given or () for name in part.split(",") if name.strip())
+    return tuple(name.strip() for part in values or () for name in part.split(",") if name.strip())
 
 
-def parse_grants(preset: str | None, given: Sequence[str] | None, *, option: str) -> tuple[str, ...]:
+def parse_grants(preset: str | None, values: Sequence[str] | None, *, option: str) -> tuple[str, ...]:
     """Return the grants of a preset and of *option* together; at least one is required."""
     if preset is not None and preset not in PRESETS:
         raise_usage_error(f"{preset!r} is not a preset. The presets are {', '.join(PRESETS)}.")
-    requested = (*(PRESETS[preset] if preset else ()), *split_names(given))
+    requested = (*(PRESETS[preset] if preset else ()), *split_names(values))
     if not requested:
         raise_usage_error(f"Use --preset or {option} to grant at least one permission.")
     return requested
@@ -118,19 +118,19 @@ class AllowListOptions:
         Args:
             removed: The names of our fields; True removes that restriction.
         """
-        given = {"servers": self.servers, "tools": self.tools, "orgs": self.orgs, "projects": self.projects, "limits": self.limits}
+        options = {"servers": self.servers, "tools": self.tools, "orgs": self.orgs, "projects": self.projects, "limits": self.limits}
         for name, is_removed in removed.items():
-            if is_removed and given[name]:
+            if is_removed and options[name]:
                 raise_usage_error(f"Use either an option that sets {name} or the one that removes the restriction of {name}.")
         new = self.to_restrictions()
-        named = {name for name, value in given.items() if value} | {name for name, is_removed in removed.items() if is_removed}
+        changed_names = {name for name, value in options.items() if value} | {name for name, is_removed in removed.items() if is_removed}
         changes = replace(
             base,
-            servers=new.servers if "servers" in named else UNSET,
-            tools=new.tools if "tools" in named else UNSET,
-            orgs=new.orgs if "orgs" in named else UNSET,
-            projects=new.projects if "projects" in named else UNSET,
-            tool_limits=new.tool_limits if "limits" in named else UNSET,
+            servers=new.servers if "servers" in changed_names else UNSET,
+            tools=new.tools if "tools" in changed_names else UNSET,
+            orgs=new.orgs if "orgs" in changed_names else UNSET,
+            projects=new.projects if "projects" in changed_names else UNSET,
+            tool_limits=new.tool_limits if "limits" in changed_names else UNSET,
         )
         if changes == KeyChanges():
             raise_usage_error("Use at least one option that changes the key; --help lists them.")
@@ -201,16 +201,16 @@ def _parse_time(text: str, *, in_future: bool) -> datetime:
         raise_usage_error(f"{text!r} is neither an ISO 8601 time nor a number of days such as 90d.")
 
 
-def _parse_full_names(given: Sequence[str]) -> frozenset[str]:
+def _parse_full_names(names: Sequence[str]) -> frozenset[str]:
     """Return names that may contain commas, without empty ones."""
-    return frozenset(name for name in given if name)
+    return frozenset(name for name in names if name)
 
 
-def _parse_tool_limits(given: Sequence[str] | None) -> dict[str, int]:
+def _parse_tool_limits(values: Sequence[str] | None) -> dict[str, int]:
     by_glob: dict[str, int] = {}
-    for each in given or ():
-        glob, _, number = each.rpartition("=")
+    for limit in values or ():
+        glob, _, number = limit.rpartition("=")
         if not glob or not (number.isascii() and number.isdigit()) or len(number) > 9:
-            raise_usage_error(f"{each!r} is not a valid tool limit. Use 'server/tool=CALLS', with the calls per minute as CALLS.")
+            raise_usage_error(f"{limit!r} is not a valid tool limit. Use 'server/tool=CALLS', with the calls per minute as CALLS.")
         by_glob[glob] = int(number)
     return by_glob

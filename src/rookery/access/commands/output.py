@@ -147,9 +147,9 @@ def format_value(value: object) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, list):
-        return ", ".join(str(each) for each in cast("list[object]", value))
+        return ", ".join(str(item) for item in cast("list[object]", value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in cast("dict[str, object]", value).items()) or "-"
+        return ", ".join(f"{name}={item}" for name, item in cast("dict[str, object]", value).items()) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
@@ -173,11 +173,11 @@ def _table_cell(column: str, value: object) -> Text:
 
 def _count_fitting_columns(width: int, columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> int:
     """Return the number of columns that are readable within *width* characters; at least two."""
-    taken = 1
+    used_width = 1
     for number, column in enumerate(columns):
         longest = max([len(column), *(row[number].cell_len for row in cells)])
-        taken += (longest if column in _UNWRAPPED_COLUMNS else min(longest, _MIN_COLUMN_WIDTH)) + 3
-        if taken > width:
+        used_width += (longest if column in _UNWRAPPED_COLUMNS else min(longest, _MIN_COLUMN_WIDTH)) + 3
+        if used_width > width:
             return max(number, 2)
     return len(columns)
 

@@ -146,12 +146,12 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a key."""
-    found = read(context, lambda services: get_key(context, services, workspace, key_id))
+    entry = read(context, lambda services: get_key(context, services, workspace, key_id))
     if not dry_run:
-        confirm(f"Delete the key {found.key.name!r} ({found.key.hint})?", yes=yes)
+        confirm(f"Delete the key {entry.key.name!r} ({entry.key.hint})?", yes=yes)
         keyring = get_group(context).get_keyring
-        run_with_access(context, lambda services: keyring(services).delete(found.key.workspace_id, key_id, by=get_operator()))
-    print_record({"id": key_id, "name": found.key.name, "deleted": not dry_run}, as_json=as_json)
+        run_with_access(context, lambda services: keyring(services).delete(entry.key.workspace_id, key_id, by=get_operator()))
+    print_record({"id": key_id, "name": entry.key.name, "deleted": not dry_run}, as_json=as_json)
 
 
 def prune(
@@ -170,16 +170,16 @@ def prune(
         keyring = get_group(context).get_keyring(services)
         return await keyring.prune(by=get_operator(), workspace_id=only, expired_for=timedelta(days=expired_days), dry_run=dry)
 
-    found = read(context, lambda services: work(services, dry=True))
-    if found and not dry_run:
-        confirm(f"Delete {len(found)} expired keys?", yes=yes)
-        found = run_with_access(context, lambda services: work(services, dry=False))
-    rows, deleted = [_serialize(each) for each in found], 0 if dry_run else len(found)
+    keys = read(context, lambda services: work(services, dry=True))
+    if keys and not dry_run:
+        confirm(f"Delete {len(keys)} expired keys?", yes=yes)
+        keys = run_with_access(context, lambda services: work(services, dry=False))
+    rows, deleted = [_serialize(key) for key in keys], 0 if dry_run else len(keys)
     if as_json:
         print_json({"keys": rows, "deleted": deleted})
     else:
         print_list(rows, ["id", "name", "hint", "expires_at", "delete_after"])
-        print_fields({"expired": len(found), "deleted": deleted})
+        print_fields({"expired": len(keys), "deleted": deleted})
 
 
 def usage_(
@@ -218,9 +218,9 @@ def list_keys(context: typer.Context, workspace: str | None, *, environment: Env
         owner = (await resolve_workspace(services, workspace)).id
 
         async def rows() -> AsyncGenerator[Fields]:
-            async for found in kind.get_keyring(services).iter_keys(owner, environment=environment):
-                if status in {None, found.key.status(utc_now()).value.lower()}:
-                    yield _serialize(found)
+            async for entry in kind.get_keyring(services).iter_keys(owner, environment=environment):
+                if status in {None, entry.key.status(utc_now()).value.lower()}:
+                    yield _serialize(entry)
 
         await print_rows(rows(), kind.columns, as_json=as_json, table_columns=kind.table_columns)
 
@@ -240,11 +240,11 @@ def create_and_print(
     with open_new_file(out, keep_partial=True) as file:
         with show_progress("Making keys", count) as bar:
             created = [
-                serializers.serialize_key_with_secret(each, utc_now())
-                for each in run_with_access(context, lambda services: create_keys(services, bar))
+                serializers.serialize_key_with_secret(key, utc_now())
+                for key in run_with_access(context, lambda services: create_keys(services, bar))
             ]
         if file is not None:
-            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in created)
+            file.writelines(json.dumps(fields, ensure_ascii=False) + "\n" for fields in created)
         elif as_json:
             print_json(created[0] if count == 1 else created)
         elif count == 1:
@@ -285,9 +285,9 @@ async def get_key(context: typer.Context, services: AccessCommandServices, works
     return await get_group(context).get_keyring(services).get((await resolve_workspace(services, workspace)).id, key_id)
 
 
-def print_key(found: KeyWithUsage, *, as_json: bool) -> None:
+def print_key(key: KeyWithUsage, *, as_json: bool) -> None:
     """Print a key without its secret."""
-    print_record(_serialize(found), as_json=as_json)
+    print_record(_serialize(key), as_json=as_json)
 
 
 def get_group(context: typer.Context) -> KeyCommandGroup:
@@ -304,5 +304,5 @@ def number_names(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name} {number}" for number in range(1, count + 1)]
 
 
-def _serialize(found: KeyWithUsage) -> serializers.Fields:
-    return serializers.serialize_key(found, utc_now())
+def _serialize(key: KeyWithUsage) -> serializers.Fields:
+    return serializers.serialize_key(key, utc_now())

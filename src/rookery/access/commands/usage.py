@@ -147,11 +147,11 @@ async def _iter_sums(
 ) -> AsyncGenerator[Fields]:
     """Yield the totals in order. With days, read one day at a time, so that memory stays bounded by one day."""
     if "day" not in by:
-        for each in await services.usage.list_sums(owner.id, kind, query.day_filter, by, limit=_NO_LIMIT):
-            yield serializers.serialize_usage_sum(each, by)
+        for usage_sum in await services.usage.list_sums(owner.id, kind, query.day_filter, by, limit=_NO_LIMIT):
+            yield serializers.serialize_usage_sum(usage_sum, by)
         return
-    for each in await services.usage.list_sums(owner.id, kind, query.day_filter, frozenset({"day"}), limit=_NO_LIMIT):
-        day = date.fromisoformat(each.day or "")
+    for usage_sum in await services.usage.list_sums(owner.id, kind, query.day_filter, frozenset({"day"}), limit=_NO_LIMIT):
+        day = date.fromisoformat(usage_sum.day or "")
         for part in await services.usage.list_sums(owner.id, kind, replace(query.day_filter, since=day, until=day), by, limit=_NO_LIMIT):
             yield serializers.serialize_usage_sum(part, by)
 
@@ -173,10 +173,10 @@ async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Wo
     if not sums:
         print_notice("No calls.")
         return
-    by_day = {date.fromisoformat(each.day or ""): each for each in sums}
+    by_day = {date.fromisoformat(usage_sum.day or ""): usage_sum for usage_sum in sums}
     last = max(by_day)
     first = max(min(by_day), last - timedelta(days=_MAX_DAYS - 1))
-    most = max(each.calls for each in sums)
+    most = max(usage_sum.calls for usage_sum in sums)
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column()

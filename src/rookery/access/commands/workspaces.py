@@ -43,18 +43,20 @@ def create(
 @app.command("list")
 def list_(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List all workspaces."""
-    found = [serializers.serialize_workspace(each) for each in read(context, lambda services: services.workspaces.list())]
+    rows = [serializers.serialize_workspace(workspace) for workspace in read(context, lambda services: services.workspaces.list())]
     if as_json:
-        print_json(found)
+        print_json(rows)
     else:
-        print_list(found, ["workspace_id", "name", "created_at"])
+        print_list(rows, ["workspace_id", "name", "created_at"])
 
 
 @app.command()
 def show(context: typer.Context, *, workspace: WorkspaceArgument, as_json: JsonOption = False) -> None:
     """Show a workspace with its numbers of keys and stored calls."""
-    found = read(context, lambda services: _preview_deletion(services, workspace))
-    print_record({**serializers.serialize_workspace(found.workspace), "keys": found.key_count, "calls": found.call_count}, as_json=as_json)
+    preview = read(context, lambda services: _preview_deletion(services, workspace))
+    print_record(
+        {**serializers.serialize_workspace(preview.workspace), "keys": preview.key_count, "calls": preview.call_count}, as_json=as_json
+    )
 
 
 @app.command()
@@ -89,9 +91,9 @@ def delete(
         return
     confirm(f"Delete workspace {preview.workspace.name!r} with {preview.key_count} keys and everything else in it?", yes=yes)
 
-    async def work(opened: AccessPlatform) -> tuple[WorkspaceDeletion, str | None]:
-        deletion = await opened.access.workspaces.delete(preview.workspace.id, by=get_operator())
-        return deletion, await opened.erase_deleted()
+    async def work(platform: AccessPlatform) -> tuple[WorkspaceDeletion, str | None]:
+        deletion = await platform.access.workspaces.delete(preview.workspace.id, by=get_operator())
+        return deletion, await platform.erase_deleted()
 
     deletion, left = run_with_platform(context, work)
     _print_deletion(deletion, as_json=as_json)
@@ -101,8 +103,8 @@ def delete(
 
 
 async def _preview_deletion(services: AccessCommandServices, workspace: str) -> WorkspaceDeletion:
-    found = await resolve_workspace(services, workspace)
-    return await services.workspaces.delete(found.id, dry_run=True, by=get_operator())
+    owner = await resolve_workspace(services, workspace)
+    return await services.workspaces.delete(owner.id, dry_run=True, by=get_operator())
 
 
 def _print_deletion(deletion: WorkspaceDeletion, *, as_json: bool) -> None:

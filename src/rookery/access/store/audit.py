@@ -150,11 +150,11 @@ def list_chain_ends(tx: Tx) -> list[ChainEnd]:
 
 def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
     """Return the end of each chain with its last entry; None if that is missing or invalid."""
-    found = list[tuple[ChainEnd, AuditEntry | None]]()
+    ends = list[tuple[ChainEnd, AuditEntry | None]]()
     for row in tx.fetch_all(_SELECT_LAST_ENTRIES):
         end = ChainEnd(workspace_id=row.integer("of_workspace"), seq=row.integer("end_seq"), hash=row.text("end_hash"))
-        found.append((end, _try_entry_from_row(row)))
-    return found
+        ends.append((end, _try_entry_from_row(row)))
+    return ends
 
 
 def find_end(tx: Tx, workspace_id: int) -> ChainEnd | None:

@@ -167,19 +167,19 @@ def list_sums(tx: Tx, workspace_id: int, kind: KeyKind, filters: UsageFilter, by
 
 @lru_cache(maxsize=32)
 def _sums_by(by: frozenset[UsageField]) -> Executable:
-    named = func.coalesce(keys.c.name, former_keys.c.name)
-    known = {
+    key_name = func.coalesce(keys.c.name, former_keys.c.name)
+    columns_by_field = {
         "key": daily_usage.c.key_id,
         "day": daily_usage.c.day,
         "method": daily_usage.c.method,
         "route": daily_usage.c.route,
         "status": daily_usage.c.status,
     }
-    columns = [known[name] for name in _FIELDS if name in by]
-    shown = [*columns, func.max(named).label("key_name")] if "key" in by else columns
+    columns = [columns_by_field[name] for name in _FIELDS if name in by]
+    selected_columns = [*columns, func.max(key_name).label("key_name")] if "key" in by else columns
     return (
         select(
-            *shown,
+            *selected_columns,
             _integer_sum(daily_usage.c.calls).label("calls"),
             _integer_sum(case((daily_usage.c.status >= _FIRST_ERROR_STATUS, daily_usage.c.calls), else_=0)).label("errors"),
             func.coalesce(func.sum(daily_usage.c.total_ms), 0.0).label("total_ms"),
