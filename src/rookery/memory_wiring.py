@@ -86,8 +86,8 @@ class PreviousEngines:
 
     def find_index(self, generation: ModelVersion) -> IndexVersion | None:
         """Return the embedder and the vector index of *generation*; None if no known embedder has its model."""
-        opened = self._engines.get(generation)
-        if opened is None:
+        engines = self._engines.get(generation)
+        if engines is None:
             settings = self._settings
             embedder = embedders.open_for_model(
                 generation.model,
@@ -101,14 +101,14 @@ class PreviousEngines:
             index = vectors.open(
                 settings.vectors.reveal(), data_dir=settings.data_dir, model=generation.model, dimension=generation.dimension
             )
-            opened = self._engines[generation] = (embedder, index)
-        return IndexVersion(embedder=opened[0], vectors=opened[1], is_previous=True)
+            engines = self._engines[generation] = (embedder, index)
+        return IndexVersion(embedder=engines[0], vectors=engines[1], is_previous=True)
 
     async def close(self) -> None:
         """Close the open engines. They are opened again on their next use."""
-        opened = list(self._engines.values())
+        engine_pairs = list(self._engines.values())
         self._engines.clear()
-        for embedder, index in opened:
+        for embedder, index in engine_pairs:
             await embedder.close()
             await index.close()
 
@@ -201,5 +201,5 @@ def build_memory(
 
 def _erasable_stores(settings: Settings, indexes: Indexes, db: Database) -> list[ErasableStore]:
     """Return the stores with files on this host. The record store comes last, because it holds the list of pending erasures."""
-    own: list[ErasableStore] = [RecordStoreWal(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
-    return [indexes.texts, indexes.vectors, *own]
+    record_stores: list[ErasableStore] = [RecordStoreWal(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
+    return [indexes.texts, indexes.vectors, *record_stores]

@@ -79,12 +79,12 @@ class AgentContext:
                 kind: _load_in_order(tx, caller, part) for kind, part in zip(kinds, share_budget(list(ids.values()), limit), strict=True)
             }
 
-        found = await self._db.read(read)
+        memories_by_scope = await self._db.read(read)
         return BootMemories(
-            agent=tuple(found.get(MemoryScope.AGENT, ())),
-            shared=tuple(found[MemoryScope.SHARED]),
-            project=tuple(found[MemoryScope.PROJECT]),
-            session=tuple(found.get(MemoryScope.SESSION, ())),
+            agent=tuple(memories_by_scope.get(MemoryScope.AGENT, ())),
+            shared=tuple(memories_by_scope[MemoryScope.SHARED]),
+            project=tuple(memories_by_scope[MemoryScope.PROJECT]),
+            session=tuple(memories_by_scope.get(MemoryScope.SESSION, ())),
         )
 
     def _sort_by_confidence(self, rows: Sequence[ConfidenceRow], at: datetime) -> list[str]:
@@ -108,5 +108,5 @@ def share_budget(lists: Sequence[Sequence[T]], budget: int) -> list[list[T]]:
 
 
 def _load_in_order(tx: Tx, caller: Caller, ids: Sequence[str]) -> list[Memory]:
-    found = {memory.id: memory for memory in records.get_memories(tx, caller.workspace_id, ids)}
-    return [found[memory_id] for memory_id in ids if memory_id in found]
+    memories_by_id = {memory.id: memory for memory in records.get_memories(tx, caller.workspace_id, ids)}
+    return [memories_by_id[memory_id] for memory_id in ids if memory_id in memories_by_id]

@@ -307,8 +307,8 @@ class MemoryApi:
         return json_with_etag(self.serializer.serialize_memory(caller, memory), memory.version)
 
     def _batch_response(self, caller: Caller, parsed: Sequence[Draft | ValidationFailed], outcomes: Sequence[RememberOutcome]) -> Response:
-        stored = iter(outcomes)
-        results = [next(stored) if isinstance(item, Draft) else item for item in parsed]
+        outcome_iterator = iter(outcomes)
+        results = [next(outcome_iterator) if isinstance(item, Draft) else item for item in parsed]
         return json_response(
             BatchResponse.model_construct(results=[self._batch_item(caller, index, outcome) for index, outcome in enumerate(results)])
         )

@@ -80,13 +80,13 @@ class Batcher(Generic[T, R]):
         self._task = asyncio.get_running_loop().create_task(self._drain(), context=self._pending[0].context)
 
     async def _drain(self) -> None:
-        taken, self._pending = self._pending[:_MAX_BATCH_SIZE], self._pending[_MAX_BATCH_SIZE:]
-        self._consecutive_singles = self._consecutive_singles + 1 if len(taken) == 1 else 0
+        batch, self._pending = self._pending[:_MAX_BATCH_SIZE], self._pending[_MAX_BATCH_SIZE:]
+        self._consecutive_singles = self._consecutive_singles + 1 if len(batch) == 1 else 0
         try:
-            await self._run_or_split(taken)
+            await self._run_or_split(batch)
         finally:
             self._task = None
-            for pending in taken:
+            for pending in batch:
                 pending.future.cancel()  # only pending if this task was cancelled
             if self._pending:
                 self._start_task()

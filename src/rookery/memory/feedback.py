@@ -90,6 +90,6 @@ def _require_recalled(recall: RecallRecord, used: Sequence[str], ignored: Sequen
         unknown = [memory_id for memory_id in dict.fromkeys(ids) if memory_id not in recall.memory_ids]
         errors[name] = [f"{memory_id} was not returned by this recall" for memory_id in unknown]
     errors["ignored"] += [f"{memory_id} is in 'used' too; send each memory in one list only" for memory_id in sorted(in_both)]
-    found = {name: texts for name, texts in errors.items() if texts}
-    if found:
-        raise ValidationFailed(found)
+    faults = {name: texts for name, texts in errors.items() if texts}
+    if faults:
+        raise ValidationFailed(faults)

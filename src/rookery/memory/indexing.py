@@ -128,9 +128,9 @@ class Indexer:
             raise
         finally:
             self._backoff.end_request()
-        stored = stored_ids(outcome)
+        written_ids = stored_ids(outcome)
         # If the write was late, another process may have deleted the memories before their words were in the index.
-        if not offer.done() or any(memory.id not in stored for memory in memories):
+        if not offer.done() or any(memory.id not in written_ids for memory in memories):
             await self._clean_up_soon(offer, memories)
         return outcome
 

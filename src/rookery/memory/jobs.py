@@ -61,12 +61,12 @@ class MemoryJobs:
         def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
             waiting, dead = list[Memory](), dict[int, list[str]]()
             for workspace_id, ids in ids_by_workspace.items():
-                found = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
+                memories_by_id = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
                 alive = indexing.filter_live(tx, workspace_id, list(ids), at=at)
                 waiting.extend(
-                    found[memory_id]
+                    memories_by_id[memory_id]
                     for memory_id in ids
-                    if memory_id in alive and (memory_id in forced or not _is_indexed(found[memory_id], model))
+                    if memory_id in alive and (memory_id in forced or not _is_indexed(memories_by_id[memory_id], model))
                 )
                 dead[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
             return waiting, dead

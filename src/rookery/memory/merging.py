@@ -99,14 +99,14 @@ def contains_merge(primary: Memory, merge: Merge) -> bool:
 
 def extract_new_sentences(content: str, other: str) -> str:
     """Return the sentences of *other* that *content* lacks, line by line. Case and white space are ignored."""
-    known = {_normalize_sentence(piece) for piece in _split_sentences(content)}
+    sentences = {_normalize_sentence(piece) for piece in _split_sentences(content)}
     lines = list[str]()
     for line in other.splitlines():
         new = list[str]()
         for piece in _SENTENCE_END.split(line):
             plain = _normalize_sentence(piece)
-            if plain and plain not in known:
-                known.add(plain)
+            if plain and plain not in sentences:
+                sentences.add(plain)
                 new.append(piece)
         if new:
             lines.append(" ".join(new))

@@ -37,11 +37,11 @@ def validate_metadata(metadata: Metadata) -> None:
         if not 0 < len(key) <= MAX_KEY_CHARS:
             msg = f"each key must have 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
             raise ValueError(msg)
-    written = to_json(metadata)
-    if len(written) > MAX_BYTES:
-        msg = f"may have at most {MAX_BYTES:,} bytes as JSON, not {len(written):,}"
+    encoded = to_json(metadata)
+    if len(encoded) > MAX_BYTES:
+        msg = f"may have at most {MAX_BYTES:,} bytes as JSON, not {len(encoded):,}"
         raise ValueError(msg)
-    if b"\\u0000" in written:
+    if b"\\u0000" in encoded:
         msg = "must not contain the character NUL (U+0000)"
         raise ValueError(msg)
 

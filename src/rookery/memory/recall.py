@@ -162,8 +162,8 @@ class Recall:
         state = _RecallState(request, build_access_filter(caller, request.filters, at=at), request.mode)
         await self._select_index(state)
         ranked = await self._rank(state)
-        chosen = _select_within_budget(ranked, request)
-        hits = tuple(_to_hit(memory, position) for position, memory in enumerate(chosen, start=1))
+        selection = _select_within_budget(ranked, request)
+        hits = tuple(_to_hit(memory, position) for position, memory in enumerate(selection, start=1))
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
         await self._buffer.add(
@@ -424,13 +424,13 @@ def _select_within_budget(ranked: Sequence[RankedMemory], request: RecallRequest
     """Return the first `top_k` of *ranked* that fit the budget. Memories that do not fit are skipped (D-42)."""
     if request.max_tokens is None:
         return list(ranked[: request.top_k])
-    left, chosen = request.max_tokens, list[RankedMemory]()
+    left, selection = request.max_tokens, list[RankedMemory]()
     for candidate in ranked:
         size = count_tokens(candidate.memory)
-        if size <= left and len(chosen) < request.top_k:
-            chosen.append(candidate)
+        if size <= left and len(selection) < request.top_k:
+            selection.append(candidate)
             left -= size
-    return chosen
+    return selection
 
 
 def _to_hit(ranked: RankedMemory, position: int) -> RecallHit:

@@ -50,13 +50,13 @@ class RecallBuffer:
         pending = self._pending.get(recall_id)
         if pending is not None:
             return pending if pending.workspace_id == workspace_id else None
-        found = await self._load(workspace_id, recall_id)
+        record = await self._load(workspace_id, recall_id)
         for _ in range(_LOOKUP_RETRIES if _is_recent(recall_id) else 0):
-            if found is not None:
+            if record is not None:
                 break
             await asyncio.sleep(_LOOKUP_RETRY_DELAY_S)
-            found = await self._load(workspace_id, recall_id)
-        return found
+            record = await self._load(workspace_id, recall_id)
+        return record
 
     async def _load(self, workspace_id: int, recall_id: str) -> RecallRecord | None:
         return await self._db.lookup(lambda tx: recalls.get_recall(tx, workspace_id, recall_id))

@@ -237,9 +237,9 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetim
         left_in = primary.id
     revert_merges(tx, jobs, [merge], at=at)
     merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone (D-41)
-    seen = {memory.id}  # a guard against cycles: imported data may contain them
-    while primary is not None and primary.id not in seen:
-        seen.add(primary.id)
+    seen_ids = {memory.id}  # a guard against cycles: imported data may contain them
+    while primary is not None and primary.id not in seen_ids:
+        seen_ids.add(primary.id)
         next_merge = merges.get_merge(tx, memory.workspace_id, primary.id)
         source = records.lock_memory(tx, memory.workspace_id, primary.id)
         primary = None if next_merge is None else records.lock_memory(tx, memory.workspace_id, next_merge.primary_id)

@@ -145,9 +145,9 @@ class Remember:
         """Return the open sessions that *drafts* without an expiry name; their memories live until the session ends (D-53)."""
         if self._sessions is None:
             return frozenset()
-        named = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in_h is None}
+        session_ids = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in_h is None}
         return frozenset(
-            [session for session in named if session is not None and await self._sessions.is_open(caller.workspace_id, session)]
+            [session for session in session_ids if session is not None and await self._sessions.is_open(caller.workspace_id, session)]
         )
 
     def _build_memory(self, caller: Caller, draft: Draft, open_sessions: frozenset[str]) -> Memory:
@@ -232,8 +232,8 @@ class Remember:
         memory_fingerprint = fingerprint(memory)
         if dedupe:
             records.lock_fingerprint(tx, memory_fingerprint)
-        found = records.find_duplicates(tx, memory.workspace_id, memory_fingerprint, at=now)
-        same = [memory_id for memory_id in found if memory_id != memory.supersedes_id]
+        duplicate_ids = records.find_duplicates(tx, memory.workspace_id, memory_fingerprint, at=now)
+        same = [memory_id for memory_id in duplicate_ids if memory_id != memory.supersedes_id]
         existing = records.get_memory(tx, memory.workspace_id, same[0]) if dedupe and same else None
         if superseded is not None:
             self._replace(tx, superseded, by=memory if existing is None else existing, at=now)
@@ -289,8 +289,8 @@ class Remember:
     async def _reload(self, workspace_id: int, results: Sequence[RememberResult]) -> list[RememberResult]:
         """Return *results* with the current records. A memory deleted meanwhile is returned as it was."""
         ids = [result.memory.id for result in results]
-        found = {memory.id: memory for memory in await self._db.lookup(lambda tx: records.get_memories(tx, workspace_id, ids))}
-        return [replace(result, memory=found.get(result.memory.id, result.memory)) for result in results]
+        memories_by_id = {memory.id: memory for memory in await self._db.lookup(lambda tx: records.get_memories(tx, workspace_id, ids))}
+        return [replace(result, memory=memories_by_id.get(result.memory.id, result.memory)) for result in results]
 
 
 def _stored_ids(outcomes: Sequence[RememberOutcome]) -> set[str]:

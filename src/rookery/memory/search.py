@@ -54,12 +54,12 @@ class MemorySearch:
         for _ in range(_MAX_ROUNDS):
             matched = await self._texts.search(query, access_filter=access_filter, limit=limit - len(hits), offset=offset)
             ids = [hit.memory_id for hit in matched]
-            found = {
+            memories_by_id = {
                 memory.id: memory
                 for memory in await self._db.lookup(lambda tx, ids=ids: records.get_memories(tx, access_filter.workspace_id, ids))
             }
             for hit in matched:
-                memory = found.get(hit.memory_id)
+                memory = memories_by_id.get(hit.memory_id)
                 if memory is None or memory.archived_at is not None or not is_visible(access_filter, memory):
                     dropped += 1
                 else:

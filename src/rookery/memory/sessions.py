@@ -48,8 +48,8 @@ class SessionMemories:
 
     def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are not memories of the session."""
-        known = {memory.id for memory in session_memories.lock_by_ids(tx, workspace_id, session_id, ids)}
-        return [memory_id for memory_id in ids if memory_id not in known]
+        existing_ids = {memory.id for memory in session_memories.lock_by_ids(tx, workspace_id, session_id, ids)}
+        return [memory_id for memory_id in ids if memory_id not in existing_ids]
 
     def promote(
         self, tx: Tx, workspace_id: int, session_id: str, *, ids: Sequence[str] | None, org: str | None, project: str | None, at: datetime
@@ -63,14 +63,14 @@ class SessionMemories:
             ValidationFailed: All memories are requested, and they are more than `MAX_PROMOTED`.
         """
         if ids is None:
-            chosen = session_memories.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
-            if len(chosen) > MAX_PROMOTED:
+            memories = session_memories.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
+            if len(memories) > MAX_PROMOTED:
                 raise ValidationFailed(
                     {"promote": [f"this session has more than {MAX_PROMOTED:,} memories; send the ids of the memories to promote"]}
                 )
         else:
-            chosen = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
-        for memory in chosen:
+            memories = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
+        for memory in memories:
             # Strictly later, as in `Records.change`.
             promoted = replace(
                 memory,
@@ -84,7 +84,7 @@ class SessionMemories:
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* memories of a session. Return whether none is left."""
-        found = session_memories.lock_live(tx, workspace_id, session_id, limit=limit)
-        for memory in found:
+        memories = session_memories.lock_live(tx, workspace_id, session_id, limit=limit)
+        for memory in memories:
             archive_memory(tx, self._jobs, self._bus, memory, at=at)
-        return len(found) < limit
+        return len(memories) < limit

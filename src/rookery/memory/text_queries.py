@@ -137,15 +137,15 @@ def _find_sequence(stems: Sequence[str], parts: Sequence[str]) -> list[int]:
 def _find_spans(tokens: Sequence[WordToken], letters: Sequence[WordToken], query: TextQuery) -> list[tuple[int, int]]:
     """Return the spans of the content that *query* matches, in order, without overlaps."""
     all_stems = [token.stem for token in tokens]
-    present, terms, chosen = set(all_stems), set(query.any_of).union(query.phrases), set[WordToken]()
+    present, terms, phrase_tokens = set(all_stems), set(query.any_of).union(query.phrases), set[WordToken]()
     for term in (*query.any_of, *query.phrases):
         stems = stem_words(term)
         if stems and present.issuperset(stems):
             for index in _find_sequence(all_stems, stems):
-                chosen.update(tokens[index : index + len(stems)])
-    chosen.update(letter for letter in letters if letter.stem in terms)
+                phrase_tokens.update(tokens[index : index + len(stems)])
+    phrase_tokens.update(letter for letter in letters if letter.stem in terms)
     spans = list[tuple[int, int]]()
-    for start, end, _ in sorted(chosen):
+    for start, end, _ in sorted(phrase_tokens):
         if spans and start < spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:

@@ -99,16 +99,16 @@ class Training:
                 batch = list(self._pending)[:BATCH_SIZE]
                 workspaces = {event.workspace_id for event in batch}
                 enabled = await self._db.lookup(lambda tx, ids=workspaces: training.filter_enabled(tx, ids))
-                stored = [event for event in batch if event.workspace_id in enabled]
-                if stored:
-                    await self._db.write(lambda tx, events=stored: _add_examples(tx, events))
+                events = [event for event in batch if event.workspace_id in enabled]
+                if events:
+                    await self._db.write(lambda tx, events=events: _add_examples(tx, events))
                 for _ in batch:
                     self._pending.popleft()
 
 
-def _add_examples(tx: Tx, stored: Sequence[MemoryStored]) -> None:
+def _add_examples(tx: Tx, events: Sequence[MemoryStored]) -> None:
     """Add an example for each memory that still exists. Rows are locked in the order of ids, so that none is deleted meanwhile."""
-    for event in sorted(stored, key=lambda event: event.memory_id):
+    for event in sorted(events, key=lambda event: event.memory_id):
         if records.lock_memory(tx, event.workspace_id, event.memory_id) is not None:
             training.add(
                 tx,

@@ -70,11 +70,11 @@ def get_platform(context: typer.Context) -> MaintenanceCommandContext:
     return cast("MaintenanceCommandContext", context.obj)
 
 
-async def resolve_workspace(command_context: MaintenancePlatform, where: str | None) -> int:
-    """Return the number of the workspace *where*, or of the only one. Exit with code 2 if it is ambiguous (D-52)."""
+async def resolve_workspace(command_context: MaintenancePlatform, name_or_id: str | None) -> int:
+    """Return the number of the workspace *name_or_id*, or of the only one. Exit with code 2 if it is ambiguous (D-52)."""
     names = await command_context.workspaces()
-    if where is not None:
-        return _find_workspace(names, where)
+    if name_or_id is not None:
+        return _find_workspace(names, name_or_id)
     if len(names) != 1:
         fail_usage(
             "There are several workspaces; choose one with --workspace." if names else "No workspace exists yet; run `rookery init`."
@@ -82,9 +82,9 @@ async def resolve_workspace(command_context: MaintenancePlatform, where: str | N
     return next(iter(names))
 
 
-async def resolve_workspace_or_all(command_context: MaintenancePlatform, where: str | None) -> int | None:
-    """Return the number of the workspace *where*, or None, for all workspaces, without a name."""
-    return None if where is None else _find_workspace(await command_context.workspaces(), where)
+async def resolve_workspace_or_all(command_context: MaintenancePlatform, name_or_id: str | None) -> int | None:
+    """Return the number of the workspace *name_or_id*, or None, for all workspaces, without a name."""
+    return None if name_or_id is None else _find_workspace(await command_context.workspaces(), name_or_id)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -101,12 +101,12 @@ def fail_usage(message: str) -> NoReturn:
     raise typer.BadParameter(message)
 
 
-def _find_workspace(names: Mapping[int, str], where: str) -> int:
-    found = [number for number, name in names.items() if where in {name, str(number)}]
-    if len(found) > 1:
+def _find_workspace(names: Mapping[int, str], name_or_id: str) -> int:
+    matches = [number for number, name in names.items() if name_or_id in {name, str(number)}]
+    if len(matches) > 1:
         fail_usage(
-            f"{where!r} is the name of one workspace and the number of another; use the number of the first or the name of the second."
+            f"{name_or_id!r} is the name of one workspace and the number of another; use the number of the first or the name of the second."
         )
-    if not found:
-        raise NotFound("workspace", where)
-    return found[0]
+    if not matches:
+        raise NotFound("workspace", name_or_id)
+    return matches[0]

@@ -65,20 +65,20 @@ def elastic_setup(
 
 
 async def _setup(platform: MaintenanceCommandContext, workspace: str | None) -> None:
-    async with platform.open() as opened:
-        await resolve_workspace_or_all(opened, workspace)
-        await opened.reindexer.setup_text_index()
+    async with platform.open() as maintenance_platform:
+        await resolve_workspace_or_all(maintenance_platform, workspace)
+        await maintenance_platform.reindexer.setup_text_index()
 
 
 async def _reindex(
     platform: MaintenanceCommandContext, request: ReindexRequest, workspace: str | None, printer: RunReportPrinter
 ) -> RunReport:
-    async with platform.open() as opened:
-        request = replace(request, workspace_id=await resolve_workspace_or_all(opened, workspace))
+    async with platform.open() as maintenance_platform:
+        request = replace(request, workspace_id=await resolve_workspace_or_all(maintenance_platform, workspace))
         with printer.observe("Indexing") as observer:
             if printer.dry_run:
-                return await _preview(opened, request, printer)
-            return await opened.reindexer.reindex(request, on_progress=observer.on_progress)
+                return await _preview(maintenance_platform, request, printer)
+            return await maintenance_platform.reindexer.reindex(request, on_progress=observer.on_progress)
 
 
 async def _preview(command_context: MaintenancePlatform, request: ReindexRequest, printer: RunReportPrinter) -> RunReport:

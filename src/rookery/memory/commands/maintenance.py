@@ -59,8 +59,8 @@ def clean(
         confirm("This overwrites personal data and secrets in stored memories; the original texts cannot be restored.", yes=yes)
     request = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await opened.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await maintenance_platform.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(
         get_platform(context),
@@ -106,8 +106,8 @@ def prune(
     if delete and not dry_run:
         confirm("This permanently deletes memories.", yes=yes)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await opened.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await maintenance_platform.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Pruning")
 
@@ -130,8 +130,8 @@ def consolidate(
         workspace_id=0, org=org, project=project, threshold=threshold, dry_run=dry_run, resume=resume
     )
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await opened.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await maintenance_platform.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Consolidating")
 
@@ -140,8 +140,8 @@ def backfill_org(context: typer.Context, workspace: WorkspaceOption = None, *, d
     """Set the org of memories that have a project but no org, if the org of the project is known."""
     request = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await opened.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await maintenance_platform.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(
         get_platform(context),
@@ -190,7 +190,7 @@ def forget(
 
 def _run(
     platform: MaintenanceCommandContext,
-    where: str | None,
+    workspace: str | None,
     run_command: Callable[[MaintenancePlatform, int, RunObserver], Awaitable[RunReport]],
     printer: RunReportPrinter,
     title: str,
@@ -198,19 +198,19 @@ def _run(
     advice: str | None = None,
 ) -> None:
     async def run() -> RunReport:
-        async with platform.open() as opened:
-            workspace_id = await resolve_workspace(opened, where)
+        async with platform.open() as maintenance_platform:
+            workspace_id = await resolve_workspace(maintenance_platform, workspace)
             with printer.observe(title) as observer:
-                return await run_command(opened, workspace_id, observer)
+                return await run_command(maintenance_platform, workspace_id, observer)
 
     report = asyncio.run(run())
     printer.print_report(report, advice=advice if report.counts.get("changed") else None)
 
 
 async def _run_forget(
-    platform: MaintenanceCommandContext, where: str | None, request: ForgetRequest, printer: RunReportPrinter
+    platform: MaintenanceCommandContext, workspace: str | None, request: ForgetRequest, printer: RunReportPrinter
 ) -> RunReport:
-    async with platform.open() as opened:
-        workspace_id = await resolve_workspace(opened, where) if request.has_criteria else 0
+    async with platform.open() as maintenance_platform:
+        workspace_id = await resolve_workspace(maintenance_platform, workspace) if request.has_criteria else 0
         with printer.observe("Forgetting") as observer:
-            return await opened.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)
+            return await maintenance_platform.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)

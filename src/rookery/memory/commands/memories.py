@@ -99,11 +99,11 @@ def remember(
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
         return memory.serializer.serialize_remembered(caller, await memory.remember.store(caller, body.to_draft()))
 
-    stored = _run(context, workspace, work)
+    result = _run(context, workspace, work)
     if as_json:
-        print_json(stored)
+        print_json(result)
     else:
-        typer.echo(str(stored["id"]))
+        typer.echo(str(result["id"]))
     if find_server(get_settings(context).data_dir) is None:
         print_notice("No server is running on this data folder; run `rookery serve` or `rookery worker` to index the memory.")
 
@@ -159,8 +159,8 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Print the memories that contain these words, best first."""
-    given = {"q": query, "org": org, "project": project, "type": type, "limit": limit}
-    search_query = parse_model(SearchQuery, {name: value for name, value in given.items() if value is not None})
+    options = {"q": query, "org": org, "project": project, "type": type, "limit": limit}
+    search_query = parse_model(SearchQuery, {name: value for name, value in options.items() if value is not None})
 
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
         result = await memory.search.find(
@@ -181,9 +181,9 @@ def _run(
     """Open the platform, run *work* as the operator of the workspace, close it. Return the fields of the response."""
 
     async def run() -> Mapping[str, object]:
-        async with cast("MemoryCommandContext", context.obj).open() as opened:
-            resolved = await resolve_workspace(opened.access, workspace)
-            return to_json(await work(opened.memory, make_operator_caller(resolved.id)))
+        async with cast("MemoryCommandContext", context.obj).open() as platform:
+            resolved = await resolve_workspace(platform.access, workspace)
+            return to_json(await work(platform.memory, make_operator_caller(resolved.id)))
 
     return asyncio.run(run())
 

@@ -54,11 +54,11 @@ def training(
             fail_usage("Deleted rows cannot be restored. Add --yes to confirm.")
         typer.confirm("Delete all training rows of the workspace?", abort=True, err=True)
 
-    async def work(opened: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
-            await opened.training.set_enabled(workspace_id, is_enabled=on)
-        deleted = await opened.training.delete_all(workspace_id) if forget else 0
-        return await opened.training.get_status(workspace_id), deleted
+            await maintenance_platform.training.set_enabled(workspace_id, is_enabled=on)
+        deleted = await maintenance_platform.training.delete_all(workspace_id) if forget else 0
+        return await maintenance_platform.training.get_status(workspace_id), deleted
 
     status, deleted = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
     since = None if status.enabled_since is None else format_iso(status.enabled_since)
@@ -79,10 +79,10 @@ def export_training(
     """Write the training rows of a workspace as JSON lines, each with the current version of its memory."""
     finders = load_finders() if strip_pii else ()
 
-    async def work(opened: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
-        total, done = (await opened.training.get_status(workspace_id)).example_count, 0
+    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
+        total, done = (await maintenance_platform.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
-            async for page in opened.training.iter_pages(workspace_id):
+            async for page in maintenance_platform.training.iter_pages(workspace_id):
                 for example in page:
                     print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
                 done += len(page)
@@ -90,15 +90,19 @@ def export_training(
         return done
 
     with open_new_file(out) as file:
-        done = asyncio.run(_run_in_workspace(get_platform(context), workspace, lambda opened, number: work(opened, number, file)))
+        done = asyncio.run(
+            _run_in_workspace(
+                get_platform(context), workspace, lambda maintenance_platform, number: work(maintenance_platform, number, file)
+            )
+        )
     _print_summary(out, done)
 
 
 async def _run_in_workspace(
-    platform: MaintenanceCommandContext, where: str | None, work: Callable[[MaintenancePlatform, int], Awaitable[T]]
+    platform: MaintenanceCommandContext, workspace: str | None, work: Callable[[MaintenancePlatform, int], Awaitable[T]]
 ) -> T:
-    async with platform.open() as opened:
-        return await work(opened, await resolve_workspace(opened, where))
+    async with platform.open() as maintenance_platform:
+        return await work(maintenance_platform, await resolve_workspace(maintenance_platform, workspace))
 
 
 def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[str, object]:

@@ -151,30 +151,30 @@ def import_(
 
 async def _export(
     platform: MaintenanceCommandContext,
-    where: str | None,
+    workspace: str | None,
     request: exporting.ExportRequest,
     target: exporting.ExportDestination,
     printer: RunReportPrinter,
 ) -> RunReport:
-    async with platform.open() as opened:
-        workspace_id = await resolve_workspace(opened, where)
+    async with platform.open() as maintenance_platform:
+        workspace_id = await resolve_workspace(maintenance_platform, workspace)
         with printer.observe("Exporting") as observer:
-            return await opened.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
+            return await maintenance_platform.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
 
 
 async def _import(
     platform: MaintenanceCommandContext,
-    where: str | None,
+    workspace: str | None,
     request: importing.ImportRequest,
     import_source: ImportSource,
     printer: RunReportPrinter,
 ) -> RunReport:
-    async with platform.open() as opened:
-        workspace_id = await resolve_workspace(opened, where)
+    async with platform.open() as maintenance_platform:
+        workspace_id = await resolve_workspace(maintenance_platform, workspace)
         request = replace(request, workspace_id=workspace_id)
         with open_source(import_source) as source, printer.observe("Importing") as observer:
-            async with opened.training.run_in_background():
-                return await opened.transfer.importer.run(
+            async with maintenance_platform.training.run_in_background():
+                return await maintenance_platform.transfer.importer.run(
                     replace(request, run=_run_name(import_source, request)), source, observer=observer
                 )
 

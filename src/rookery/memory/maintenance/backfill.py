@@ -44,17 +44,17 @@ class Backfill:
         orgs: OrderedDict[str, str | None] = OrderedDict()
 
         async def work(batch: Sequence[Memory]) -> None:
-            found = list[tuple[Memory, str]]()
+            memory_orgs = list[tuple[Memory, str]]()
             for memory in batch:
                 org = await self._resolve_org(orgs, request, memory.project or "")
                 if org is None:
                     counts["unknown"] += 1
                 else:
-                    found.append((memory, org))
-            changed = {memory.id for memory, _ in found}
-            if found and not request.dry_run:
-                changed = await self._db.write(lambda tx: self._write(tx, found))
-            for memory, org in found:
+                    memory_orgs.append((memory, org))
+            changed = {memory.id for memory, _ in memory_orgs}
+            if memory_orgs and not request.dry_run:
+                changed = await self._db.write(lambda tx: self._write(tx, memory_orgs))
+            for memory, org in memory_orgs:
                 if memory.id in changed:
                     counts["changed"] += 1
                     observer.on_item(RunItem(id=memory.id, action="change", why=f"the org of project {memory.project!r} is {org!r}"))
@@ -76,9 +76,9 @@ class Backfill:
                 orgs.popitem(last=False)
         return orgs[project]
 
-    def _write(self, tx: Tx, found: Sequence[tuple[Memory, str]]) -> set[str]:
+    def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]]) -> set[str]:
         now, changed = self._clock(), set[str]()
-        for memory, org in found:
+        for memory, org in memory_orgs:
             current = records.lock_memory(tx, memory.workspace_id, memory.id)
             if current is not None and current.org is None and current.project == memory.project:
                 records.update_memory(

@@ -82,8 +82,8 @@ class ClusterFinder:
         """Return those of *ids* that have similar memories, in batches for `preload`. Most memories have none."""
         open_ids = [memory_id for memory_id in ids if memory_id not in self._excluded_ids]
         self._neighbours = dict(await self._comparison.find_similar(open_ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT))
-        found = [memory_id for memory_id in open_ids if memory_id in self._neighbours]
-        return [found[start : start + BATCH_SIZE] for start in range(0, len(found), BATCH_SIZE)]
+        compared_ids = [memory_id for memory_id in open_ids if memory_id in self._neighbours]
+        return [compared_ids[start : start + BATCH_SIZE] for start in range(0, len(compared_ids), BATCH_SIZE)]
 
     async def preload(self, batch: Sequence[str]) -> None:
         """Load in bulk what `find_clusters` needs for *batch*. Single reads would take many times as long."""
@@ -92,11 +92,11 @@ class ClusterFinder:
         # The search goes from a memory to the more trusted ones.
         next_ids = set[str]()
         for memory in self._list_mergeable(batch):
-            mine = merge_sort_key(memory)
+            sort_key = merge_sort_key(memory)
             next_ids |= {
                 other.id
                 for other in self._list_mergeable(self._neighbours[memory.id])
-                if other.id not in self._neighbours and merge_sort_key(other) < mine
+                if other.id not in self._neighbours and merge_sort_key(other) < sort_key
             }
         if next_ids:
             await self._load_neighbours(next_ids)
@@ -108,7 +108,7 @@ class ClusterFinder:
 
         Each cluster is built on the most trusted similar memory.
         """
-        found = list[Cluster]()
+        clusters = list[Cluster]()
         for _ in range(_MAX_CLIMB_STEPS):
             start = self._list_mergeable([memory_id])
             if not start:
@@ -116,11 +116,11 @@ class ClusterFinder:
             cluster = await self._build_cluster(start[0])
             if cluster is None:
                 break
-            taken = {cluster.primary.id, *(other.id for other in cluster.others)}
-            self._excluded_ids |= taken
-            self._comparison.exclude(taken)
-            found.append(cluster)
-        return found
+            member_ids = {cluster.primary.id, *(other.id for other in cluster.others)}
+            self._excluded_ids |= member_ids
+            self._comparison.exclude(member_ids)
+            clusters.append(cluster)
+        return clusters
 
     async def _build_cluster(self, top: Memory) -> Cluster | None:
         similar = await self._find_similar(top)
@@ -146,20 +146,20 @@ class ClusterFinder:
             near = wider.get(memory.id, ())
         await self._load_memories({memory.id, *near})
         candidates = [other for other in self._list_mergeable(near) if space_key(other) == space_key(memory)]
-        mine = self._vectors_by_id.get(memory.id, ())
-        return [other for other in candidates if _min_similarity(mine, self._vectors_by_id.get(other.id, ())) > self._threshold]
+        vectors = self._vectors_by_id.get(memory.id, ())
+        return [other for other in candidates if _min_similarity(vectors, self._vectors_by_id.get(other.id, ())) > self._threshold]
 
     async def _load_neighbours(self, ids: Collection[str]) -> None:
-        found = await self._comparison.find_similar(ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT)
-        self._neighbours |= {memory_id: found.get(memory_id, ()) for memory_id in ids}
+        similar_ids = await self._comparison.find_similar(ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT)
+        self._neighbours |= {memory_id: similar_ids.get(memory_id, ()) for memory_id in ids}
 
     async def _load_memories(self, ids: Collection[str]) -> None:
         missing = sorted(memory_id for memory_id in ids if memory_id not in self._memories and memory_id not in self._excluded_ids)
         for start in range(0, len(missing), _MAX_NEIGHBOURS):
             batch = missing[start : start + _MAX_NEIGHBOURS]
-            found = await self._db.read(lambda tx, batch=batch: records.get_memories(tx, self._workspace_id, batch))
-            self._memories |= dict.fromkeys(batch) | {other.id: other for other in found}
-            self._vectors_by_id |= await self._load_vectors([other.id for other in found])
+            memories = await self._db.read(lambda tx, batch=batch: records.get_memories(tx, self._workspace_id, batch))
+            self._memories |= dict.fromkeys(batch) | {other.id: other for other in memories}
+            self._vectors_by_id |= await self._load_vectors([other.id for other in memories])
 
     async def _load_vectors(self, ids: Sequence[str]) -> Mapping[str, tuple[Vector, ...]]:
         return await self._vectors.get_vectors(self._workspace_id, ids) if ids else {}
@@ -176,12 +176,12 @@ def is_mergeable(memory: Memory, model: str) -> bool:
     return is_indexed and memory.archived_at is None and memory.expires_at is None
 
 
-def _min_similarity(mine: Sequence[Vector], theirs: Sequence[Vector]) -> float:
-    """Return the similarity of the least similar vector of *theirs*. Each of them is compared with its best match in *mine*."""
-    own = [_unpack_vector(vector) for vector in mine]
-    if not own or not theirs:
+def _min_similarity(vectors: Sequence[Vector], other_vectors: Sequence[Vector]) -> float:
+    """Return the similarity of the least similar vector of *other_vectors*. Compare each of them with its best match in *vectors*."""
+    unpacked_vectors = [_unpack_vector(vector) for vector in vectors]
+    if not unpacked_vectors or not other_vectors:
         return -1.0
-    return min(max(sum(map(mul, one, _unpack_vector(vector))) for one in own) for vector in theirs)
+    return min(max(sum(map(mul, unpacked, _unpack_vector(vector))) for unpacked in unpacked_vectors) for vector in other_vectors)
 
 
 def _unpack_vector(vector: Vector) -> tuple[float, ...]:

@@ -167,7 +167,7 @@ class Consolidation:
 
     async def _queue_cluster(self, run: _Run, cluster: Cluster) -> None:
         """Queue *cluster* and merge the queue when it is full. Clusters share commits, look-ups and the embedder's batch."""
-        if sum(each.size for each in run.pending_clusters) + cluster.size > BATCH_SIZE:
+        if sum(pending.size for pending in run.pending_clusters) + cluster.size > BATCH_SIZE:
             await self._flush(run)
         run.pending_clusters.append(cluster)
 
@@ -181,23 +181,23 @@ class Consolidation:
         else:
             planned = await self._db.write(lambda tx: self._write_merged(tx, run, clusters))
             done = await self._finish(run, planned) if planned else []
-        run.cluster_count += len({each.primary_id for each in done})
+        run.cluster_count += len({merge.primary_id for merge in done})
         run.merged_count += len(done)
-        for each in done:
-            why = "it has no text that the other lacks" if each.length == 0 else f"{each.length:,} characters of it were added"
-            run.observer.on_item(RunItem(id=each.memory_id, action="merge", why=why, into=each.primary_id))
+        for merge in done:
+            reason = "it has no text that the other lacks" if merge.length == 0 else f"{merge.length:,} characters of it were added"
+            run.observer.on_item(RunItem(id=merge.memory_id, action="merge", why=reason, into=merge.primary_id))
 
     def _write_merged(self, tx: Tx, run: _Run, clusters: Sequence[Cluster]) -> list[Merge]:
         """Write the merged contents of clusters whose memories did not change meanwhile. The other memories stay until verification."""
-        seen = {each.id: each for cluster in clusters for each in (cluster.primary, *cluster.others)}
-        locked = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(seen)]
-        unchanged = {each.id for each in locked if each is not None and each == seen[each.id]}
+        memories_by_id = {memory.id: memory for cluster in clusters for memory in (cluster.primary, *cluster.others)}
+        locked = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(memories_by_id)]
+        unchanged = {memory.id for memory in locked if memory is not None and memory == memories_by_id[memory.id]}
         all_merges = list[Merge]()
         for cluster in clusters:
             top = cluster.primary
             if top.id not in unchanged:
                 continue
-            merged, planned = merge_memories(top, [each for each in cluster.others if each.id in unchanged], run=run.id)
+            merged, planned = merge_memories(top, [memory for memory in cluster.others if memory.id in unchanged], run=run.id)
             all_merges += planned
             if merged != top:
                 updated_at = max(self._clock(), top.updated_at + _MIN_TIME_STEP)
@@ -214,22 +214,22 @@ class Consolidation:
         ):
             for primary_id in unfinished:
                 into = await self._db.read(lambda tx, at=primary_id: merges.list_merged_into(tx, run.request.workspace_id, at))
-                planned = [each for each in into if not each.is_done]
+                planned = [merge for merge in into if not merge.is_done]
                 done = planned if run.request.dry_run else await self._finish(run, planned)
                 run.merged_count += len(done)
-                run.resumed_ids |= {primary_id, *(each.memory_id for each in done)}
-                for each in done:
-                    run.observer.on_item(RunItem(id=each.memory_id, action="merge", why="begun by an earlier run", into=primary_id))
+                run.resumed_ids |= {primary_id, *(merge.memory_id for merge in done)}
+                for merge in done:
+                    run.observer.on_item(RunItem(id=merge.memory_id, action="merge", why="begun by an earlier run", into=primary_id))
             after = unfinished[-1]
 
     async def _finish(self, run: _Run, planned: Sequence[Merge]) -> list[Merge]:
         """Index the primaries of *planned*, verify the merges, archive the merged memories. Return the completed merges."""
         workspace_id = run.request.workspace_id
-        ids = sorted({each.primary_id for each in planned})
+        ids = sorted({merge.primary_id for merge in planned})
         primaries = await self._db.read(lambda tx: records.get_memories(tx, workspace_id, ids))
         try:
             await self._indexer.index(
-                [each for each in primaries if each.archived_at is None and not is_mergeable(each, self._indexer.model)]
+                [memory for memory in primaries if memory.archived_at is None and not is_mergeable(memory, self._indexer.model)]
             )
             indexed = set(await self._vectors.get_vectors(workspace_id, ids))
         except OUTAGES:
@@ -241,7 +241,7 @@ class Consolidation:
 
     def _archive(self, tx: Tx, workspace_id: int, planned: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
         now = self._clock()
-        ids = {each.primary_id for each in planned} | {each.memory_id for each in planned}
+        ids = {merge.primary_id for merge in planned} | {merge.memory_id for merge in planned}
         locked = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
         done, undone = list[Merge](), list[Merge]()
         for merge in planned:
@@ -262,5 +262,5 @@ class Consolidation:
 
     def _revert_merges(self, tx: Tx, merges_to_revert: Sequence[Merge]) -> None:
         """Restore the old text of the primaries of *merges_to_revert*."""
-        for primary_id in dict.fromkeys(each.primary_id for each in merges_to_revert):
-            revert_merges(tx, self._jobs, [each for each in merges_to_revert if each.primary_id == primary_id], at=self._clock())
+        for primary_id in dict.fromkeys(merge.primary_id for merge in merges_to_revert):
+            revert_merges(tx, self._jobs, [merge for merge in merges_to_revert if merge.primary_id == primary_id], at=self._clock())

@@ -49,8 +49,8 @@ class Erasure:
         Args:
             is_reindexed: The indexes no longer hold the texts that were cleaned, so their erasure is complete too.
         """
-        found = await self.list_pending()
-        if not found:
+        checkpoints = await self.list_pending()
+        if not checkpoints:
             return None
         reasons = list[str]()
         for store in self._stores:
@@ -60,7 +60,7 @@ class Erasure:
                 reasons.append(error.message)
         if reasons:
             return f"{'; '.join(reasons)} Deleted data is not yet erased from all files."
-        erased = [checkpoint for checkpoint in found if checkpoint.name == DELETED_TEXT or is_reindexed]
+        erased = [checkpoint for checkpoint in checkpoints if checkpoint.name == DELETED_TEXT or is_reindexed]
         await self._db.write(lambda tx: _delete_pending(tx, erased))
         return None
 

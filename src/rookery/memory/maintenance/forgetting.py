@@ -89,15 +89,15 @@ class Forgetting:
                 deleted = await self._db.write(lambda tx: self._write(tx, batch))
                 # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(request.workspace_id, [each.memory.id for each in deleted])
-            for each in deleted:
+                    await self._indexer.delete(request.workspace_id, [forgotten_memory.memory.id for forgotten_memory in deleted])
+            for forgotten_memory in deleted:
                 counts["deleted"] += 1
                 left = (
-                    f"; its text was merged into {each.remaining_in} and changed there since, so review that memory"
-                    if each.remaining_in
+                    f"; its text was merged into {forgotten_memory.remaining_in} and changed there since, so review that memory"
+                    if forgotten_memory.remaining_in
                     else ""
                 )
-                observer.on_item(RunItem(id=each.memory.id, action="delete", why=request.reason + left))
+                observer.on_item(RunItem(id=forgotten_memory.memory.id, action="delete", why=request.reason + left))
 
         selection = MemorySelection(
             workspace_id=request.workspace_id,
@@ -132,8 +132,8 @@ class Forgetting:
 
     def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[_ForgottenMemory]:
         now, deleted = self._clock(), list[_ForgottenMemory]()
-        for each in batch:
-            memory = records.lock_memory(tx, each.workspace_id, each.id)
+        for candidate in batch:
+            memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
             if memory is None:
                 continue
             left_in = remove_from_primaries(tx, self._jobs, memory, at=now)

@@ -74,9 +74,9 @@ class IndexCheck:
         for _ in range(MAX_COUNTS - 1):
             if not smallest:
                 break
-            again = await self._count_missing(workspace_id)
+            recount = await self._count_missing(workspace_id)
             smallest = {
-                name: min(gap, again[name], key=lambda candidate: candidate.missing) for name, gap in smallest.items() if name in again
+                name: min(gap, recount[name], key=lambda candidate: candidate.missing) for name, gap in smallest.items() if name in recount
             }
         return list(smallest.values())
 

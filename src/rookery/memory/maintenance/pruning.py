@@ -96,13 +96,13 @@ class Pruning:
         counts: Counter[str] = Counter({"deleted" if request.delete else "archived": 0, "candidates": 0})
 
         async def work(batch: Sequence[PruneRow]) -> None:
-            removals = [_Removal(row=each, reason=why) for each in batch if (why := self._reason(request, each, now))]
+            removals = [_Removal(row=row, reason=reason) for row in batch if (reason := self._reason(request, row, now))]
             await self._remove(request, removals, counts, observer)
-            removed_ids = {each.row.id for each in removals}
-            for each in batch:
-                if each.id not in removed_ids and self._is_unused(each, now):
+            removed_ids = {removal.row.id for removal in removals}
+            for row in batch:
+                if row.id not in removed_ids and self._is_unused(row, now):
                     counts["candidates"] += 1
-                    observer.on_item(RunItem(id=each.id, action="candidate", why=self._describe_unused(each, now)))
+                    observer.on_item(RunItem(id=row.id, action="candidate", why=self._describe_unused(row, now)))
 
         async def deduplicate() -> None:
             if request.deduplicate:
@@ -139,10 +139,10 @@ class Pruning:
         ):
             duplicates = await self._db.read(lambda tx, batch=fingerprints: maintenance.list_duplicates(tx, selection, batch))
             removals = list[_Removal]()
-            for _, same in groupby(duplicates, key=lambda each: each.fingerprint):
-                remaining = [each for each in same if not self._reason(request, each, selection.at or self._clock())]
+            for _, same in groupby(duplicates, key=lambda row: row.fingerprint):
+                remaining = [row for row in same if not self._reason(request, row, selection.at or self._clock())]
                 removals += [
-                    _Removal(row=each, reason=f"a duplicate of {remaining[0].id}", duplicate_of=remaining[0].id) for each in remaining[1:]
+                    _Removal(row=row, reason=f"a duplicate of {remaining[0].id}", duplicate_of=remaining[0].id) for row in remaining[1:]
                 ]
             for start in range(0, len(removals), BATCH_SIZE):
                 await self._remove(request, removals[start : start + BATCH_SIZE], counts, observer)
@@ -151,7 +151,7 @@ class Pruning:
     async def _remove(self, request: PruneRequest, removals: Sequence[_Removal], counts: Counter[str], observer: RunObserver) -> None:
         if not removals:
             return
-        removed_ids = set[str](each.row.id for each in removals)
+        removed_ids = set[str](removal.row.id for removal in removals)
         if not request.dry_run:
             removed_ids = await self._db.write(lambda tx: self._write(tx, request, removals))
             if request.delete and removed_ids:
@@ -159,22 +159,22 @@ class Pruning:
                 with contextlib.suppress(*OUTAGES):
                     await self._indexer.delete(request.workspace_id, sorted(removed_ids))
         action, name = ("delete", "deleted") if request.delete else ("archive", "archived")
-        for each in removals:
-            if each.row.id in removed_ids:
+        for removal in removals:
+            if removal.row.id in removed_ids:
                 counts[name] += 1
-                observer.on_item(RunItem(id=each.row.id, action=action, why=each.reason))
+                observer.on_item(RunItem(id=removal.row.id, action=action, why=removal.reason))
 
     def _write(self, tx: Tx, request: PruneRequest, removals: Sequence[_Removal]) -> set[str]:
         """Remove the memories that did not change since they were selected. Return their ids."""
         now, removed_ids = self._clock(), set[str]()
-        ids = {each.row.id for each in removals} | {each.duplicate_of for each in removals if each.duplicate_of}
-        locked = {each: records.lock_memory(tx, request.workspace_id, each) for each in sorted(ids)}
-        for each in removals:
-            memory = locked[each.row.id]
-            if memory is None or memory.archived_at is not None or _has_changed(memory, each.row):
+        ids = {removal.row.id for removal in removals} | {removal.duplicate_of for removal in removals if removal.duplicate_of}
+        locked = {memory_id: records.lock_memory(tx, request.workspace_id, memory_id) for memory_id in sorted(ids)}
+        for removal in removals:
+            memory = locked[removal.row.id]
+            if memory is None or memory.archived_at is not None or _has_changed(memory, removal.row):
                 continue
-            original = locked[each.duplicate_of] if each.duplicate_of else None
-            if each.duplicate_of and (original is None or original.archived_at is not None or original.content != memory.content):
+            original = locked[removal.duplicate_of] if removal.duplicate_of else None
+            if removal.duplicate_of and (original is None or original.archived_at is not None or original.content != memory.content):
                 continue
             if request.delete:
                 event = MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)

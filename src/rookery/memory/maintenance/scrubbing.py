@@ -80,12 +80,12 @@ class Scrubbing:
             if not request.dry_run:
                 done = await self._db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
                 with contextlib.suppress(*OUTAGES):  # then the re-index updates the words too
-                    alive = [each.memory for each in done if each.memory.archived_at is None]
+                    alive = [result.memory for result in done if result.memory.archived_at is None]
                     await self._indexer.index(alive, words_only=True)
-            for each in done:
-                counts.update(each.counts)
+            for cleaned in done:
+                counts.update(cleaned.counts)
                 counts["changed"] += 1
-                observer.on_item(RunItem(id=each.memory.id, action="change", why=_format_counts(each.counts)))
+                observer.on_item(RunItem(id=cleaned.memory.id, action="change", why=_format_counts(cleaned.counts)))
 
         selection = MemorySelection(workspace_id=request.workspace_id)
         name = f"clean {request.workspace_id}{' strip-pii' * request.strip_pii}{' normalise' * request.normalise}"
@@ -142,9 +142,9 @@ def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: boo
         counts["tags"] += tags != memory.tags
     if finders:
         texts = [redact(text, finders) for text in (content, source, *tags)]
-        for each in texts:
-            counts.update({kind.value: number for kind, number in each.counts.items()})
-        content, source, tags = texts[0].text, texts[1].text, tuple(dict.fromkeys(each.text for each in texts[2:]))
+        for redacted in texts:
+            counts.update({kind.value: number for kind, number in redacted.counts.items()})
+        content, source, tags = texts[0].text, texts[1].text, tuple(dict.fromkeys(redacted.text for redacted in texts[2:]))
         metadata = cast("Metadata", _redact_json(metadata, finders, counts))
     return CleanResult(memory=replace(memory, content=content, source=source, tags=tags, metadata=metadata), counts=+counts)
 
@@ -152,9 +152,9 @@ def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: boo
 def _redact_json(value: object, finders: Sequence[PiiFinder], counts: Counter[str]) -> object:
     """Return the JSON *value* with its texts redacted. Keys stay."""
     if isinstance(value, str):
-        each = redact(value, finders)
-        counts.update({kind.value: number for kind, number in each.counts.items()})
-        return each.text
+        redacted = redact(value, finders)
+        counts.update({kind.value: number for kind, number in redacted.counts.items()})
+        return redacted.text
     if isinstance(value, list):
         return [_redact_json(item, finders, counts) for item in cast("list[object]", value)]
     if isinstance(value, dict):

@@ -129,7 +129,7 @@ class BrainServer:
             case "history":
                 chain = await self.records.history(caller, _memory_id(arguments))
                 return {
-                    "history": [_to_json(self.serializer.serialize_version(caller, each)) for each in chain[-_MAX_HISTORY:]],
+                    "history": [_to_json(self.serializer.serialize_version(caller, memory)) for memory in chain[-_MAX_HISTORY:]],
                     "count": len(chain),
                 }
             case _:
@@ -148,7 +148,7 @@ class BrainServer:
             caller, _with_own_agent(query.to_filter(), caller), state=query.to_state(), limit=query.per_page, offset=query.offset
         )
         return {
-            "memories": [_to_json(self.serializer.serialize_memory(caller, each)) for each in memories],
+            "memories": [_to_json(self.serializer.serialize_memory(caller, memory)) for memory in memories],
             "page": query.page,
             "total": total,
         }
@@ -163,7 +163,7 @@ class BrainServer:
         )
 
     async def _forget(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        ids = [each.lower() for each in cast("list[str]", arguments["ids"])]
+        ids = [memory_id.lower() for memory_id in cast("list[str]", arguments["ids"])]
         deleted = await self.records.delete_many(caller, ids)
         return {"forgotten": deleted, "missing": sorted(set(ids) - set(deleted))}
 

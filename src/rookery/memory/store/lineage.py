@@ -19,27 +19,31 @@ def get_lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tomb
     chain: list[Memory | Tombstone] = [current]
     while len(chain) < _MAX_STEPS and (before := chain[0].supersedes_id) is not None:
         tombstone = get_tombstone(tx, workspace_id, before)
-        if tombstone is None or any(each.id == tombstone.id for each in chain):
+        if tombstone is None or any(memory.id == tombstone.id for memory in chain):
             break
         chain.insert(0, tombstone)
-    known = {each.id for each in chain}
-    while len(known) < _MAX_STEPS and (after := chain[-1].superseded_by) is not None and after not in known:
+    known_ids = {memory.id for memory in chain}
+    while len(known_ids) < _MAX_STEPS and (after := chain[-1].superseded_by) is not None and after not in known_ids:
         following = _get_version(tx, workspace_id, after)
         if following is None:
             break
-        known.add(after)
+        known_ids.add(after)
         chain.append(following)
     return _insert_merged(tx, workspace_id, chain)
 
 
 def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -> list[Memory | Tombstone]:
     """Return *chain* with the merged memories, each before the one that it was merged into."""
-    known = {each.id for each in chain}
+    known_ids = {memory.id for memory in chain}
     position = len(chain) - 1
     while position >= 0 and len(chain) < _MAX_STEPS:
         sources = [merge.memory_id for merge in merges.list_merged_into(tx, workspace_id, chain[position].id) if merge.is_done]
-        merged = [one for each in sources if each not in known and (one := _get_version(tx, workspace_id, each)) is not None]
-        known |= {each.id for each in merged}
+        merged = [
+            version
+            for memory_id in sources
+            if memory_id not in known_ids and (version := _get_version(tx, workspace_id, memory_id)) is not None
+        ]
+        known_ids |= {memory.id for memory in merged}
         chain[position:position] = merged
         # The inserted memories are processed next, from the end, because others may have been merged into them.
         position += len(merged) - 1

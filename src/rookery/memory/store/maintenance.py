@@ -112,8 +112,8 @@ def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
     """Return the org of *project* in the workspace. None unless there is exactly one."""
     c = memories.c
     statement = select(c.org).where(c.workspace_id == workspace_id, c.project == project, c.org.is_not(None)).distinct().limit(2)
-    found = tx.fetch_all(statement)
-    return found[0].text("org") if len(found) == 1 else None
+    rows = tx.fetch_all(statement)
+    return rows[0].text("org") if len(rows) == 1 else None
 
 
 def _condition(selection: MemorySelection) -> ColumnElement[bool]:

@@ -140,8 +140,8 @@ def list_page(
     row = tx.fetch_one(_with_live_index(counting) if is_covered else counting)
     total = 0 if row is None else row.integer("found")
     # A small result is sorted faster than it is found by a scan of all memories, newest first.
-    found = tx.fetch_all(_with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing) if offset < total else []
-    return [memory_from_row(row) for row in found], total
+    rows = tx.fetch_all(_with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing) if offset < total else []
+    return [memory_from_row(row) for row in rows], total
 
 
 def _is_covered_by_index(access_filter: AccessFilter) -> bool:

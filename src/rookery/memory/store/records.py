@@ -91,8 +91,8 @@ def add(tx: Tx, *new: Memory) -> None:
 
 def find_duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime) -> list[str]:
     """Return the ids of the workspace's live memories with *fingerprint*, oldest first, at most `MAX_DUPLICATES`."""
-    found = tx.fetch_all(_DUPLICATES, {"workspace": workspace_id, "fingerprint": fingerprint, "at": to_micros(at)})
-    return [row.text("id") for row in found]
+    rows = tx.fetch_all(_DUPLICATES, {"workspace": workspace_id, "fingerprint": fingerprint, "at": to_micros(at)})
+    return [row.text("id") for row in rows]
 
 
 def get_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:

@@ -124,14 +124,14 @@ def query_record_to_json(query_record: RecallQueryRecord) -> str:
     return orjson.dumps((query_record.query, query_record.mode, query_record.semantic_ranks, query_record.keyword_ranks)).decode()
 
 
-def parse_query_record(written: str | None) -> RecallQueryRecord | None:
+def parse_query_record(text: str | None) -> RecallQueryRecord | None:
     """Return the query record that `query_record_to_json` wrote."""
-    if written is None:
+    if text is None:
         return None
-    query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, RecallMode, list[int | None], list[int | None]]", orjson.loads(written))
+    query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, RecallMode, list[int | None], list[int | None]]", orjson.loads(text))
     return RecallQueryRecord(query=query, mode=mode, semantic_ranks=tuple(semantic_ranks), keyword_ranks=tuple(keyword_ranks))
 
 
-def parse_texts(written: str) -> tuple[str, ...]:
+def parse_texts(text: str) -> tuple[str, ...]:
     """Return the strings of a JSON column."""
-    return tuple(cast("Sequence[str]", orjson.loads(written)))
+    return tuple(cast("Sequence[str]", orjson.loads(text)))

@@ -86,17 +86,17 @@ def list_tombstones(tx: Tx, workspace_id: int, *, after: str, limit: int) -> lis
 
 def get_transfer_records(tx: Tx, ids: Sequence[str]) -> dict[str, TransferRecord]:
     """Return the memories with these ids, of any workspace."""
-    return {each.id: each for each in map(_transfer_record_from_row, tx.fetch_all(_GET_MEMORIES, {"ids": ids}))} if ids else {}
+    return {record.id: record for record in map(_transfer_record_from_row, tx.fetch_all(_GET_MEMORIES, {"ids": ids}))} if ids else {}
 
 
 def get_tombstones(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
     """Return the tombstones with these ids, of any workspace."""
-    return {each.id: each for each in map(tombstone_from_row, tx.fetch_all(_GET_TOMBSTONES, {"ids": ids}))} if ids else {}
+    return {tombstone.id: tombstone for tombstone in map(tombstone_from_row, tx.fetch_all(_GET_TOMBSTONES, {"ids": ids}))} if ids else {}
 
 
 def get_merges(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
     """Return the merges of the memories with these ids, of any workspace."""
-    return {each.memory_id: each for each in map(_merge_from_row, tx.fetch_all(_GET_MERGES, {"ids": ids}))} if ids else {}
+    return {merge.memory_id: merge for merge in map(_merge_from_row, tx.fetch_all(_GET_MERGES, {"ids": ids}))} if ids else {}
 
 
 def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
@@ -104,19 +104,19 @@ def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
     tx.execute_many(
         _ADD,
         [
-            {**memory_to_row(each.memory), "recalled_at": None if each.recalled_at is None else to_micros(each.recalled_at)}
-            for each in transfer_records
+            {**memory_to_row(record.memory), "recalled_at": None if record.recalled_at is None else to_micros(record.recalled_at)}
+            for record in transfer_records
         ],
     )
     tx.execute_many(
         _ADD_TAG,
         [
-            {"workspace_id": each.memory.workspace_id, "tag": tag, "memory_id": each.id}
-            for each in transfer_records
-            for tag in dict.fromkeys(each.memory.tags)
+            {"workspace_id": record.memory.workspace_id, "tag": tag, "memory_id": record.id}
+            for record in transfer_records
+            for tag in dict.fromkeys(record.memory.tags)
         ],
     )
-    add_labels(tx, *(each.memory for each in transfer_records))
+    add_labels(tx, *(record.memory for record in transfer_records))
 
 
 def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
@@ -125,14 +125,14 @@ def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
         _ADD_TOMBSTONE,
         [
             {
-                "id": each.id,
-                "workspace_id": each.workspace_id,
-                "supersedes_id": each.supersedes_id,
-                "superseded_by": each.superseded_by,
-                "created_at": to_micros(each.created_at),
-                "ended_at": to_micros(each.ended_at),
+                "id": tombstone.id,
+                "workspace_id": tombstone.workspace_id,
+                "supersedes_id": tombstone.supersedes_id,
+                "superseded_by": tombstone.superseded_by,
+                "created_at": to_micros(tombstone.created_at),
+                "ended_at": to_micros(tombstone.ended_at),
             }
-            for each in tombstones
+            for tombstone in tombstones
         ],
     )
 

@@ -68,11 +68,15 @@ class DryRunState:
 
     def add(self, batch: ImportBatch) -> None:
         """Record the items of *batch*."""
-        self.digests |= {each.id: _digest(each.memory) for each in batch.memories.values()}
+        self.digests |= {record.id: _digest(record.memory) for record in batch.memories.values()}
         self.ended_ids |= {*batch.tombstones, *batch.ended_tombstones}
         self.ids_by_fingerprint |= batch.ids_by_fingerprint
-        contents = [*(each.memory for each in batch.memories.values()), *batch.tombstones.values()]
-        self.lineage |= {each.id: (each.supersedes_id, each.superseded_by) for each in contents if each.supersedes_id or each.superseded_by}
+        contents = [*(record.memory for record in batch.memories.values()), *batch.tombstones.values()]
+        self.lineage |= {
+            content.id: (content.supersedes_id, content.superseded_by)
+            for content in contents
+            if content.supersedes_id or content.superseded_by
+        }
 
 
 class ConflictResolver:
@@ -96,9 +100,9 @@ class ConflictResolver:
         dry_run_state: DryRunState | None = None,
     ) -> None:
         contents = [item.content for item in items]
-        memories = [each.memory.id for each in contents if isinstance(each, ImportedMemory)]
-        merged = [each.memory_id for each in contents if isinstance(each, Merge)]
-        ids = sorted({*memories, *merged, *(each.id for each in contents if isinstance(each, Tombstone))})
+        memories = [content.memory.id for content in contents if isinstance(content, ImportedMemory)]
+        merged = [content.memory_id for content in contents if isinstance(content, Merge)]
+        ids = sorted({*memories, *merged, *(content.id for content in contents if isinstance(content, Tombstone))})
         self._tx = tx
         self._workspace_id = workspace_id
         self._at = at
@@ -116,26 +120,26 @@ class ConflictResolver:
         """Decide on *item*, and add it to the batch if it is to be stored. Return None for a merge, which has no decision of its own."""
         match item.content:
             case ImportedMemory() as imported:
-                action, count_name, why = self._decide_memory(imported)
+                action, count_name, reason = self._decide_memory(imported)
                 item_id = imported.memory.id
             case Tombstone() as tombstone:
-                action, count_name, why = self._decide_tombstone(tombstone)
+                action, count_name, reason = self._decide_tombstone(tombstone)
                 item_id = tombstone.id
             case Merge() as merge:
                 self._add_merge(merge)
                 return None
             case RejectedItem() as rejected:
-                action, count_name, why = "refuse", "refused", rejected.reason
+                action, count_name, reason = "refuse", "refused", rejected.reason
                 item_id = rejected.name or "-"
-        return ImportDecision(RunItem(id=item_id, action=action, why=f"{item.location}: {why}"), count_name)
+        return ImportDecision(RunItem(id=item_id, action=action, why=f"{item.location}: {reason}"), count_name)
 
     def _decide_memory(self, imported: ImportedMemory) -> tuple[RunAction, str, str]:
         memory = imported.memory
         if memory.expires_at is not None and memory.expires_at <= self._at:
             return "skip", "expired", f"it expired at {format_iso(memory.expires_at)}"
-        known = self._decide_known(imported)
-        if known is not None:
-            return known
+        decision = self._decide_known(imported)
+        if decision is not None:
+            return decision
         if self._has_cycle(memory):
             return _LINEAGE_CYCLE
         duplicate_id = self._find_duplicate(memory) if self._dedupe and memory.archived_at is None else None
@@ -165,10 +169,10 @@ class ConflictResolver:
             if changed_fields:
                 return "conflict", "conflicts", f"it is already stored with another {', '.join(changed_fields)}"
             return "skip", "unchanged", "it is already stored"
-        seen = self._dry_run_state.digests.get(memory.id)
-        if seen is None:
+        digest = self._dry_run_state.digests.get(memory.id)
+        if digest is None:
             return None
-        if seen == _digest(memory):
+        if digest == _digest(memory):
             return "skip", "unchanged", "it occurred earlier in the source"
         return "conflict", "conflicts", "it occurred earlier in the source with other values"
 
@@ -188,8 +192,8 @@ class ConflictResolver:
 
     def _decide_tombstone(self, tombstone: Tombstone) -> tuple[RunAction, str, str]:
         existing = self.batch.tombstones.get(tombstone.id) or self._existing_tombstones.get(tombstone.id)
-        stored = self._existing.get(tombstone.id)
-        if {each.workspace_id for each in (existing, stored and stored.memory) if each is not None} - {self._workspace_id}:
+        record = self._existing.get(tombstone.id)
+        if {item.workspace_id for item in (existing, record and record.memory) if item is not None} - {self._workspace_id}:
             return _ID_TAKEN
         if existing is not None or tombstone.id in self._dry_run_state.ended_ids:
             is_same = existing is None or existing == tombstone
@@ -198,8 +202,8 @@ class ConflictResolver:
                 if is_same
                 else ("conflict", "conflicts", "it was deleted or replaced here in another way")
             )
-        if stored is not None:
-            if stored.memory.updated_at > tombstone.ended_at:
+        if record is not None:
+            if record.memory.updated_at > tombstone.ended_at:
                 return (
                     "conflict",
                     "conflicts",
@@ -216,11 +220,11 @@ class ConflictResolver:
     def _has_cycle(self, thing: Memory | Tombstone) -> bool:
         """Return whether *thing* would, directly or through others, supersede itself."""
         for name in _LINEAGE_FIELDS:
-            seen, next_id = {thing.id}, getattr(thing, name)
-            while next_id is not None and len(seen) < _MAX_CHAIN_STEPS:
-                if next_id in seen:
+            seen_ids, next_id = {thing.id}, getattr(thing, name)
+            while next_id is not None and len(seen_ids) < _MAX_CHAIN_STEPS:
+                if next_id in seen_ids:
                     return True
-                seen.add(next_id)
+                seen_ids.add(next_id)
                 next_lineage = self._get_lineage(next_id)
                 next_id = None if next_lineage is None else next_lineage[_LINEAGE_FIELDS.index(name)]
         return False
@@ -232,13 +236,13 @@ class ConflictResolver:
         if thing is None and memory_id in self._dry_run_state.lineage:
             return self._dry_run_state.lineage[memory_id]
         if thing is None:
-            stored = transfer.get_transfer_records(self._tx, [memory_id]).get(memory_id)
-            thing = stored.memory if stored is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
+            record = transfer.get_transfer_records(self._tx, [memory_id]).get(memory_id)
+            thing = record.memory if record is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
         return None if thing is None or thing.workspace_id != self._workspace_id else (thing.supersedes_id, thing.superseded_by)
 
     def _add_merge(self, merge: Merge) -> None:
-        stored = self.batch.memories.get(merge.memory_id) or self._existing.get(merge.memory_id)
-        if stored is not None and stored.memory.workspace_id == self._workspace_id and merge.memory_id not in self._existing_merges:
+        record = self.batch.memories.get(merge.memory_id) or self._existing.get(merge.memory_id)
+        if record is not None and record.memory.workspace_id == self._workspace_id and merge.memory_id not in self._existing_merges:
             self.batch.merges[merge.memory_id] = merge
 
 
@@ -250,8 +254,8 @@ _LINEAGE_CYCLE: tuple[RunAction, str, str] = (
 _ID_TAKEN: tuple[RunAction, str, str] = ("conflict", "conflicts", "its id is already used; add --new-ids to store a copy with a new id")
 
 
-def _changed_fields(stored: Memory, imported: Memory, names: Sequence[str]) -> list[str]:
-    return [name for name in names if getattr(stored, name) != getattr(imported, name)]
+def _changed_fields(existing: Memory, imported: Memory, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(existing, name) != getattr(imported, name)]
 
 
 def _digest(memory: Memory) -> bytes:

@@ -144,20 +144,22 @@ def _read_batch(tx: Tx, selection: ExportSelection, *, after: str) -> _ExportBat
         []
         if selection.is_whole_workspace
         else [
-            tombstone for each in memories for tombstone in _list_previous_tombstones(tx, selection.workspace_id, each.memory.supersedes_id)
+            tombstone
+            for record in memories
+            for tombstone in _list_previous_tombstones(tx, selection.workspace_id, record.memory.supersedes_id)
         ]
     )
-    merged = transfer.get_merges(tx, [each.id for each in memories])
+    merged = transfer.get_merges(tx, [record.id for record in memories])
     return _ExportBatch(memories, tombstones, sorted(merged.values(), key=lambda merge: merge.memory_id))
 
 
 def _list_previous_tombstones(tx: Tx, workspace_id: int, memory_id: str | None) -> list[Tombstone]:
     """Return the tombstones of the memories that a memory replaced, newest first."""
-    found = list[Tombstone]()
-    while memory_id is not None and len(found) < _MAX_CHAIN_STEPS:
+    tombstones = list[Tombstone]()
+    while memory_id is not None and len(tombstones) < _MAX_CHAIN_STEPS:
         tombstone = records.get_tombstone(tx, workspace_id, memory_id)
         if tombstone is None:
             break
-        found.append(tombstone)
+        tombstones.append(tombstone)
         memory_id = tombstone.supersedes_id
-    return found
+    return tombstones

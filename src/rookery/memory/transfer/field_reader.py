@@ -86,10 +86,10 @@ class FieldReader:
 
     def moment(self, name: str) -> datetime:
         """Return a required time."""
-        found = self.maybe_moment(name)
-        if found is None:
+        moment = self.maybe_moment(name)
+        if moment is None:
             raise field_error(name, "is missing")
-        return found
+        return moment
 
     def maybe_moment(self, name: str) -> datetime | None:
         """Return a time, or None if it is missing. YAML gives times and dates as such, JSON as text."""

@@ -91,14 +91,14 @@ class MemoryImport:
             while stopped is None and (batch := list(islice(items, BATCH_SIZE))):
                 at = self._clock()
                 mapped = [map_item(request, item, finders, at=at) for item in batch]
-                stored = await self._store_batch(request, mapped, dry_run_state, done)
-                done += stored.processed
-                for decision in stored.decisions:
+                batch_result = await self._store_batch(request, mapped, dry_run_state, done)
+                done += batch_result.processed
+                for decision in batch_result.decisions:
                     counts[decision.count_name] += 1
                     if request.dry_run or decision.count_name in _FAILURE_COUNT_NAMES:
                         observer.on_item(decision.item)
                 observer.on_progress(reader.done, reader.total)
-                batch = batch[stored.processed :]
+                batch = batch[batch_result.processed :]
                 if batch:
                     stopped = MemoriesFull(self._capacity.max_memories).message
         except (EngineUnavailable, StorageFull) as error:
@@ -137,14 +137,14 @@ class MemoryImport:
             )
             dry_run_state.add(result.batch)
             return result
-        stored = await self._write_with_retries(request, batch, room=room, done=done)
-        new = stored.batch.memories
+        batch_result = await self._write_with_retries(request, batch, room=room, done=done)
+        new = batch_result.batch.memories
         self._capacity.add_imported(request.workspace_id, len(new))
         try:
             await self._indexer.index([record.memory for record in new.values() if record.memory.archived_at is None], words_only=True)
         except OUTAGES:
-            return stored  # the record is stored, and its job writes the full-text index too (D-51)
-        return stored
+            return batch_result  # the record is stored, and its job writes the full-text index too (D-51)
+        return batch_result
 
     async def _write_with_retries(self, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
         for _ in range(_MAX_TRIES - 1):
@@ -171,8 +171,8 @@ class MemoryImport:
         return _BatchResult(decisions=decisions, batch=resolver.batch, processed=processed)
 
     def _write(self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
-        stored = self._decide_batch(tx, request, batch, None, room=room)
-        rows, now = stored.batch, self._clock()
+        batch_result = self._decide_batch(tx, request, batch, None, room=room)
+        rows, now = batch_result.batch, self._clock()
         transfer.add(tx, list(rows.memories.values()))
         transfer.add_tombstones(tx, list(rows.tombstones.values()))
         if rows.merges:
@@ -187,9 +187,9 @@ class MemoryImport:
                 self._jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": tombstone.id})
                 self._announce(tx, request, _end_event(tombstone))
         if request.run is not None:
-            name, processed = request.run, done + stored.processed
+            name, processed = request.run, done + batch_result.processed
             runs.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=processed, at=now))
-        return stored
+        return batch_result
 
     def _announce(self, tx: Tx, request: ImportRequest, event: MemoryStored | MemoryDeleted | MemorySuperseded) -> None:
         if not request.is_quiet:
@@ -216,9 +216,9 @@ def _describe_stop(stopped: str, batch: Sequence[ImportItem], request: ImportReq
     """Return the reason of an early end, with the first item that was not stored and the command to continue."""
     if not batch:
         return stopped
-    again = (
+    advice = (
         "run the same command with --resume to continue from there"
         if request.run
         else "run the same command again to continue; it skips stored memories"
     )
-    return f"{stopped} Nothing was stored from {batch[0].location} on; {again}."
+    return f"{stopped} Nothing was stored from {batch[0].location} on; {advice}."

@@ -113,7 +113,7 @@ def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem
 
     If lines are missing, the last item reports it.
     """
-    seen = Counter[str]()
+    read_counts = Counter[str]()
     is_open = False
     for number, line in lines:
         location = f"line {number}"
@@ -125,19 +125,19 @@ def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem
         if kind == HEADER:
             if values.get("version") != VERSION:
                 version = truncate(repr(values.get("version")), _MAX_SHOWN_CHARS)
-                why = (
+                reason = (
                     f"the file has format version {version}, and this Rookery reads {VERSION}; use the Rookery that wrote it or a newer one"
                 )
-                yield ImportItem(location=location, content=RejectedItem(reason=why))
+                yield ImportItem(location=location, content=RejectedItem(reason=reason))
                 return
-            is_open, seen = True, Counter[str]()
+            is_open, read_counts = True, Counter[str]()
         elif kind == _END:
             is_open = False
-            missing = sum(max(0, _to_count(values.get(name)) - seen[name]) for name in _COUNTED_KINDS)
+            missing = sum(max(0, _to_count(values.get(name)) - read_counts[name]) for name in _COUNTED_KINDS)
             if missing:
                 yield ImportItem(location=location, content=RejectedItem(reason=f"{missing:,} lines are missing from the file"))
         else:
-            seen.update(name for name in _COUNTED_KINDS if name == kind)
+            read_counts.update(name for name in _COUNTED_KINDS if name == kind)
             yield ImportItem(location=location, content=_parse_content(values))
     if is_open:
         yield ImportItem(
@@ -195,10 +195,10 @@ def _parse_object(line: bytes | None) -> Mapping[str, object] | RejectedItem:
     if line is None:
         return RejectedItem(reason="the line is too long for a memory")
     try:
-        found: object = orjson.loads(line)
+        value: object = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return RejectedItem(reason=f"invalid JSON: {error.msg} at character {error.colno}")
-    return cast("dict[str, object]", found) if isinstance(found, dict) else RejectedItem(reason="the line is not a JSON object")
+    return cast("dict[str, object]", value) if isinstance(value, dict) else RejectedItem(reason="the line is not a JSON object")
 
 
 def _to_line(values: Mapping[str, object]) -> bytes:

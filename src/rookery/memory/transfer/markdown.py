@@ -105,15 +105,15 @@ def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
     whole = "\n".join(document.lines[document.sections[0].start_line :]).strip("\n")
     if len(whole) <= max_chars:
         return [whole] if whole.strip() else []
-    found, room = list[str](), 0
+    parts, room = list[str](), 0
     for section in document.sections:
         text = document.section_text(section)
-        if found and len(text) + 2 <= room:
-            found[-1] += "\n\n" + text
+        if parts and len(text) + 2 <= room:
+            parts[-1] += "\n\n" + text
         else:
-            found += split_section(document, section, max_chars=max_chars)
-        room = max_chars - len(found[-1]) if found else 0
-    return found
+            parts += split_section(document, section, max_chars=max_chars)
+        room = max_chars - len(parts[-1]) if parts else 0
+    return parts
 
 
 def split_section(document: MarkdownDocument, section: Section, *, max_chars: int) -> list[str]:
@@ -124,12 +124,12 @@ def split_section(document: MarkdownDocument, section: Section, *, max_chars: in
 
 def split_text(text: str, max_chars: int) -> list[str]:
     """Split *text* into pieces of at most *max_chars* characters: between paragraphs, else lines, else words, else anywhere."""
-    found = list[str]()
+    parts = list[str]()
     while len(text) > max_chars:
         position = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, max_chars // 4), max_chars)) > 0), max_chars)
-        found.append(text[:position].rstrip())
+        parts.append(text[:position].rstrip())
         text = text[position:].lstrip("\n")
-    return [piece for piece in (*found, text) if piece.strip()]
+    return [piece for piece in (*parts, text) if piece.strip()]
 
 
 def _start_line(token: Token) -> int:

@@ -48,8 +48,8 @@ def read_items(stream: BinaryIO, progress: ReadProgress, *, at: datetime) -> Ite
         return
     rest = stream.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
     if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
-        why = f"the JSON document has more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; use JSON lines, which have no limit"
-        yield ImportItem(location="the file", content=RejectedItem(reason=why))
+        reason = f"the JSON document has more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; use JSON lines, which have no limit"
+        yield ImportItem(location="the file", content=RejectedItem(reason=reason))
         return
     document: object = _parse_json(first + rest) if rest.strip() or first_value is None else first_value
     entries = _find_memories(document)
@@ -140,8 +140,8 @@ def _parse_tags(values: Mapping[str, object], metadata: Mapping[str, object]) ->
     """Return the categories, tags and user as tags. Values that are not strings are left out."""
     user = _to_name(values.get("user_id"))
     names = [f"{_USER_TAG_PREFIX}{user}"] if user else []
-    for found in (values.get("categories"), metadata.get("categories"), metadata.get("category"), metadata.get("tags")):
-        items = cast("Sequence[object]", found) if isinstance(found, list) else [found]
+    for value in (values.get("categories"), metadata.get("categories"), metadata.get("category"), metadata.get("tags")):
+        items = cast("Sequence[object]", value) if isinstance(value, list) else [value]
         names += [item for item in items if isinstance(item, str)]
     return tuple(dict.fromkeys(tag for name in names if (tag := truncate(name.strip(), MAX_TAG_CHARS))))
 
@@ -168,7 +168,7 @@ def _is_entry(value: object) -> bool:
 
 def _parse_json(text: bytes) -> object:
     try:
-        found: object = orjson.loads(text)
+        document: object = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    return found
+    return document

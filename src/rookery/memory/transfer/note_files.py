@@ -32,15 +32,15 @@ def read_items(selection: NoteSelection, progress: ReadProgress) -> Iterator[Imp
     Raises:
         ValidationFailed: No note was found.
     """
-    found = (
+    paths = (
         [selection.file]
         if selection.file is not None
         else [path for path in _iter_files(selection.folder) if _is_selected(selection, path)]
     )
-    if not found:
+    if not paths:
         raise field_error("folder", f"{selection.folder} has no notes (*.md) to import")
-    progress.total = len(found)
-    return _read_all(selection, found, progress)
+    progress.total = len(paths)
+    return _read_all(selection, paths, progress)
 
 
 class NoteFolder:
@@ -102,11 +102,11 @@ def _read_all(selection: NoteSelection, paths: Sequence[Path], progress: ReadPro
     agent_files_reader, note_reader = agent_files.AgentFileReader(), notes.NoteReader(split_by=selection.split_by)
     for path in paths:
         name = _printable_name(path.relative_to(selection.folder).as_posix())
-        found = _read_file(path)
-        if isinstance(found, RejectedItem):
-            yield ImportItem(location=name, content=found)
+        outcome = _read_file(path)
+        if isinstance(outcome, RejectedItem):
+            yield ImportItem(location=name, content=outcome)
         else:
-            text, at = found
+            text, at = outcome
             note = notes.Note(name=name, title=_printable_name(path.stem), modified_at=at, text=text)
             is_for_agents = selection.import_format == "agents-md" or (selection.import_format == "auto" and _is_agent_file(path))
             yield from (

@@ -42,11 +42,11 @@ _TAG_SEPARATOR = re.compile(r"[,\s]+")
 
 def render_note(record: TransferRecord) -> str:
     """Return a memory as a note, from which `NoteReader` restores it exactly."""
-    said = {name: value for name, value in full_format.to_fields(record).items() if value not in (None, [], {})}
+    fields = {name: value for name, value in full_format.to_fields(record).items() if value not in (None, [], {})}
     # Unicode is written readably, unless a character such as U+0085 ends a line in YAML: PyYAML's writer would lose it.
-    texts = (*record.memory.tags, to_json(record.memory.metadata).decode(), *map(str, said.values()))
+    texts = (*record.memory.tags, to_json(record.memory.metadata).decode(), *map(str, fields.values()))
     is_plain = all(text.isprintable() for text in texts)
-    text = yaml.safe_dump({"rookery": 1, **said}, sort_keys=False, allow_unicode=is_plain, width=10_000)
+    text = yaml.safe_dump({"rookery": 1, **fields}, sort_keys=False, allow_unicode=is_plain, width=10_000)
     return f"---\n{text}---\n\n{record.memory.content}\n"
 
 
@@ -76,8 +76,8 @@ class NoteReader:
 
     def _parse_note(self, note: Note) -> Sequence[ImportedMemory]:
         if note.text.startswith(_ROOKERY_HEADER):
-            said, _, body = note.text.removeprefix("---\n").partition(_FRONT_MATTER_END)
-            return [full_format.from_fields(FieldReader(_parse_front_matter(said) or dict[str, object]()), body.removesuffix("\n"))]
+            front_matter, _, body = note.text.removeprefix("---\n").partition(_FRONT_MATTER_END)
+            return [full_format.from_fields(FieldReader(_parse_front_matter(front_matter) or dict[str, object]()), body.removesuffix("\n"))]
         document = parse_document(note.text, self.reader)
         front: Mapping[str, object] | None = {} if document.front_matter is None else _parse_front_matter(document.front_matter)
         if front is None:
@@ -90,16 +90,16 @@ class NoteReader:
         ]
 
     def _split_texts(self, note: Note, document: MarkdownDocument, front: Mapping[str, object]) -> list[str]:
-        said = front.get("title")
-        title = said if isinstance(said, str) and said.strip() else note.title
+        front_title = front.get("title")
+        title = front_title if isinstance(front_title, str) and front_title.strip() else note.title
         first = document.sections[0].heading if document.sections else None
         top = () if first is not None and first.level == 1 else (Heading(1, truncate(" ".join(title.split()), _MAX_TITLE_CHARS)),)
         room = MAX_CONTENT_CHARS - sum(len(str(heading)) + 2 for heading in top)
         if self.split_by == "note":
-            found = split_document(document, max_chars=room)
+            texts = split_document(document, max_chars=room)
         else:
-            found = [piece for section in document.sections if section.tokens for piece in split_section(document, section, max_chars=room)]
-        return ["\n\n".join([*map(str, top), text]) for text in found]
+            texts = [piece for section in document.sections if section.tokens for piece in split_section(document, section, max_chars=room)]
+        return ["\n\n".join([*map(str, top), text]) for text in texts]
 
     def _build_template(self, note: Note, document: MarkdownDocument, front: Mapping[str, object]) -> Memory:
         """Return a memory with the fields that all memories of the note share, without content."""
@@ -160,14 +160,14 @@ def _parse_front_matter(front: str) -> Mapping[str, object] | None:
     if len(front) > _MAX_FRONT_MATTER_BYTES:
         raise field_error("front matter", f"has more than {_MAX_FRONT_MATTER_BYTES // 1024} KiB")
     try:
-        found: object = yaml.load(front, _FrontMatterLoader)  # noqa: S506 - a safe loader, and stricter
+        value: object = yaml.load(front, _FrontMatterLoader)  # noqa: S506 - a safe loader, and stricter
     except _YAML_ERRORS as error:
         raise field_error("front matter", f"is not valid YAML: {' '.join(str(error).split())[:200]}") from error
-    if found is None:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
-    return {name: value for name, value in cast("dict[object, object]", found).items() if isinstance(name, str)}
+    return {name: value for name, value in cast("dict[object, object]", value).items() if isinstance(name, str)}
 
 
 def _iter_front_tags(front: Mapping[str, object]) -> Iterator[str]:

@@ -45,8 +45,8 @@ class ImportStream:
         try:
             yield from self._items
         except _READ_ERRORS as error:
-            why = f"reading failed: {error or type(error).__name__}"
-            yield ImportItem(location=f"after {self._progress.done}", content=RejectedItem(reason=why))
+            reason = f"reading failed: {error or type(error).__name__}"
+            yield ImportItem(location=f"after {self._progress.done}", content=RejectedItem(reason=reason))
 
 
 @contextmanager

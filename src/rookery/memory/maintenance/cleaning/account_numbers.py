@@ -22,25 +22,25 @@ _MIN_CARD_DIGITS = 12
 
 def find_ibans(text: str) -> Iterator[PiiMatch]:
     """Yield IBANs. A word that follows an IBAN is not taken as part of it."""
-    for found in _IBAN.finditer(text):
-        stop = found.end()
-        while stop > found.start():
-            if iban.is_valid(text[found.start() : stop], check_country=False):
-                yield PiiMatch(kind=PiiKind.IBAN, start=found.start(), stop=stop)
+    for match in _IBAN.finditer(text):
+        stop = match.end()
+        while stop > match.start():
+            if iban.is_valid(text[match.start() : stop], check_country=False):
+                yield PiiMatch(kind=PiiKind.IBAN, start=match.start(), stop=stop)
                 break
-            stop = max(text.rfind(" ", found.start(), stop), text.rfind("-", found.start(), stop))
+            stop = max(text.rfind(" ", match.start(), stop), text.rfind("-", match.start(), stop))
 
 
 def find_cards(text: str) -> Iterator[PiiMatch]:
     """Yield card numbers with a known issuer and a valid check digit."""
-    for found in _CARD.finditer(text):
-        digits = re.sub(r"[ -]", "", found[0])
+    for match in _CARD.finditer(text):
+        digits = re.sub(r"[ -]", "", match[0])
         has_issuer = len(digits) >= _MIN_CARD_DIGITS and len(set(digits)) > 1 and _ISSUERS.fullmatch(digits) is not None
-        if has_issuer and luhn.is_valid(digits) and _is_grouped(found[0]):
-            yield PiiMatch(kind=PiiKind.CARD, start=found.start(), stop=found.end())
+        if has_issuer and luhn.is_valid(digits) and _is_grouped(match[0]):
+            yield PiiMatch(kind=PiiKind.CARD, start=match.start(), stop=match.end())
 
 
-def _is_grouped(written: str) -> bool:
+def _is_grouped(text: str) -> bool:
     """Return whether a number is written in one piece or in groups as on a card, and not as a list of short numbers."""
-    groups = re.split(r"[ -]", written)
-    return len(groups) == 1 or (all(len(group) >= 3 for group in groups[:-1]) and len(groups) <= 5 and len({*written} & {" ", "-"}) == 1)
+    groups = re.split(r"[ -]", text)
+    return len(groups) == 1 or (all(len(group) >= 3 for group in groups[:-1]) and len(groups) <= 5 and len({*text} & {" ", "-"}) == 1)

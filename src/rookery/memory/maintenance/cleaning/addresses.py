@@ -39,33 +39,33 @@ _MIN_V6_GROUPS = 3
 def find_emails(text: str) -> Iterator[PiiMatch]:
     """Yield e-mail addresses, also those with `(at)` or, in a link, `%40`."""
     if "@" in text or "%40" in text:
-        for found in _EMAIL.finditer(text):
-            is_repository = found["user"].lower() in _REPOSITORY_USERS and text[found.end() : found.end() + 1] in {":", "/"}
-            if found["host"].rpartition(".")[2].lower() not in _NON_DOMAIN_SUFFIXES and not is_repository:
-                yield PiiMatch(kind=PiiKind.EMAIL, start=found.start(), stop=found.end())
+        for match in _EMAIL.finditer(text):
+            is_repository = match["user"].lower() in _REPOSITORY_USERS and text[match.end() : match.end() + 1] in {":", "/"}
+            if match["host"].rpartition(".")[2].lower() not in _NON_DOMAIN_SUFFIXES and not is_repository:
+                yield PiiMatch(kind=PiiKind.EMAIL, start=match.start(), stop=match.end())
     lowered = text.lower()
     if any(spelled in lowered for spelled in ("(at)", "[at]", "{at}")):
-        for found in _SPELLED_EMAIL.finditer(text):
-            yield PiiMatch(kind=PiiKind.EMAIL, start=found.start(), stop=found.end())
+        for match in _SPELLED_EMAIL.finditer(text):
+            yield PiiMatch(kind=PiiKind.EMAIL, start=match.start(), stop=match.end())
 
 
 def find_ips(text: str) -> Iterator[PiiMatch]:
     """Yield IP addresses of hosts. Loopback, masks, networks and four-part version numbers are skipped."""
     if text.count(".") > 2:
-        for found in _IPV4.finditer(text):
-            if _is_host_v4(found[1], found[2]) and not _VERSION_PREFIX.search(
-                text[max(0, found.start() - _MAX_LEAD_CHARS) : found.start()]
+        for match in _IPV4.finditer(text):
+            if _is_host_v4(match[1], match[2]) and not _VERSION_PREFIX.search(
+                text[max(0, match.start() - _MAX_LEAD_CHARS) : match.start()]
             ):
-                yield PiiMatch(kind=PiiKind.IP, start=found.start(), stop=found.end(1))
+                yield PiiMatch(kind=PiiKind.IP, start=match.start(), stop=match.end(1))
     if text.count(":") > 1:
-        for found in _IPV6.finditer(text):
-            if _is_host_v6(found[1], found[2]):
-                yield PiiMatch(kind=PiiKind.IP, start=found.start(), stop=found.end(1))
+        for match in _IPV6.finditer(text):
+            if _is_host_v6(match[1], match[2]):
+                yield PiiMatch(kind=PiiKind.IP, start=match.start(), stop=match.end(1))
 
 
-def _is_host_v4(written: str, prefix: str | None) -> bool:
+def _is_host_v4(address_text: str, prefix: str | None) -> bool:
     try:
-        address = IPv4Address(written)
+        address = IPv4Address(address_text)
     except AddressValueError:
         return False
     if address.is_loopback or address.is_multicast or address.packed[0] in {0, 255}:
@@ -73,12 +73,12 @@ def _is_host_v4(written: str, prefix: str | None) -> bool:
     return prefix is None or int(prefix) >= 32 or int(address) & ((1 << (32 - int(prefix))) - 1) != 0
 
 
-def _is_host_v6(written: str, prefix: str | None) -> bool:
-    groups = [group for group in written.split(":") if group]
-    if not any(character.isdigit() for character in written) or (len(groups) < _MIN_V6_GROUPS and len(groups[0]) < 4):
+def _is_host_v6(address_text: str, prefix: str | None) -> bool:
+    groups = [group for group in address_text.split(":") if group]
+    if not any(character.isdigit() for character in address_text) or (len(groups) < _MIN_V6_GROUPS and len(groups[0]) < 4):
         return False
     try:
-        address = IPv6Address(written)
+        address = IPv6Address(address_text)
     except AddressValueError:
         return False
     if address.is_loopback or address.is_unspecified or address.is_multicast:

@@ -121,8 +121,8 @@ def find_national_ids(text: str) -> Iterator[PiiMatch]:
     for id_format in ID_FORMATS:
         if id_format.words is not None and id_format.words.search(text) is None:
             continue
-        for found in id_format.pattern.finditer(text):
-            if id_format.words is not None and id_format.words.search(text, max(0, found.start() - _LEAD_CHARS), found.start()) is None:
+        for match in id_format.pattern.finditer(text):
+            if id_format.words is not None and id_format.words.search(text, max(0, match.start() - _LEAD_CHARS), match.start()) is None:
                 continue
-            if id_format.is_valid(found[0].replace(" ", "")):
-                yield PiiMatch(kind=PiiKind.NATIONAL_ID, start=found.start(), stop=found.end())
+            if id_format.is_valid(match[0].replace(" ", "")):
+                yield PiiMatch(kind=PiiKind.NATIONAL_ID, start=match.start(), stop=match.end())

@@ -36,27 +36,27 @@ def find_phones(text: str) -> Iterator[PiiMatch]:
         for match in PhoneNumberMatcher(text, None, Leniency.POSSIBLE, 1_000):
             if phonenumbers.is_valid_number(match.number) or len(str(match.number.national_number)) >= _MIN_DIGITS:
                 yield _build_match(text, match.start, match.end)
-    for found in _INTERNATIONAL.finditer(text):
-        if _is_number("+" + found[0].removeprefix("00").strip(), None):
-            yield _build_match(text, found.start(), found.end())
+    for match in _INTERNATIONAL.finditer(text):
+        if _is_number("+" + match[0].removeprefix("00").strip(), None):
+            yield _build_match(text, match.start(), match.end())
     has_phone_word = _PHONE_WORDS.search(text) is not None
-    for found in _NATIONAL.finditer(text):
-        if _is_national(text, found, has_phone_word=has_phone_word):
-            yield _build_match(text, found.start(), found.end())
+    for match in _NATIONAL.finditer(text):
+        if _is_national(text, match, has_phone_word=has_phone_word):
+            yield _build_match(text, match.start(), match.end())
 
 
-def _is_national(text: str, found: re.Match[str], *, has_phone_word: bool) -> bool:
-    if _DATE.fullmatch(found[0]) is not None:
+def _is_national(text: str, match: re.Match[str], *, has_phone_word: bool) -> bool:
+    if _DATE.fullmatch(match[0]) is not None:
         return False
-    if _AMERICAN.fullmatch(found[0]) is not None and _is_number(found[0], "US"):
+    if _AMERICAN.fullmatch(match[0]) is not None and _is_number(match[0], "US"):
         return True
-    is_named = has_phone_word and _PHONE_WORDS.search(text, max(0, found.start() - _LEAD_CHARS), found.start()) is not None
-    return is_named and any(_is_number(found[0], region) for region in REGIONS)
+    is_named = has_phone_word and _PHONE_WORDS.search(text, max(0, match.start() - _LEAD_CHARS), match.start()) is not None
+    return is_named and any(_is_number(match[0], region) for region in REGIONS)
 
 
-def _is_number(written: str, region: str | None) -> bool:
+def _is_number(number: str, region: str | None) -> bool:
     try:
-        return phonenumbers.is_valid_number(phonenumbers.parse(written, region))
+        return phonenumbers.is_valid_number(phonenumbers.parse(number, region))
     except NumberParseException:
         return False
 

@@ -50,13 +50,13 @@ def redaction_mark(kind: PiiKind) -> str:
 
 def find_matches(text: str, finders: Sequence[PiiFinder]) -> list[PiiMatch]:
     """Return the matches of *finders* in *text*, in its order. Where two overlap, the earlier finder wins."""
-    taken, matches = bytearray(len(text)), list[PiiMatch]()
+    mask, matches = bytearray(len(text)), list[PiiMatch]()
     for finder in finders:
-        for found in finder(text):
-            if not any(taken[found.start : found.stop]):
-                taken[found.start : found.stop] = b"\1" * (found.stop - found.start)
-                matches.append(found)
-    return sorted(matches, key=lambda found: found.start)
+        for match in finder(text):
+            if not any(mask[match.start : match.stop]):
+                mask[match.start : match.stop] = b"\1" * (match.stop - match.start)
+                matches.append(match)
+    return sorted(matches, key=lambda match: match.start)
 
 
 def redact(text: str, finders: Sequence[PiiFinder]) -> RedactedText:
@@ -71,9 +71,9 @@ def redact(text: str, finders: Sequence[PiiFinder]) -> RedactedText:
         if not matches:
             break
         pieces, position = list[str](), 0
-        for found in matches:
-            pieces += [text[position : found.start], redaction_mark(found.kind)]
-            position = found.stop
-            counts[found.kind] += 1
+        for match in matches:
+            pieces += [text[position : match.start], redaction_mark(match.kind)]
+            position = match.stop
+            counts[match.kind] += 1
         text = "".join([*pieces, text[position:]])
     return RedactedText(text=text, counts=counts)

@@ -106,22 +106,22 @@ def find_secrets(text: str) -> Iterator[PiiMatch]:
         yield from _find_values(_URL_PASSWORD, text)
     for shape in (_HEADER, *_SPOKEN_SECRETS):
         yield from _find_values(shape, text)
-    for found in _NAMED_SECRET.finditer(text):
-        value = found["value"].rstrip(_TRAILING_PUNCTUATION)
-        is_prose = ":" not in found["glue"] and "=" not in found["glue"]
-        if _is_secret(value, name=found[0][: found.start("value") - found.start()], is_prose=is_prose):
-            yield PiiMatch(kind=PiiKind.SECRET, start=found.start("value"), stop=found.start("value") + len(value))
+    for match in _NAMED_SECRET.finditer(text):
+        value = match["value"].rstrip(_TRAILING_PUNCTUATION)
+        is_prose = ":" not in match["glue"] and "=" not in match["glue"]
+        if _is_secret(value, name=match[0][: match.start("value") - match.start()], is_prose=is_prose):
+            yield PiiMatch(kind=PiiKind.SECRET, start=match.start("value"), stop=match.start("value") + len(value))
 
 
 def _find_whole(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
-    for found in pattern.finditer(text):
-        yield PiiMatch(kind=PiiKind.SECRET, start=found.start(), stop=found.end())
+    for match in pattern.finditer(text):
+        yield PiiMatch(kind=PiiKind.SECRET, start=match.start(), stop=match.end())
 
 
 def _find_values(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
-    for found in pattern.finditer(text):
-        if _PLACEHOLDER.match(found["value"]) is None:
-            yield PiiMatch(kind=PiiKind.SECRET, start=found.start("value"), stop=found.end("value"))
+    for match in pattern.finditer(text):
+        if _PLACEHOLDER.match(match["value"]) is None:
+            yield PiiMatch(kind=PiiKind.SECRET, start=match.start("value"), stop=match.end("value"))
 
 
 def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
