@@ -61,7 +61,7 @@ class PlanHasOpenPhases(Conflict):
     code = "plan_has_open_phases"
 
     def __init__(self, slug: str, phases: Sequence[Mapping[str, object]]) -> None:
-        names = ", ".join(f"{each['position']} {each['name']!r}" for each in phases[:5])
+        names = ", ".join(f"{phase['position']} {phase['name']!r}" for phase in phases[:5])
         more = f" and {len(phases) - 5} more" if len(phases) > 5 else ""
         super().__init__(f"The plan {slug!r} has open phases: {names}{more}. Complete or skip them, or use force.", phases=list(phases))
 

@@ -40,7 +40,7 @@ class AgentEventPayloads:
         except NotFound:
             return {"id": phase_id, "plan_id": plan_id}
         answer = to_phase_response(load_phase_view(tx, phase, self.clock(), with_tasks=False))
-        notes = [{name: value for name, value in to_json(each).items() if name != "context"} for each in answer.checkpoints]
+        notes = [{name: value for name, value in to_json(checkpoint).items() if name != "context"} for checkpoint in answer.checkpoints]
         return {**to_json(answer), "checkpoints": notes}
 
     def render_task(self, tx: Tx, viewer: Caller, plan_id: str, task_id: str) -> Mapping[str, object]:
@@ -53,5 +53,5 @@ class AgentEventPayloads:
 
     def render_session(self, tx: Tx, viewer: Caller, session_id: str) -> Mapping[str, object]:
         """Return the session."""
-        shown = self.records.find_view(tx, viewer, session_id)
-        return {"id": session_id} if shown is None else to_json(to_session_response(viewer, shown))
+        view = self.records.find_view(tx, viewer, session_id)
+        return {"id": session_id} if view is None else to_json(to_session_response(viewer, view))

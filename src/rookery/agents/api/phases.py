@@ -51,7 +51,7 @@ class PhaseRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
+        all_, phase_path = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
         return [
             make_route(
                 f"GET {all_}",
@@ -71,13 +71,21 @@ class PhaseRoutes:
                 status=201,
                 idempotent=True,
             ),
-            make_route(f"GET {one}", self.get_phase, READ_SCOPE, PhaseResponse, "get_phase", summary="Show a phase with its tasks"),
-            make_route(f"PATCH {one}", self.patch_phase, WORK_SCOPE, PhaseResponse, "update_phase", summary="Change or move a phase"),
+            make_route(f"GET {phase_path}", self.get_phase, READ_SCOPE, PhaseResponse, "get_phase", summary="Show a phase with its tasks"),
             make_route(
-                f"DELETE {one}", self.delete_phase, WORK_SCOPE, None, "delete_phase", summary="Delete a phase with its tasks", status=204
+                f"PATCH {phase_path}", self.patch_phase, WORK_SCOPE, PhaseResponse, "update_phase", summary="Change or move a phase"
             ),
             make_route(
-                f"PATCH {one}/status",
+                f"DELETE {phase_path}",
+                self.delete_phase,
+                WORK_SCOPE,
+                None,
+                "delete_phase",
+                summary="Delete a phase with its tasks",
+                status=204,
+            ),
+            make_route(
+                f"PATCH {phase_path}/status",
                 self.patch_status,
                 WORK_SCOPE,
                 PhaseResponse,
@@ -85,7 +93,7 @@ class PhaseRoutes:
                 summary="Start, complete, skip, hold or reopen a phase",
             ),
             make_route(
-                f"POST {one}/checkpoints",
+                f"POST {phase_path}/checkpoints",
                 self.post_checkpoint,
                 WORK_SCOPE,
                 CheckpointResponse,
@@ -95,10 +103,15 @@ class PhaseRoutes:
                 idempotent=True,
             ),
             make_route(
-                f"GET {one}/tasks", self.get_tasks, READ_SCOPE, TasksResponse, "list_phase_tasks", summary="List the tasks of a phase"
+                f"GET {phase_path}/tasks",
+                self.get_tasks,
+                READ_SCOPE,
+                TasksResponse,
+                "list_phase_tasks",
+                summary="List the tasks of a phase",
             ),
             make_route(
-                f"POST {one}/tasks",
+                f"POST {phase_path}/tasks",
                 self.post_task,
                 WORK_SCOPE,
                 TaskResponse,
@@ -111,9 +124,9 @@ class PhaseRoutes:
 
     async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the phases of a plan without their tasks, in their order."""
-        found = await self.phases.list_phases(get_caller(request), plan, with_tasks=False)
-        page = found[query.offset : query.offset + query.per_page]
-        return page_response(request, [to_phase_response(view) for view in page], query=query, total=len(found))
+        views = await self.phases.list_phases(get_caller(request), plan, with_tasks=False)
+        page = views[query.offset : query.offset + query.per_page]
+        return page_response(request, [to_phase_response(view) for view in page], query=query, total=len(views))
 
     @with_etag
     @by_etag
@@ -164,10 +177,10 @@ class PhaseRoutes:
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
         """List the tasks of a phase, in their order."""
-        found, total = await self.tasks.list_page(
+        views, total = await self.tasks.list_page(
             get_caller(request), query.to_filter(plan, phase), limit=query.per_page, offset=query.offset
         )
-        return page_response(request, [to_task_response(view) for view in found], query=query, total=total)
+        return page_response(request, [to_task_response(view) for view in views], query=query, total=total)
 
     @with_etag
     @by_etag

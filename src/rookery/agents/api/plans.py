@@ -38,7 +38,7 @@ class PlanRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        one = "/plans/{plan}"
+        plan_path = "/plans/{plan}"
         return [
             make_route("GET /plans", self.get_plans, READ_SCOPE, PlansResponse, "list_plans", summary="List plans, newest first"),
             make_route(
@@ -51,12 +51,14 @@ class PlanRoutes:
                 status=201,
                 idempotent=True,
             ),
-            make_route(f"GET {one}.md", self.get_markdown, READ_SCOPE, None, "get_plan_markdown", summary="Show a plan as Markdown"),
-            make_route(f"GET {one}", self.get_plan, READ_SCOPE, PlanResponse, "get_plan", summary="Show a plan with its phases and tasks"),
-            make_route(f"PATCH {one}", self.patch_plan, WRITE_SCOPE, PlanResponse, "update_plan", summary="Change a plan"),
-            make_route(f"DELETE {one}", self.delete_plan, WRITE_SCOPE, None, "delete_plan", summary="Archive a plan", status=204),
+            make_route(f"GET {plan_path}.md", self.get_markdown, READ_SCOPE, None, "get_plan_markdown", summary="Show a plan as Markdown"),
             make_route(
-                f"PATCH {one}/status",
+                f"GET {plan_path}", self.get_plan, READ_SCOPE, PlanResponse, "get_plan", summary="Show a plan with its phases and tasks"
+            ),
+            make_route(f"PATCH {plan_path}", self.patch_plan, WRITE_SCOPE, PlanResponse, "update_plan", summary="Change a plan"),
+            make_route(f"DELETE {plan_path}", self.delete_plan, WRITE_SCOPE, None, "delete_plan", summary="Archive a plan", status=204),
+            make_route(
+                f"PATCH {plan_path}/status",
                 self.patch_status,
                 WRITE_SCOPE,
                 PlanResponse,
@@ -64,7 +66,7 @@ class PlanRoutes:
                 summary="Start, pause, resume, complete or reopen a plan",
             ),
             make_route(
-                f"POST {one}/archive",
+                f"POST {plan_path}/archive",
                 self.post_archive,
                 WRITE_SCOPE,
                 PlanResponse,
@@ -74,7 +76,7 @@ class PlanRoutes:
                 body_optional=True,
             ),
             make_route(
-                f"POST {one}/restore",
+                f"POST {plan_path}/restore",
                 self.post_restore,
                 WRITE_SCOPE,
                 PlanResponse,
@@ -83,18 +85,28 @@ class PlanRoutes:
                 idempotent=True,
             ),
             make_route(
-                f"GET {one}/graph", self.get_graph, READ_SCOPE, GraphResponse, "get_plan_graph", summary="Show the dependencies in a plan"
+                f"GET {plan_path}/graph",
+                self.get_graph,
+                READ_SCOPE,
+                GraphResponse,
+                "get_plan_graph",
+                summary="Show the dependencies in a plan",
             ),
             make_route(
-                f"GET {one}/events", self.get_events, READ_SCOPE, EventsResponse, "list_plan_events", summary="List the changes of a plan"
+                f"GET {plan_path}/events",
+                self.get_events,
+                READ_SCOPE,
+                EventsResponse,
+                "list_plan_events",
+                summary="List the changes of a plan",
             ),
         ]
 
     async def get_plans(self, request: Request, query: Annotated[PlansQuery, Query()]) -> Response:
         """List plans without their phases, newest first."""
         caller = get_caller(request)
-        found, total = await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
-        return page_response(request, [to_plan_response(caller, view) for view in found], query=query, total=total)
+        views, total = await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
+        return page_response(request, [to_plan_response(caller, view) for view in views], query=query, total=total)
 
     @with_etag
     @by_etag
@@ -173,8 +185,10 @@ class PlanRoutes:
 
     async def get_events(self, request: Request, plan: str, query: Annotated[PlanEventsQuery, Query()]) -> Response:
         """List the changes of a plan, its phases and its tasks, oldest first."""
-        found, total = await self.plans.list_events(get_caller(request), plan, after=query.after, limit=query.per_page, offset=query.offset)
-        return page_response(request, [to_plan_event_response(each) for each in found], query=query, total=total)
+        events, total = await self.plans.list_events(
+            get_caller(request), plan, after=query.after, limit=query.per_page, offset=query.offset
+        )
+        return page_response(request, [to_plan_event_response(event) for event in events], query=query, total=total)
 
     async def _reply(self, request: Request, view: PlanView, *, status: int = 200) -> Response:
         caller = get_caller(request)

@@ -47,7 +47,7 @@ class SessionRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        one = "/sessions/{session_id}"
+        session_path = "/sessions/{session_id}"
         return [
             _make_route(
                 "GET /sessions",
@@ -68,9 +68,9 @@ class SessionRoutes:
                 idempotent=True,
                 rebuild_response=self._rebuild_start,
             ),
-            _make_route(f"GET {one}", self.get_session, READ_SCOPE, SessionResponse, "get_session", summary="Show a session"),
+            _make_route(f"GET {session_path}", self.get_session, READ_SCOPE, SessionResponse, "get_session", summary="Show a session"),
             _make_route(
-                f"PATCH {one}",
+                f"PATCH {session_path}",
                 self.patch_session,
                 WRITE_SCOPE,
                 SessionResponse,
@@ -78,7 +78,7 @@ class SessionRoutes:
                 summary="Change, pause or continue a session",
             ),
             _make_route(
-                f"GET {one}/events",
+                f"GET {session_path}/events",
                 self.get_events,
                 READ_SCOPE,
                 Page[SessionEventResponse],
@@ -86,7 +86,7 @@ class SessionRoutes:
                 summary="List the events of a session",
             ),
             _make_route(
-                f"POST {one}/events",
+                f"POST {session_path}/events",
                 self.post_event,
                 WRITE_SCOPE,
                 SessionEventResponse,
@@ -96,7 +96,7 @@ class SessionRoutes:
                 idempotent=True,
             ),
             _make_route(
-                f"POST {one}/heartbeat",
+                f"POST {session_path}/heartbeat",
                 self.post_heartbeat,
                 WRITE_SCOPE,
                 HeartbeatResponse,
@@ -105,7 +105,7 @@ class SessionRoutes:
                 rate_limited=False,
             ),
             _make_route(
-                f"POST {one}/end",
+                f"POST {session_path}/end",
                 self.post_end,
                 WRITE_SCOPE,
                 SessionResponse,
@@ -116,7 +116,7 @@ class SessionRoutes:
                 body_optional=True,
             ),
             _make_route(
-                f"POST {one}/resume",
+                f"POST {session_path}/resume",
                 self.post_resume,
                 WRITE_SCOPE,
                 StartedResponse,
@@ -133,10 +133,10 @@ class SessionRoutes:
     async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
         """List the sessions that the key has access to, newest first."""
         caller = get_caller(request)
-        found, total = await self.sessions.records.list_page(
+        views, total = await self.sessions.records.list_page(
             caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset
         )
-        return page_response(request, [to_session_response(caller, each) for each in found], query=query, total=total)
+        return page_response(request, [to_session_response(caller, view) for view in views], query=query, total=total)
 
     @with_etag
     @by_etag
@@ -169,10 +169,10 @@ class SessionRoutes:
 
     async def get_events(self, request: Request, session_id: str, query: Annotated[SessionEventsQuery, Query()]) -> Response:
         """List the events of a session, in the order of `seq`."""
-        found, total = await self.sessions.records.list_events(
+        events, total = await self.sessions.records.list_events(
             get_caller(request), session_id, after=query.after, event_type=query.to_event_type(), limit=query.per_page, offset=query.offset
         )
-        return page_response(request, [to_session_event_response(each) for each in found], query=query, total=total)
+        return page_response(request, [to_session_event_response(event) for event in events], query=query, total=total)
 
     @by_etag
     @document_route(errors=(NoHandoffOffered, SessionEnded, SessionFull))

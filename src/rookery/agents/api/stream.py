@@ -67,9 +67,9 @@ class SessionStreamRoutes:
         updates = self.streams.follow(caller, session, after=after, required_scope=READ_SCOPE)
         try:
             async for update in updates:
-                for each in update.events:
-                    answer = to_session_event_response(each)
-                    yield encode_event(each.type.value, answer.__pydantic_serializer__.to_json(answer), event_id=each.seq)
+                for event in update.events:
+                    answer = to_session_event_response(event)
+                    yield encode_event(event.type.value, answer.__pydantic_serializer__.to_json(answer), event_id=event.seq)
                 if update.status is not None:
                     name = "end" if update.is_ended else "status"
                     yield encode_event(name, b'{"status":"' + update.status.value.encode() + b'"}')

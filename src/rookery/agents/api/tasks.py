@@ -62,7 +62,7 @@ class TaskRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        one = "/tasks/{task}"
+        task_path = "/tasks/{task}"
         return [
             make_route("GET /tasks", self.get_tasks, READ_SCOPE, TasksResponse, "list_tasks", summary="List tasks of all plans"),
             make_route(
@@ -75,11 +75,11 @@ class TaskRoutes:
                 idempotent=True,
                 body_optional=True,
             ),
-            make_route(f"GET {one}", self.get_task, READ_SCOPE, TaskResponse, "get_task", summary="Show a task"),
-            make_route(f"PATCH {one}", self.patch_task, WORK_SCOPE, TaskResponse, "update_task", summary="Change a task"),
-            make_route(f"DELETE {one}", self.delete_task, WORK_SCOPE, None, "delete_task", summary="Delete a task", status=204),
+            make_route(f"GET {task_path}", self.get_task, READ_SCOPE, TaskResponse, "get_task", summary="Show a task"),
+            make_route(f"PATCH {task_path}", self.patch_task, WORK_SCOPE, TaskResponse, "update_task", summary="Change a task"),
+            make_route(f"DELETE {task_path}", self.delete_task, WORK_SCOPE, None, "delete_task", summary="Delete a task", status=204),
             make_route(
-                f"POST {one}/claim",
+                f"POST {task_path}/claim",
                 self.post_claim,
                 WORK_SCOPE,
                 ClaimedResponse,
@@ -89,7 +89,7 @@ class TaskRoutes:
                 body_optional=True,
             ),
             make_route(
-                f"POST {one}/heartbeat",
+                f"POST {task_path}/heartbeat",
                 self.post_heartbeat,
                 WORK_SCOPE,
                 TaskResponse,
@@ -98,7 +98,7 @@ class TaskRoutes:
                 rate_limited=False,
             ),
             make_route(
-                f"POST {one}/release",
+                f"POST {task_path}/release",
                 self.post_release,
                 WORK_SCOPE,
                 TaskResponse,
@@ -107,7 +107,7 @@ class TaskRoutes:
                 idempotent=True,
             ),
             make_route(
-                f"POST {one}/complete",
+                f"POST {task_path}/complete",
                 self.post_complete,
                 WORK_SCOPE,
                 EndedResponse,
@@ -116,15 +116,21 @@ class TaskRoutes:
                 idempotent=True,
             ),
             make_route(
-                f"POST {one}/fail", self.post_fail, WORK_SCOPE, TaskResponse, "fail_task", summary="Mark a task as failed", idempotent=True
+                f"POST {task_path}/fail",
+                self.post_fail,
+                WORK_SCOPE,
+                TaskResponse,
+                "fail_task",
+                summary="Mark a task as failed",
+                idempotent=True,
             ),
         ]
 
     @document_route(errors=(NotFound,))
     async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
         """List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first."""
-        found, total = await self.tasks.list_page(get_caller(request), query.to_filter(), limit=query.per_page, offset=query.offset)
-        return page_response(request, [to_task_response(view) for view in found], query=query, total=total)
+        views, total = await self.tasks.list_page(get_caller(request), query.to_filter(), limit=query.per_page, offset=query.offset)
+        return page_response(request, [to_task_response(view) for view in views], query=query, total=total)
 
     @with_etag
     async def get_task(self, request: Request, task: str) -> Response:
@@ -165,11 +171,11 @@ class TaskRoutes:
         claiming = self.claims.claim_next(
             get_caller(request), body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s
         )
-        found = await (claiming if body.wait_s <= 0 else _cancel_on_disconnect(claiming, request.receive))
-        if isinstance(found, NoTaskAvailable):
-            plan = {} if found.plan is None else {"X-Plan": found.plan}
-            return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s), **plan})
-        return answer(found)
+        outcome = await (claiming if body.wait_s <= 0 else _cancel_on_disconnect(claiming, request.receive))
+        if isinstance(outcome, NoTaskAvailable):
+            plan = {} if outcome.plan is None else {"X-Plan": outcome.plan}
+            return Response(status_code=204, headers={"X-Reason": outcome.reason, "Retry-After": str(outcome.retry_after_s), **plan})
+        return answer(outcome)
 
     @with_etag
     @by_etag

@@ -55,7 +55,7 @@ class TemplateRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        one = "/templates/{slug}"
+        template_path = "/templates/{slug}"
         return [
             _make_route(
                 "GET /templates", self.get_templates, READ_SCOPE, Page[TemplateSummary], "list_templates", summary="List plan templates"
@@ -70,10 +70,12 @@ class TemplateRoutes:
                 status=201,
                 idempotent=True,
             ),
-            _make_route(f"GET {one}", self.get_template, READ_SCOPE, TemplateResponse, "get_template", summary="Show a template"),
-            _make_route(f"PUT {one}", self.put_template, WRITE_SCOPE, TemplateResponse, "replace_template", summary="Replace a template"),
+            _make_route(f"GET {template_path}", self.get_template, READ_SCOPE, TemplateResponse, "get_template", summary="Show a template"),
             _make_route(
-                f"DELETE {one}",
+                f"PUT {template_path}", self.put_template, WRITE_SCOPE, TemplateResponse, "replace_template", summary="Replace a template"
+            ),
+            _make_route(
+                f"DELETE {template_path}",
                 self.delete_template,
                 WRITE_SCOPE,
                 None,
@@ -82,7 +84,7 @@ class TemplateRoutes:
                 status=204,
             ),
             _make_route(
-                f"GET {one}/versions",
+                f"GET {template_path}/versions",
                 self.get_versions,
                 READ_SCOPE,
                 VersionsResponse,
@@ -90,7 +92,7 @@ class TemplateRoutes:
                 summary="List the versions of a template",
             ),
             _make_route(
-                f"POST {one}/copies",
+                f"POST {template_path}/copies",
                 self.post_copy,
                 WRITE_SCOPE,
                 TemplateResponse,
@@ -100,7 +102,7 @@ class TemplateRoutes:
                 idempotent=True,
             ),
             _make_route(
-                f"POST {one}/plans",
+                f"POST {template_path}/plans",
                 self.post_plan,
                 USE_SCOPE,
                 PlanResponse,
@@ -110,16 +112,23 @@ class TemplateRoutes:
                 idempotent=True,
             ),
             _make_route(
-                f"POST {one}/preview", self.post_preview, READ_SCOPE, PreviewResponse, "preview_template", summary="Preview a template"
+                f"POST {template_path}/preview",
+                self.post_preview,
+                READ_SCOPE,
+                PreviewResponse,
+                "preview_template",
+                summary="Preview a template",
             ),
         ]
 
     async def get_templates(self, request: Request, query: Annotated[TemplatesQuery, Query()]) -> Response:
         """List the templates shipped with Rookery and those of the workspace, ordered by slug."""
-        found, total = await self.templates.list_page(
+        stored_templates, total = await self.templates.list_page(
             get_caller(request).workspace_id, category=query.category, query=query.q, limit=query.per_page, offset=query.offset
         )
-        return page_response(request, [to_template_summary(each) for each in found], query=query, total=total)
+        return page_response(
+            request, [to_template_summary(stored_template) for stored_template in stored_templates], query=query, total=total
+        )
 
     @with_etag
     @by_etag
@@ -159,10 +168,10 @@ class TemplateRoutes:
     async def get_versions(self, request: Request, slug: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the versions of a template, the current one first."""
         caller = get_caller(request)
-        stored = await self.templates.get(caller.workspace_id, slug)
-        found = to_version_responses(stored, await self.templates.list_versions(caller.workspace_id, slug))
-        page = found[query.offset : query.offset + query.per_page]
-        return page_response(request, page, query=query, total=len(found), aliases={"versions": found, "count": len(found)})
+        stored_template = await self.templates.get(caller.workspace_id, slug)
+        versions = to_version_responses(stored_template, await self.templates.list_versions(caller.workspace_id, slug))
+        page = versions[query.offset : query.offset + query.per_page]
+        return page_response(request, page, query=query, total=len(versions), aliases={"versions": versions, "count": len(versions)})
 
     @with_etag
     @by_etag
@@ -170,10 +179,10 @@ class TemplateRoutes:
     async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
         """Copy a template, for example one shipped with Rookery, to a new template of the workspace."""
         caller = get_caller(request)
-        stored = await self.templates.get(caller.workspace_id, slug)
-        require_match("template", stored.version, read_if_match(request))
+        stored_template = await self.templates.get(caller.workspace_id, slug)
+        require_match("template", stored_template.version, read_if_match(request))
         new_name = {} if body.name is None else {"name": body.name}
-        copy = {**stored.template.document, **new_name}
+        copy = {**stored_template.template.document, **new_name}
         validate_document(copy)
         answer = respond_with(StoredTemplate, _reply_created)
         return answer(await self.templates.add(TemplateAuthor.from_caller(caller), body.slug, copy))
@@ -204,9 +213,9 @@ class TemplateRoutes:
         return rendered
 
 
-def _reply_created(stored: StoredTemplate) -> Response:
-    return _reply(stored, status=201)
+def _reply_created(stored_template: StoredTemplate) -> Response:
+    return _reply(stored_template, status=201)
 
 
-def _reply(stored: StoredTemplate, *, status: int = 200) -> Response:
-    return json_response(to_template_response(stored), status=status, headers={"ETag": format_etag(stored.version)})
+def _reply(stored_template: StoredTemplate, *, status: int = 200) -> Response:
+    return json_response(to_template_response(stored_template), status=status, headers={"ETag": format_etag(stored_template.version)})

@@ -73,12 +73,12 @@ class _CommandFailed(RookeryError):
 def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the templates shipped with Rookery and those of a workspace."""
 
-    async def work(opened: AgentPlatform) -> Sequence[StoredTemplate]:
-        owner = await resolve_workspace(opened.access, workspace)
-        found, _ = await opened.agents.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
-        return found
+    async def work(platform: AgentPlatform) -> Sequence[StoredTemplate]:
+        owner = await resolve_workspace(platform.access, workspace)
+        stored_templates, _ = await platform.agents.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
+        return stored_templates
 
-    rows = [_to_row(each) for each in _run(context, work)]
+    rows = [_to_row(stored_template) for stored_template in _run(context, work)]
     if as_json:
         print_json(rows)
     else:
@@ -88,11 +88,11 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
 @app.command()
 def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Show a template as a YAML file. To make your own, save it, change the slug and add it."""
-    kept = _load_template(context, source, workspace)
+    stored_template = _load_template(context, source, workspace)
     if as_json:
-        print_json(to_template_response(kept).model_dump(mode="json"))
+        print_json(to_template_response(stored_template).model_dump(mode="json"))
     else:
-        print(render_template_file({"slug": kept.template.slug, **kept.template.document}), end="")  # noqa: T201 - the command's answer
+        print(render_template_file({"slug": stored_template.template.slug, **stored_template.template.document}), end="")  # noqa: T201 - the command's answer
 
 
 @app.command()
@@ -100,18 +100,18 @@ def check(
     files: Annotated[list[str], typer.Argument(help="YAML or JSON files; - reads standard input.")], *, as_json: JsonOption = False
 ) -> None:
     """Check template files without a server. Exit code 1 if one is invalid."""
-    found = [_check_file(each) for each in files]
+    results = [_check_file(file) for file in files]
     if as_json:
-        print_json(found)
+        print_json(results)
     else:
-        for each in found:
-            print(f"{each['file']}: {'valid' if each['ok'] else 'invalid'}")  # noqa: T201 - the command's answer
-            for field, texts in cast("Mapping[str, Sequence[str]]", each["errors"]).items():
+        for result in results:
+            print(f"{result['file']}: {'valid' if result['ok'] else 'invalid'}")  # noqa: T201 - the command's answer
+            for field, texts in cast("Mapping[str, Sequence[str]]", result["errors"]).items():
                 for text in texts:
                     print(f"  {field}: {text}")  # noqa: T201 - as above
-            for warning in cast("Sequence[str]", each["warnings"]):
+            for warning in cast("Sequence[str]", result["warnings"]):
                 print_notice(f"  {warning}")
-    if not all(each["ok"] for each in found):
+    if not all(result["ok"] for result in results):
         raise typer.Exit(1)
 
 
@@ -125,18 +125,25 @@ def preview(
     as_json: JsonOption = False,
 ) -> None:
     """Show the plan that a template would create, without storing it."""
-    kept = _load_template(context, source, workspace)
-    variables = kept.template.variables
-    given = {name: parse_text(variables[name], text) if name in variables else text for name, text in _parse_pairs(var or [])}
+    stored_template = _load_template(context, source, workspace)
+    variables = stored_template.template.variables
+    given_values = {name: parse_text(variables[name], text) if name in variables else text for name, text in _parse_pairs(var or [])}
     try:
-        made = render_template(kept, given)
+        rendered_template = render_template(stored_template, given_values)
     except ValidationFailed as error:
         fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
         raise _CommandFailed("\n".join(f"{field}: {text}" for field, texts in fields.items() for text in texts)) from None
     if as_json:
-        print_json({"template": kept.template.slug, "version": kept.version, "variables": made.variables, "plan": made.plan})
+        print_json(
+            {
+                "template": stored_template.template.slug,
+                "version": stored_template.version,
+                "variables": rendered_template.variables,
+                "plan": rendered_template.plan,
+            }
+        )
     else:
-        print(_render_markdown(made))  # noqa: T201 - the command's answer
+        print(_render_markdown(rendered_template))  # noqa: T201 - the command's answer
 
 
 @app.command()
@@ -153,11 +160,11 @@ def add(
     """Add the template of a file to a workspace."""
     body = _parse_file(file, slug)
 
-    async def work(opened: AgentPlatform) -> StoredTemplate:
-        owner = await resolve_workspace(opened.access, workspace)
+    async def work(platform: AgentPlatform) -> StoredTemplate:
+        owner = await resolve_workspace(platform.access, workspace)
         author, templates = (
             TemplateAuthor(workspace_id=owner.id, shown_workspace_id=owner.id, actor=get_operator()),
-            opened.agents.templates,
+            platform.agents.templates,
         )
         if dry_run:
             return await _preview_add(templates, owner.id, body, replace=replace)
@@ -168,12 +175,12 @@ def add(
                 pass
         return await templates.add(author, body.slug, body.to_document())
 
-    kept = _run(context, work)
+    stored_template = _run(context, work)
     if as_json:
-        print_json({**_to_row(kept), "dry_run": dry_run})
+        print_json({**_to_row(stored_template), "dry_run": dry_run})
     else:
-        print(f"{'Would add' if dry_run else 'Added'} {kept.template.slug}, version {kept.version}.")  # noqa: T201 - the command's answer
-        _warn(kept.template)
+        print(f"{'Would add' if dry_run else 'Added'} {stored_template.template.slug}, version {stored_template.version}.")  # noqa: T201 - the command's answer
+        _warn(stored_template.template)
 
 
 async def _preview_add(templates: Templates, workspace_id: int, body: TemplateBody, *, replace: bool) -> StoredTemplate:
@@ -201,9 +208,9 @@ def _load_template(context: typer.Context, source: str, workspace: str | None) -
     if source in load_shipped_templates():
         return load_shipped_templates()[source]
 
-    async def work(opened: AgentPlatform) -> StoredTemplate:
-        owner = await resolve_workspace(opened.access, workspace)
-        return await opened.agents.templates.get(owner.id, source)
+    async def work(platform: AgentPlatform) -> StoredTemplate:
+        owner = await resolve_workspace(platform.access, workspace)
+        return await platform.agents.templates.get(owner.id, source)
 
     return _run(context, work)
 
@@ -219,8 +226,8 @@ def _read_file(file: str) -> str:
     try:
         if file == "-":
             return sys.stdin.buffer.read(MAX_FILE_BYTES + 1).decode()
-        with Path(file).expanduser().open("rb") as opened:
-            return opened.read(MAX_FILE_BYTES + 1).decode()
+        with Path(file).expanduser().open("rb") as stream:
+            return stream.read(MAX_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise _CommandFailed(f"Cannot read {file}: {error}") from None
 
@@ -247,31 +254,31 @@ def _list_warnings(template: Template) -> list[str]:
 def _parse_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for text in texts:
-        name, found, value = text.partition("=")
-        if not found or not name.strip():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
             raise_usage_error("--var takes NAME=VALUE.")
         pairs.append((name.strip(), value))
     return pairs
 
 
-def _to_row(kept: StoredTemplate) -> Fields:
-    template = kept.template
+def _to_row(stored_template: StoredTemplate) -> Fields:
+    template = stored_template.template
     return {
         "slug": template.slug,
         "name": template.name,
-        "source": kept.source.value,
+        "source": stored_template.source.value,
         "category": template.category or None,
-        "version": kept.version,
-        "variables": [name if each.required else f"{name}?" for name, each in template.variables.items()],
+        "version": stored_template.version,
+        "variables": [name if variable.required else f"{name}?" for name, variable in template.variables.items()],
         "phases": len(template.phases),
         "tasks": sum(len(cast("Sequence[object]", phase.get("tasks", ()))) for phase in template.phases),
     }
 
 
-def _render_markdown(made: RenderedTemplate) -> str:
+def _render_markdown(rendered_template: RenderedTemplate) -> str:
     """Return the rendered plan as Markdown."""
-    lines = [f"# {made.plan['title']}", "", str(made.plan["description"])]
-    for phase in cast("Sequence[JsonObject]", made.plan["phases"]):
+    lines = [f"# {rendered_template.plan['title']}", "", str(rendered_template.plan["description"])]
+    for phase in cast("Sequence[JsonObject]", rendered_template.plan["phases"]):
         lines += ["", f"## {phase['name']}"]
         lines += [str(phase["description"])] if phase.get("description") else []
         for task in cast("Sequence[JsonObject]", phase.get("tasks", ())):
@@ -283,7 +290,7 @@ def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) 
     """Run *work* with the opened application, and close it."""
 
     async def inside() -> T:
-        async with cast("AgentCommandContext", context.obj).open() as opened:
-            return await work(opened)
+        async with cast("AgentCommandContext", context.obj).open() as platform:
+            return await work(platform)
 
     return asyncio.run(inside())

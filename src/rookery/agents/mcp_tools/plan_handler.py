@@ -29,8 +29,8 @@ class PlanToolHandler:
         match tool:
             case "plan_list":
                 query = validate_arguments(PlansQuery, arguments)
-                found, total = await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
-                return to_json_page("plans", [to_plan_response(caller, view) for view in found], query, total)
+                views, total = await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
+                return to_json_page("plans", [to_plan_response(caller, view) for view in views], query, total)
             case "plan_show":
                 return to_json(to_plan_response(caller, await self.plans.get(caller, str(arguments["plan"]))))
             case "plan_create":
@@ -74,7 +74,7 @@ class PlanToolHandler:
 
     async def _list_templates(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
         query = validate_arguments(TemplatesQuery, arguments)
-        found, total = await self.templates.list_page(
+        stored_templates, total = await self.templates.list_page(
             caller.workspace_id, category=query.category, query=query.q, limit=query.per_page, offset=query.offset
         )
-        return to_json_page("templates", [to_template_summary(each) for each in found], query, total)
+        return to_json_page("templates", [to_template_summary(stored_template) for stored_template in stored_templates], query, total)

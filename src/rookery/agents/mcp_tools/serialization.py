@@ -35,7 +35,7 @@ def to_json(answer: BaseModel) -> ToolOutput:
 
 def to_json_page(name: str, answers: Sequence[BaseModel], query: PageQuery, total: int) -> ToolOutput:
     """Return a page of a list: the items under *name*, the page number and the total count."""
-    return {name: [to_json(each) for each in answers], "page": query.page, "total": total}
+    return {name: [to_json(answer) for answer in answers], "page": query.page, "total": total}
 
 
 def drop_empty(content: Mapping[str, object]) -> dict[str, object]:
@@ -45,15 +45,15 @@ def drop_empty(content: Mapping[str, object]) -> dict[str, object]:
     Empty lists at the top level stay: `"tasks": []` is a result.
     """
     filled = {name: _drop_empty(value) for name, value in content.items()}
-    return {name: each for name, each in filled.items() if isinstance(each, list) or not _is_empty(each)}
+    return {name: value for name, value in filled.items() if isinstance(value, list) or not _is_empty(value)}
 
 
 def _drop_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        filled = {name: _drop_empty(each) for name, each in cast("Mapping[str, object]", value).items()}
-        return {name: each for name, each in filled.items() if not _is_empty(each)}
+        filled = {name: _drop_empty(item) for name, item in cast("Mapping[str, object]", value).items()}
+        return {name: item for name, item in filled.items() if not _is_empty(item)}
     if isinstance(value, list):
-        return [_drop_empty(each) for each in cast("list[object]", value)]
+        return [_drop_empty(item) for item in cast("list[object]", value)]
     return value
 
 

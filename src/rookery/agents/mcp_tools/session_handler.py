@@ -40,10 +40,10 @@ class SessionToolHandler:
                 return await self._show_started(caller, await self.sessions.starter.resume(caller, _get_session_id(arguments), request))
             case "session_list":
                 query = validate_arguments(SessionsQuery, arguments)
-                found, total = await self.sessions.records.list_page(
+                views, total = await self.sessions.records.list_page(
                     caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset
                 )
-                return to_json_page("sessions", [to_session_response(caller, each) for each in found], query, total)
+                return to_json_page("sessions", [to_session_response(caller, view) for view in views], query, total)
             case "session_show":
                 return to_json(to_session_response(caller, await self.sessions.records.get(caller, _get_session_id(arguments))))
             case "session_events":
@@ -56,7 +56,7 @@ class SessionToolHandler:
                     limit=events_query.per_page,
                     offset=events_query.offset,
                 )
-                return to_json_page("events", [to_session_event_response(each) for each in events], events_query, total)
+                return to_json_page("events", [to_session_event_response(event) for event in events], events_query, total)
             case _:
                 return await self._call_session_tool(tool, arguments, caller)
 

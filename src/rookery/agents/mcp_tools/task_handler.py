@@ -27,8 +27,8 @@ class TaskToolHandler:
         match tool:
             case "task_ready":
                 query = validate_arguments(TasksQuery, {**arguments, "state": "ready"})
-                found, total = await self.tasks.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
-                return to_json_page("tasks", [to_task_response(view) for view in found], query, total)
+                views, total = await self.tasks.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
+                return to_json_page("tasks", [to_task_response(view) for view in views], query, total)
             case "task_show":
                 return to_json(to_task_response(await self.tasks.get(caller, _get_task_id(arguments))))
             case "task_add":
@@ -82,10 +82,10 @@ class TaskToolHandler:
     async def _claim_next(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
         """Return the claimed task, or null with the reason, which the route sends as 204 with headers."""
         body = validate_arguments(ClaimNextBody, arguments)
-        found = await self.claims.claim_next(caller, body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s)
-        if isinstance(found, NoTaskAvailable):
-            return {"task": None, "reason": found.reason, "plan": found.plan, "retry_after_s": found.retry_after_s}
-        return {"task": to_json(to_claimed_task_response(found))}
+        outcome = await self.claims.claim_next(caller, body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s)
+        if isinstance(outcome, NoTaskAvailable):
+            return {"task": None, "reason": outcome.reason, "plan": outcome.plan, "retry_after_s": outcome.retry_after_s}
+        return {"task": to_json(to_claimed_task_response(outcome))}
 
 
 def _get_task_id(arguments: Mapping[str, object]) -> str:

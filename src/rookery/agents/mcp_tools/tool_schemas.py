@@ -131,9 +131,9 @@ def _is_object_or_text(schema: Schema | None) -> bool:
 
 def _parse_object(name: str, value: str) -> object:
     try:
-        found = cast("object", orjson.loads(value))
+        parsed = cast("object", orjson.loads(value))
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise ValidationFailed({name: ["must be a JSON object, or a string with the JSON of an object"]})
-    return cast("dict[str, object]", found)
+    return cast("dict[str, object]", parsed)

@@ -73,8 +73,8 @@ class Template:
             description=cast("str", document.get("description", "")),
             category=cast("str", document.get("category", "")),
             variables={
-                name: _variable_from_document(each)
-                for name, each in cast("Mapping[str, JsonObject]", document.get("variables", {})).items()
+                name: _variable_from_document(fields)
+                for name, fields in cast("Mapping[str, JsonObject]", document.get("variables", {})).items()
             },
             guidelines=tuple(cast("Sequence[str]", document.get("guidelines", ()))),
             plan=cast("JsonObject", document.get("plan", {})),

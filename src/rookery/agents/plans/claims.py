@@ -172,11 +172,11 @@ class Claims:
         while True:
             wakeup = self._notifier.subscribe(caller.workspace_id)
             try:
-                found = await self._db.write(lambda tx: self._claim_next(tx, caller, plan_ref, lease_request, any_plan=any_plan))
+                outcome = await self._db.write(lambda tx: self._claim_next(tx, caller, plan_ref, lease_request, any_plan=any_plan))
                 left_s = deadline - asyncio.get_running_loop().time()
-                is_final = isinstance(found, NoTaskAvailable) and found.reason == "plan_done" and found.plan is not None
-                if isinstance(found, TaskView) or is_final or left_s <= 0 or self._notifier.is_closed:
-                    return found
+                is_final = isinstance(outcome, NoTaskAvailable) and outcome.reason == "plan_done" and outcome.plan is not None
+                if isinstance(outcome, TaskView) or is_final or left_s <= 0 or self._notifier.is_closed:
+                    return outcome
                 # Random jitter, so that many waiting requests do not poll at the same moment.
                 await asyncio.wait({wakeup}, timeout=min(left_s, _POLL_INTERVAL_S * random.uniform(0.75, 1.25)))  # noqa: S311 - guards nothing
             finally:
@@ -282,9 +282,9 @@ class Claims:
         """Expire overdue leases, so that read-only clients see them as expired. Return the number expired."""
         swept = 0
         for _ in range(_MAX_BATCHES):
-            found = await self._db.write(lambda tx: self._expire_batch(tx, None, self._clock()))
-            swept += found
-            if found < _BATCH_SIZE:
+            expired_count = await self._db.write(lambda tx: self._expire_batch(tx, None, self._clock()))
+            swept += expired_count
+            if expired_count < _BATCH_SIZE:
                 break
         return swept
 
@@ -292,9 +292,9 @@ class Claims:
         self, tx: Tx, workspace_id: int, session_id: str, *, actor: EventActor, reason: str, now: datetime
     ) -> list[Task]:
         """Release every task that the session has a lease on, within the transaction *tx*. Return the released tasks (D-62)."""
-        freed, within = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
+        freed, access_filter = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
         for task_id, plan_id in claims.list_by_session(tx, workspace_id, session_id):
-            plan, task = plans.find(tx, within, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)
+            plan, task = plans.find(tx, access_filter, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)
             if plan is None or task is None or task.claim is None or task.claim.session_id != session_id:
                 continue
             freed.append(self._save(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
@@ -315,16 +315,20 @@ class Claims:
     def _claim_next(
         self, tx: Tx, caller: Caller, plan_ref: str | None, lease_request: LeaseRequest, *, any_plan: bool
     ) -> TaskView | NoTaskAvailable:
-        now, within, by = self._clock(), PlanAccessFilter.from_caller(caller), EventActor.from_caller(caller, lease_request.session_id)
+        now, access_filter, by = (
+            self._clock(),
+            PlanAccessFilter.from_caller(caller),
+            EventActor.from_caller(caller, lease_request.session_id),
+        )
         plan_of_session = self._run_session_hook(tx, caller, lease_request.session_id)
         if plan_ref is None and not any_plan:
             plan_ref = plan_of_session
         claims.lock_workspace(tx, caller.workspace_id)
-        plan = None if plan_ref is None else lock_writable_plan(tx, within, plan_ref)
+        plan = None if plan_ref is None else lock_writable_plan(tx, access_filter, plan_ref)
         if plan is not None and plan.status is PlanStatus.DRAFT:
             plan = activate_plan(tx, plan, self._recorder, actor=by, now=now)
         self._expire_batch(tx, caller.workspace_id, now)
-        return self._claim_best(tx, within, plan, lease_request, actor=by, now=now)
+        return self._claim_best(tx, access_filter, plan, lease_request, actor=by, now=now)
 
     def _claim_best(
         self, tx: Tx, access_filter: PlanAccessFilter, plan: Plan | None, lease_request: LeaseRequest, *, actor: EventActor, now: datetime
@@ -337,9 +341,9 @@ class Claims:
             is_active = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
             if its_plan is not None and is_active and current_task is not None and current_task.status is TaskStatus.PENDING:
                 return load_task_view(tx, self._take(tx, its_plan, current_task, lease_request, actor=actor, now=now), now)
-        found = _explain_no_task(claims.get_open_task_stats(tx, access_filter, plan_id), plan, now)
-        draft = claims.find_oldest_draft(tx, access_filter) if plan is None and found.reason == "plan_done" else None
-        return found if draft is None else NoTaskAvailable(reason="plan_draft", retry_after_s=30, plan=draft)
+        no_task = _explain_no_task(claims.get_open_task_stats(tx, access_filter, plan_id), plan, now)
+        draft = claims.find_oldest_draft(tx, access_filter) if plan is None and no_task.reason == "plan_done" else None
+        return no_task if draft is None else NoTaskAvailable(reason="plan_draft", retry_after_s=30, plan=draft)
 
     def _take(self, tx: Tx, plan: Plan, task: Task, lease_request: LeaseRequest, *, actor: EventActor, now: datetime) -> Task:
         phase = phases.find(tx, plan.id, task.phase_id)
@@ -355,7 +359,7 @@ class Claims:
         )
         if not claims.claim(tx, task.id, claim):
             raise TaskClaimed(task.name, {}, now)
-        taken = replace(
+        claimed_task = replace(
             task,
             status=TaskStatus.IN_PROGRESS,
             claim=claim,
@@ -364,9 +368,9 @@ class Claims:
             version=task.version + 1,
         )
         self._recorder.record_task(
-            tx, taken, "claimed", actor=actor, at=now, data={"expires_at": claim.expires_at.isoformat(), "attempts": task.attempts}
+            tx, claimed_task, "claimed", actor=actor, at=now, data={"expires_at": claim.expires_at.isoformat(), "attempts": task.attempts}
         )
-        return taken
+        return claimed_task
 
     async def _end_lease(
         self,
@@ -381,7 +385,7 @@ class Claims:
         expected: ExpectedETags = None,
     ) -> LeaseEndResult:
         _require_credential(credential)
-        now, within = self._clock(), PlanAccessFilter.from_caller(caller)
+        now, access_filter = self._clock(), PlanAccessFilter.from_caller(caller)
 
         def write(tx: Tx) -> LeaseEndResult:
             request = None if next_request is None else _with_default_session(tx, caller, task_id, credential, next_request)
@@ -390,7 +394,7 @@ class Claims:
             if request is not None:
                 self._run_session_hook(tx, caller, request.session_id)
                 claims.lock_workspace(tx, caller.workspace_id)
-            plan, task = lock_writable_task(tx, within, task_id, self._recorder, now)
+            plan, task = lock_writable_task(tx, access_filter, task_id, self._recorder, now)
             require_match("task", task.version, expected)
             new_status, recorded = _resolve_target_status(tx, task, credential, action)
             # A forced change is recorded without a session: the session of the holder did not make it.
@@ -403,12 +407,14 @@ class Claims:
             if request is None:
                 return LeaseEndResult(task=load_task_view(tx, changed, now))
             self._expire_batch(tx, caller.workspace_id, now)
-            found = self._claim_best(tx, within, plan, request, actor=EventActor.from_caller(caller, request.session_id), now=now)
+            claim_outcome = self._claim_best(
+                tx, access_filter, plan, request, actor=EventActor.from_caller(caller, request.session_id), now=now
+            )
             view = load_task_view(tx, changed, now)
             return (
-                LeaseEndResult(task=view, no_task=found)
-                if isinstance(found, NoTaskAvailable)
-                else LeaseEndResult(task=view, next_task=found)
+                LeaseEndResult(task=view, no_task=claim_outcome)
+                if isinstance(claim_outcome, NoTaskAvailable)
+                else LeaseEndResult(task=view, next_task=claim_outcome)
             )
 
         return await self._db.write(write)
@@ -419,13 +425,13 @@ class Claims:
         return changed
 
     def _expire_batch(self, tx: Tx, workspace_id: int | None, now: datetime) -> int:
-        over = claims.list_expired(tx, now, workspace_id=workspace_id, limit=_BATCH_SIZE)
-        for task_id, plan_id, workspace in over:
+        expired_claims = claims.list_expired(tx, now, workspace_id=workspace_id, limit=_BATCH_SIZE)
+        for task_id, plan_id, workspace in expired_claims:
             plan = plans.find(tx, PlanAccessFilter(workspace_id=workspace), plan_id, lock=True)
             task = tasks.find(tx, workspace, task_id, lock=True)
             if plan is not None and task is not None:
                 expire_lease(tx, task, self._recorder, now)
-        return len(over)
+        return len(expired_claims)
 
 
 _EVENT_NAMES = {LeaseAction.RELEASE: "released", LeaseAction.COMPLETE: "completed", LeaseAction.FAIL: "failed"}

@@ -34,6 +34,6 @@ def find_cycle(phases: Iterable[str], tasks: Mapping[str, str], dependencies: De
     try:
         sorter.prepare()
     except CycleError as error:
-        found: list[tuple[str, bool]] = error.args[1]
-        return list(dict.fromkeys(each for each, _ in reversed(found)))
+        nodes: list[tuple[str, bool]] = error.args[1]
+        return list(dict.fromkeys(node for node, _ in reversed(nodes)))
     return None

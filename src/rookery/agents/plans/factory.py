@@ -61,24 +61,28 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
         started_at=now if draft.status is PlanStatus.ACTIVE else None,
     )
     require_plan_access(caller, plan)
-    made = [build_phase(plan, each, position, ids=ids, now=now) for position, each in enumerate(draft.phases, 1)]
+    new_phases = [build_phase(plan, phase_draft, position, ids=ids, now=now) for position, phase_draft in enumerate(draft.phases, 1)]
     inside = [
-        [build_task(phase, each, position, ids=ids, now=now) for position, each in enumerate(phase_draft.tasks, 1)]
-        for phase, phase_draft in zip(made, draft.phases, strict=True)
+        [build_task(phase, task_draft, position, ids=ids, now=now) for position, task_draft in enumerate(phase_draft.tasks, 1)]
+        for phase, phase_draft in zip(new_phases, draft.phases, strict=True)
     ]
-    depends = _resolve_dependencies(draft, made, inside)
+    depends = _resolve_dependencies(draft, new_phases, inside)
     plans.add(tx, plan)
-    phases.add(tx, made)
-    tasks.add(tx, [task for each in inside for task in each])
+    phases.add(tx, new_phases)
+    tasks.add(tx, [task for phase_tasks in inside for task in phase_tasks])
     dependencies.add(tx, plan.workspace_id, plan.id, ((item, other) for item, others in depends.items() for other in others))
-    data: dict[str, object] = {"title": plan.title, "status": plan.status.value, "phases": len(made), "tasks": sum(map(len, inside))}
+    data: dict[str, object] = {"title": plan.title, "status": plan.status.value, "phases": len(new_phases), "tasks": sum(map(len, inside))}
     if plan.template is not None:
         data |= {"template": plan.template, "template_version": plan.template_version}
     recorder.record_plan(tx, plan, "created", actor=EventActor.from_caller(caller), at=now, data=data)
     # The view is built from memory: reading a thousand tasks back costs as much as writing them.
-    counts = {phase.id: {TaskStatus.PENDING.value: len(each)} for phase, each in zip(made, inside, strict=True) if each}
-    theirs = {phase.id: each for phase, each in zip(made, inside, strict=True)}
-    return build_plan_view(replace(plan, event_seq=1), made, counts, now, depends_on=depends, tasks_by_phase=theirs, checkpoints={})
+    counts = {
+        phase.id: {TaskStatus.PENDING.value: len(phase_tasks)} for phase, phase_tasks in zip(new_phases, inside, strict=True) if phase_tasks
+    }
+    tasks_by_phase = {phase.id: phase_tasks for phase, phase_tasks in zip(new_phases, inside, strict=True)}
+    return build_plan_view(
+        replace(plan, event_seq=1), new_phases, counts, now, depends_on=depends, tasks_by_phase=tasks_by_phase, checkpoints={}
+    )
 
 
 def validate_size(draft: PlanDraft) -> None:
@@ -116,12 +120,14 @@ def validate_dependencies(draft: PlanDraft) -> None:
         created_at=now,
         updated_at=now,
     )
-    made = [build_phase(placeholder, each, position, ids=ids.__next__, now=now) for position, each in enumerate(draft.phases, 1)]
-    inside = [
-        [build_task(phase, each, position, ids=ids.__next__, now=now) for position, each in enumerate(phase_draft.tasks, 1)]
-        for phase, phase_draft in zip(made, draft.phases, strict=True)
+    new_phases = [
+        build_phase(placeholder, phase_draft, position, ids=ids.__next__, now=now) for position, phase_draft in enumerate(draft.phases, 1)
     ]
-    _resolve_dependencies(draft, made, inside)
+    inside = [
+        [build_task(phase, task_draft, position, ids=ids.__next__, now=now) for position, task_draft in enumerate(phase_draft.tasks, 1)]
+        for phase, phase_draft in zip(new_phases, draft.phases, strict=True)
+    ]
+    _resolve_dependencies(draft, new_phases, inside)
 
 
 def build_phase(plan: Plan, draft: PhaseDraft, position: int, *, ids: IdFactory, now: datetime) -> Phase:
@@ -168,15 +174,15 @@ def resolve_refs(refs: Sequence[str | int], *indexes: RefIndex, field: str) -> l
     Raises:
         ValidationFailed: A reference is unknown or ambiguous.
     """
-    found = dict[str, None]()
+    ids = dict[str, None]()
     for ref in refs:
-        id = next((each for names in indexes if (each := names.find(ref)) is not None), None)
+        id = next((match for names in indexes if (match := names.find(ref)) is not None), None)
         if id is None:
             raise ValidationFailed(
                 {field: [f"{_shorten(ref)}: not found in this plan, or the name is ambiguous; use an id, key, unique name or position"]}
             )
-        found[id] = None
-    return list(found)
+        ids[id] = None
+    return list(ids)
 
 
 def require_acyclic(
@@ -219,7 +225,7 @@ def _resolve_dependencies(plan: PlanDraft, plan_phases: Sequence[Phase], tasks_b
                 field = f"tasks.{number}.depends_on" if plan.is_flat else f"phases.{index}.tasks.{number}.depends_on"
                 depends[task.id] = resolve_refs(task_draft.depends_on, task_indexes[index], plan_task_index, field=field)
     if depends:
-        phase_ids = {task.id: task.phase_id for each in tasks_by_phase for task in each}
+        phase_ids = {task.id: task.phase_id for phase_tasks in tasks_by_phase for task in phase_tasks}
         require_acyclic(dict(_iter_names(plan_phases, tasks_by_phase)), phase_ids, depends, field="depends_on")
     return depends
 
@@ -234,10 +240,10 @@ def _choose_slug(tx: Tx, workspace_id: int, draft: PlanDraft) -> str:
     slug = draft.slug or slugify(draft.title)
     if is_uuid(slug):
         raise ValidationFailed({"slug": ["must not look like an id"]})
-    taken = plans.lock_similar_slugs(tx, workspace_id, slug)
-    if draft.slug is not None and slug in taken:
+    taken_slugs = plans.lock_similar_slugs(tx, workspace_id, slug)
+    if draft.slug is not None and slug in taken_slugs:
         raise SlugTaken("plan", slug)
-    return slug if draft.slug is not None else make_unique_slug(slug, {*taken, ANY_PLAN})
+    return slug if draft.slug is not None else make_unique_slug(slug, {*taken_slugs, ANY_PLAN})
 
 
 def _shorten(ref: str | int) -> str:

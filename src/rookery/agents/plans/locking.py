@@ -93,15 +93,15 @@ def lock_writable_task(
 
 def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime) -> Task:
     """Return *task* as of *now*. Store the change and its events if the lease has expired (D-61). The plan must be locked."""
-    settled = task.as_of(now)
-    if settled is not task and task.claim is not None:
-        settled = replace(settled, version=task.version + 1)
-        tasks.change(tx, settled)
-        data: dict[str, object] = {"holder": task.claim.holder(), "attempts": settled.attempts}
-        recorder.record_task(tx, settled, "lease_expired", actor=SYSTEM_ACTOR, at=now, data=data)
-        if settled.status is not task.status and settled.error is not None:
-            recorder.record_task(tx, settled, "failed", actor=SYSTEM_ACTOR, at=now, data={"error": settled.error})
-    return settled
+    current = task.as_of(now)
+    if current is not task and task.claim is not None:
+        current = replace(current, version=task.version + 1)
+        tasks.change(tx, current)
+        data: dict[str, object] = {"holder": task.claim.holder(), "attempts": current.attempts}
+        recorder.record_task(tx, current, "lease_expired", actor=SYSTEM_ACTOR, at=now, data=data)
+        if current.status is not task.status and current.error is not None:
+            recorder.record_task(tx, current, "failed", actor=SYSTEM_ACTOR, at=now, data={"error": current.error})
+    return current
 
 
 def start_phase(tx: Tx, plan: Plan, phase: Phase, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime) -> None:

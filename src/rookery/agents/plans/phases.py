@@ -123,7 +123,7 @@ class Phases:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             position = _resolve_position(draft.position, len(existing) + 1)
             phase = build_phase(plan, draft, position, ids=self._ids, now=now)
-            listed = [build_task(phase, each, number, ids=self._ids, now=now) for number, each in enumerate(draft.tasks, 1)]
+            listed = [build_task(phase, task_draft, number, ids=self._ids, now=now) for number, task_draft in enumerate(draft.tasks, 1)]
             depends = self._resolve_dependencies(tx, plan, existing, phase=phase, draft=draft, new_tasks=listed)
             phases.shift(tx, plan.id, position, len(existing), offset=1)
             phases.add(tx, [phase])
@@ -279,9 +279,9 @@ class Phases:
             if claimed is not None and claimed.claim is not None and not force:
                 raise TaskClaimed(claimed.name, claimed.claim.holder(), claimed.claim.expires_at)
             dependencies.remove_items(tx, [phase.id, *(task.id for task in listed)])
-            gone = phases.remove(tx, phase)
+            deleted_count = phases.remove(tx, phase)
             phases.shift(tx, plan.id, phase.position + 1, MAX_PHASES_PER_PLAN + 1, offset=-1)
-            data: dict[str, object] = {"name": phase.name, "tasks": gone, "forced": claimed is not None}
+            data: dict[str, object] = {"name": phase.name, "tasks": deleted_count, "forced": claimed is not None}
             self._recorder.record_phase(tx, phase, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
 
         await self._db.write(write)
@@ -306,8 +306,8 @@ class Phases:
         if draft.depends_on:
             depends[phase.id] = resolve_refs(draft.depends_on, phase_index, field="depends_on")
         if any(task_draft.depends_on for task_draft in draft.tasks):
-            known = tasks.list_positions(tx, plan.id)
-            for id, _, name, _ in known:
+            positions = tasks.list_positions(tx, plan.id)
+            for id, _, name, _ in positions:
                 plan_task_index.add(id, -1, [name])
             for number, (task_draft, task) in enumerate(zip(draft.tasks, new_tasks, strict=True)):
                 if task_draft.depends_on:
@@ -343,7 +343,7 @@ def require_still_acyclic(
     Raises:
         ValidationFailed: There is a cycle.
     """
-    names = {each.id: each.name for each in phases.list_by_plan(tx, plan.id)}
+    names = {phase.id: phase.name for phase in phases.list_by_plan(tx, plan.id)}
     phase_ids = dict[str, str]()
     for id, phase_id, name, _ in tasks.list_positions(tx, plan.id):
         names[id], phase_ids[id] = name, phase_id
@@ -374,7 +374,7 @@ def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[
         if open_tasks and not change.force:
             raise PhaseHasOpenTasks(phase.name, listed, len(open_tasks))
         if open_tasks:
-            forced |= {"forced": True, "open_tasks": [each["id"] for each in listed]}
+            forced |= {"forced": True, "open_tasks": [item["id"] for item in listed]}
     return forced
 
 

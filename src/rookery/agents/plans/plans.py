@@ -58,8 +58,8 @@ class Plans:
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
 
         def read(tx: Tx) -> tuple[list[PlanView], int]:
-            found, total = plans.list_page(tx, PlanAccessFilter.from_caller(caller), filters, limit=limit, offset=offset)
-            return load_plan_views(tx, found), total
+            page, total = plans.list_page(tx, PlanAccessFilter.from_caller(caller), filters, limit=limit, offset=offset)
+            return load_plan_views(tx, page), total
 
         return await self._db.read(read)
 
@@ -166,7 +166,7 @@ class Plans:
                 if open_phases and not force:
                     raise PlanHasOpenPhases(plan.slug, listed)
                 if open_phases:
-                    data |= {"forced": True, "open_phases": [each["id"] for each in listed]}
+                    data |= {"forced": True, "open_phases": [item["id"] for item in listed]}
                 changed = complete_plan(tx, plan, self._recorder, actor=by, now=now, data=data)
             else:
                 changed = replace(plan, status=status, updated_at=now, version=plan.version + 1)

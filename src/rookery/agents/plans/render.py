@@ -26,7 +26,7 @@ def render_markdown(view: PlanView) -> str:
     plan, progress = view.plan, view.progress
     lines = [f"# {_escape_inline(plan.title)}", ""]
     facts = [f"`{plan.slug}`", plan.status.value, f"{progress.completed} of {progress.total} done ({progress.percentage} %)"]
-    facts += [_escape_inline(each) for each in (plan.org, plan.project) if each]
+    facts += [_escape_inline(part) for part in (plan.org, plan.project) if part]
     lines += [" · ".join(facts), ""]
     if plan.description:
         lines += [plan.description.strip(), ""]
@@ -42,15 +42,15 @@ def render_mermaid(view: PlanView) -> str:
     lines, arrows = ["flowchart LR"], list[str]()
     for number, phase in enumerate(view.phases or (), 1):
         ids[phase.phase.id] = f"p{number}"
-        for place, each in enumerate(phase.tasks or (), 1):
-            ids[each.task.id] = f"p{number}t{place}"
+        for place, task_view in enumerate(phase.tasks or (), 1):
+            ids[task_view.task.id] = f"p{number}t{place}"
     for phase in view.phases or ():
         lines.append(
             f'  subgraph {ids[phase.phase.id]}["{phase.phase.position}. {_escape_label(phase.phase.name)} ({phase.phase.status.value})"]'
         )
-        for each in phase.tasks or ():
-            lines.append(f'    {ids[each.task.id]}["{_escape_label(each.task.name)}"]:::{each.task.status.value}')
-            arrows += [f"  {ids[other]} --> {ids[each.task.id]}" for other in each.depends_on if other in ids]
+        for task_view in phase.tasks or ():
+            lines.append(f'    {ids[task_view.task.id]}["{_escape_label(task_view.task.name)}"]:::{task_view.task.status.value}')
+            arrows += [f"  {ids[other]} --> {ids[task_view.task.id]}" for other in task_view.depends_on if other in ids]
         lines.append("  end")
         arrows += [f"  {ids[other]} ==> {ids[phase.phase.id]}" for other in phase.depends_on if other in ids]
     colours = {"completed": "#c8e6c9", "in_progress": "#bbdefb", "failed": "#ffcdd2", "skipped": "#eeeeee", "on_hold": "#fff9c4"}
@@ -72,8 +72,8 @@ def _render_phase(phase: PhaseView, view: PlanView) -> Iterator[str]:
     if item.description:
         yield item.description.strip()
         yield ""
-    for each in phase.tasks or ():
-        yield from _render_task(each)
+    for task_view in phase.tasks or ():
+        yield from _render_task(task_view)
     if phase.tasks:
         yield ""
     if item.acceptance_criteria:
@@ -88,12 +88,12 @@ def _render_phase(phase: PhaseView, view: PlanView) -> Iterator[str]:
         yield ""
 
 
-def _render_task(each: TaskView) -> Iterator[str]:
-    task = each.task
+def _render_task(task_view: TaskView) -> Iterator[str]:
+    task = task_view.task
     facts = [] if task.priority == 2 else [f"priority {task.priority}"]
     if task.claim is not None:
         facts.append(f"claimed by {_escape_inline(task.claim.agent_id or task.claim.key_id)} until {format_iso(task.claim.expires_at)}")
-    if each.blocked_by:
+    if task_view.blocked_by:
         facts.append("blocked")
     facts += [_escape_inline(text) for text in (task.hold_reason, task.error) if text]
     yield f"- [{_CHECKBOX_MARKS.get(task.status, ' ')}] {_escape_inline(task.name)}" + (f" ({'; '.join(facts)})" if facts else "")
@@ -101,11 +101,15 @@ def _render_task(each: TaskView) -> Iterator[str]:
 
 
 def _render_criteria(criteria: tuple[Criterion, ...], indent: str) -> Iterator[str]:
-    return (f"{indent}- [{'x' if each.checked else ' '}] {_escape_inline(each.text)}" for each in criteria)
+    return (f"{indent}- [{'x' if criterion.checked else ' '}] {_escape_inline(criterion.text)}" for criterion in criteria)
 
 
 def _list_phase_labels(ids: tuple[str, ...], view: PlanView) -> list[str]:
-    return [f"{each.phase.position}. {_escape_inline(each.phase.name)}" for each in view.phases or () if each.phase.id in ids]
+    return [
+        f"{phase_view.phase.position}. {_escape_inline(phase_view.phase.name)}"
+        for phase_view in view.phases or ()
+        if phase_view.phase.id in ids
+    ]
 
 
 def _escape_inline(text: str) -> str:

@@ -27,11 +27,11 @@ def slugify(title: str, *, fallback: str = "plan") -> str:
 
 def make_unique_slug(slug: str, taken_slugs: Collection[str]) -> str:
     """Return *slug* if it is free, else the slug with the lowest free suffix from -2 on."""
-    number, found = 1, slug
-    while found in taken_slugs:
+    number, candidate = 1, slug
+    while candidate in taken_slugs:
         number += 1
-        found = f"{slug}-{number}"
-    return found
+        candidate = f"{slug}-{number}"
+    return candidate
 
 
 class RefIndex:
@@ -46,7 +46,7 @@ class RefIndex:
         """Add an item. A name shared by several items is ambiguous and finds none of them."""
         self._ids.add(id)
         self._ids_by_position[position] = id
-        for name in {each for each in names if each}:
+        for name in {name for name in names if name}:
             self._ids_by_name[name].append(id)
 
     def find(self, ref: str | int) -> str | None:
@@ -55,7 +55,7 @@ class RefIndex:
             return self._ids_by_position.get(ref)
         if ref in self._ids:
             return ref
-        named = self._ids_by_name.get(ref, [])
-        if len(named) == 1:
-            return named[0]
-        return self._ids_by_position.get(int(ref)) if not named and ref.isascii() and ref.isdigit() and len(ref) < 10 else None
+        ids = self._ids_by_name.get(ref, [])
+        if len(ids) == 1:
+            return ids[0]
+        return self._ids_by_position.get(int(ref)) if not ids and ref.isascii() and ref.isdigit() and len(ref) < 10 else None

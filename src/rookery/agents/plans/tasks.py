@@ -61,14 +61,14 @@ class Tasks:
         Raises:
             NotFound: The plan or the phase does not exist.
         """
-        now, within = self._clock(), PlanAccessFilter.from_caller(caller)
+        now, access_filter = self._clock(), PlanAccessFilter.from_caller(caller)
 
         def read(tx: Tx) -> tuple[list[TaskView], int]:
-            plan = None if query.plan is None else get_plan(tx, within, query.plan)
+            plan = None if query.plan is None else get_plan(tx, access_filter, query.plan)
             phase = None if plan is None or query.phase is None else get_phase(tx, plan, query.phase)
-            found, total = tasks.list_page(
+            page, total = tasks.list_page(
                 tx,
-                within,
+                access_filter,
                 query.state,
                 plan_id=None if plan is None else plan.id,
                 phase_id=None if phase is None else phase.id,
@@ -77,7 +77,7 @@ class Tasks:
                 limit=limit,
                 offset=offset,
             )
-            return load_task_views(tx, found, now), total
+            return load_task_views(tx, page, now), total
 
         return await self._db.read(read)
 
@@ -233,16 +233,16 @@ class Tasks:
 
 
 def _apply_change(task: Task, change: TaskChange) -> Task:
-    given = change.fields_set
+    fields_set = change.fields_set
     return replace(
         task,
-        name=change.name if "name" in given else task.name,
-        description=change.description if "description" in given else task.description,
-        notes=change.notes if "notes" in given else task.notes,
-        priority=change.priority if "priority" in given else task.priority,
-        acceptance_criteria=change.acceptance_criteria if "acceptance_criteria" in given else task.acceptance_criteria,
-        metadata=change.metadata if "metadata" in given else task.metadata,
-        result=change.result if "result" in given else task.result,
+        name=change.name if "name" in fields_set else task.name,
+        description=change.description if "description" in fields_set else task.description,
+        notes=change.notes if "notes" in fields_set else task.notes,
+        priority=change.priority if "priority" in fields_set else task.priority,
+        acceptance_criteria=change.acceptance_criteria if "acceptance_criteria" in fields_set else task.acceptance_criteria,
+        metadata=change.metadata if "metadata" in fields_set else task.metadata,
+        result=change.result if "result" in fields_set else task.result,
     )
 
 

@@ -48,7 +48,7 @@ def to_boot_response(caller: Caller, boot: SessionBoot) -> AgentsBootResponse:
     return AgentsBootResponse.model_construct(
         plan=None if boot.plan is None else to_plan_response(caller, boot.plan),
         phase=None if boot.phase is None else to_phase_response(boot.phase),
-        tasks=[to_task_response(each) for each in boot.tasks],
+        tasks=[to_task_response(view) for view in boot.tasks],
         handoff=to_offered_handoff_response(boot.previous),
         checkpoint=to_session_checkpoint_response(boot.previous),
         memories=boot.memories,

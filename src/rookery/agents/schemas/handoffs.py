@@ -27,7 +27,7 @@ def _has_content(value: object) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
     if isinstance(value, list):
-        return any(_has_content(each) for each in cast("list[object]", value))
+        return any(_has_content(item) for item in cast("list[object]", value))
     return bool(value)
 
 

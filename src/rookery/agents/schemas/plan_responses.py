@@ -297,7 +297,7 @@ def to_phase_response(view: PhaseView) -> PhaseResponse:
         completable=view.is_completable,
         depends_on=view.depends_on,
         acceptance_criteria=_to_criterion_responses(phase.acceptance_criteria),
-        checkpoints=[to_checkpoint_response(each) for each in view.checkpoints],
+        checkpoints=[to_checkpoint_response(checkpoint) for checkpoint in view.checkpoints],
         progress=_to_progress_response(view.progress),
         tasks=None if view.tasks is None else [to_task_response(task) for task in view.tasks],
         metadata=phase.metadata,
@@ -357,20 +357,22 @@ def to_graph_response(view: PlanView) -> GraphResponse:
     """Return the dependency graph of a plan. The phase of a task is a field of its node, not an edge."""
     nodes, edges, ready, blocked = list[NodeResponse](), list[EdgeResponse](), list[str](), list[BlockedResponse]()
 
-    def add(node: NodeResponse, each: PhaseView | TaskView) -> None:
+    def add(node: NodeResponse, view: PhaseView | TaskView) -> None:
         nodes.append(node)
-        edges.extend(EdgeResponse.model_construct(source=other, target=node.id) for other in each.depends_on)
-        if each.is_ready:
+        edges.extend(EdgeResponse.model_construct(source=other, target=node.id) for other in view.depends_on)
+        if view.is_ready:
             ready.append(node.id)
-        if each.blocked_by:
-            blocked.append(BlockedResponse.model_construct(id=node.id, by=each.blocked_by))
+        if view.blocked_by:
+            blocked.append(BlockedResponse.model_construct(id=node.id, by=view.blocked_by))
 
     for phase in view.phases or ():
         item = phase.phase
         add(NodeResponse.model_construct(id=item.id, kind="phase", name=item.name, status=item.status.value, phase_id=None), phase)
-        for each in phase.tasks or ():
-            task = each.task
-            add(NodeResponse.model_construct(id=task.id, kind="task", name=task.name, status=task.status.value, phase_id=item.id), each)
+        for task_view in phase.tasks or ():
+            task = task_view.task
+            add(
+                NodeResponse.model_construct(id=task.id, kind="task", name=task.name, status=task.status.value, phase_id=item.id), task_view
+            )
     return GraphResponse.model_construct(plan_id=view.plan.id, nodes=nodes, edges=edges, ready=ready, blocked=blocked)
 
 
@@ -418,4 +420,4 @@ def _to_progress_response(progress: Progress) -> ProgressResponse:
 
 
 def _to_criterion_responses(criteria: Sequence[Criterion]) -> list[CriterionResponse]:
-    return [CriterionResponse.model_construct(text=each.text, checked=each.checked) for each in criteria]
+    return [CriterionResponse.model_construct(text=criterion.text, checked=criterion.checked) for criterion in criteria]

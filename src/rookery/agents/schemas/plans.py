@@ -378,4 +378,4 @@ class TaskPatch(RequestModel):
 
 def to_criteria(bodies: list[CriterionBody] | None) -> tuple[Criterion, ...]:
     """Return the criteria of a request."""
-    return tuple(Criterion(text=each.text, checked=each.checked) for each in bodies or ())
+    return tuple(Criterion(text=body.text, checked=body.checked) for body in bodies or ())

@@ -106,16 +106,16 @@ class SessionPatch(RequestModel):
 
     def to_change(self) -> SessionChange:
         """Return the change."""
-        given = set(self.model_fields_set)
-        if "acknowledge_handoff" in given:
-            given = (given - {"acknowledge_handoff"}) | {"acknowledge"}
+        fields_set = set(self.model_fields_set)
+        if "acknowledge_handoff" in fields_set:
+            fields_set = (fields_set - {"acknowledge_handoff"}) | {"acknowledge"}
         return SessionChange(
-            fields_set=frozenset(given),
+            fields_set=frozenset(fields_set),
             status=SessionStatus(self.status),
             goal=self.goal,
             context=self.context or {},
             summary=self.summary,
-            handoff=self.handoff.to_notes() if "handoff" in given else None,
+            handoff=self.handoff.to_notes() if "handoff" in fields_set else None,
             acknowledge=HandoffOutcome(self.acknowledge_handoff),
         )
 

@@ -365,51 +365,53 @@ class PreviewResponse(ResponseModel):
     plan: Annotated[dict[str, object], Field(description="The body of the equivalent POST /plans.")]
 
 
-def to_template_summary(stored: StoredTemplate) -> TemplateSummary:
+def to_template_summary(stored_template: StoredTemplate) -> TemplateSummary:
     """Return the response for a template in a list."""
-    template = stored.template
+    template = stored_template.template
     return TemplateSummary.model_construct(
         slug=template.slug,
         name=template.name,
         description=template.description,
         category=template.category or None,
-        source=stored.source.value,
-        version=stored.version,
+        source=stored_template.source.value,
+        version=stored_template.version,
         variables=_to_variable_responses(template),
         phases=_list_phase_names(template),
         phase_names=_list_phase_names(template),
         tasks=_count_tasks(template),
-        created_at=stored.created_at,
-        updated_at=stored.updated_at,
+        created_at=stored_template.created_at,
+        updated_at=stored_template.updated_at,
     )
 
 
-def to_template_response(stored: StoredTemplate) -> TemplateResponse:
+def to_template_response(stored_template: StoredTemplate) -> TemplateResponse:
     """Return the response for a complete template."""
-    template = stored.template
+    template = stored_template.template
     return TemplateResponse.model_construct(
         slug=template.slug,
         name=template.name,
         description=template.description,
         category=template.category or None,
-        source=stored.source.value,
-        version=stored.version,
+        source=stored_template.source.value,
+        version=stored_template.version,
         variables=_to_variable_responses(template),
         guidelines=list(template.guidelines),
         plan=cast("dict[str, object]", template.plan),
         phases=cast("list[dict[str, object]]", list(template.phases)),
         phase_names=_list_phase_names(template),
         tasks=_count_tasks(template),
-        created_at=stored.created_at,
-        updated_at=stored.updated_at,
+        created_at=stored_template.created_at,
+        updated_at=stored_template.updated_at,
     )
 
 
-def to_version_responses(stored: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
+def to_version_responses(stored_template: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
     """Return the responses for the versions of a template."""
     return [
-        AgentsVersionResponse.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == stored.version)
-        for each in versions
+        AgentsVersionResponse.model_construct(
+            version=version.version, created_at=version.created_at, in_use=version.version == stored_template.version
+        )
+        for version in versions
     ]
 
 
@@ -463,12 +465,12 @@ def _count_tasks(template: Template) -> int:
 def _to_variable_responses(template: Template) -> dict[str, VariableResponse]:
     return {
         name: VariableResponse.model_construct(
-            description=each.description,
-            type=each.type,
-            required=each.required,
-            default=each.default,
-            enum=None if each.enum is None else list(each.enum),
-            pattern=each.pattern,
+            description=variable.description,
+            type=variable.type,
+            required=variable.required,
+            default=variable.default,
+            enum=None if variable.enum is None else list(variable.enum),
+            pattern=variable.pattern,
         )
-        for name, each in template.variables.items()
+        for name, variable in template.variables.items()
     }

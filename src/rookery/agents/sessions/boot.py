@@ -52,23 +52,23 @@ class BootLoader:
 
     async def load(self, caller: Caller, session: AgentSession) -> SessionBoot:
         """Return the context of *session*, which *caller* has just started."""
-        within, now = PlanAccessFilter.from_caller(caller), self._clock()
+        access_filter, now = PlanAccessFilter.from_caller(caller), self._clock()
 
         def read(tx: Tx) -> tuple[PlanView | None, PhaseView | None, tuple[TaskView, ...]]:
-            plan = None if session.plan_id is None else plans.find(tx, within, session.plan_id)
+            plan = None if session.plan_id is None else plans.find(tx, access_filter, session.plan_id)
             if plan is None:
                 return None, None, ()
             view = load_plan_view(tx, plan, now, with_phases=False, with_tasks=False)
             current = None if view.current_phase is None else phases.find(tx, plan.id, view.current_phase.id)
             ready, _ = tasks.list_page(
-                tx, within, TaskState.READY, plan_id=plan.id, phase_id=None, session_id=None, at=now, limit=MAX_BOOT_TASKS, offset=0
+                tx, access_filter, TaskState.READY, plan_id=plan.id, phase_id=None, session_id=None, at=now, limit=MAX_BOOT_TASKS, offset=0
             )
             phase = None if current is None else load_phase_view(tx, current, now, with_tasks=False)
             return view, phase, tuple(load_task_views(tx, ready, now)) if ready else ()
 
         plan, phase, ready = await self._db.read(read)
-        offered = await self._starter.load_previous_state(session)
+        previous = await self._starter.load_previous_state(session)
         memories = await self._memories.boot(
             caller, agent_id=session.agent_id, org=session.org, project=session.project, session_id=session.resumed_from
         )
-        return SessionBoot(plan=plan, phase=phase, tasks=ready, previous=offered, memories=memories)
+        return SessionBoot(plan=plan, phase=phase, tasks=ready, previous=previous, memories=memories)

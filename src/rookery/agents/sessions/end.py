@@ -116,8 +116,8 @@ class SessionEnder:
             self._promote(tx, caller, session, request, now)
             notes = request.handoff
             if notes is None and request.status is SessionStatus.HANDED_OFF and request.summary is not None:
-                written = handoffs.find_by_session(tx, session.workspace_id, session.id)
-                notes = SessionNotes(summary=request.summary) if written is None else None
+                handoff = handoffs.find_by_session(tx, session.workspace_id, session.id)
+                notes = SessionNotes(summary=request.summary) if handoff is None else None
             if notes is not None:
                 write_handoff(tx, session, notes, at=now)
             if request.summary is not None:
@@ -135,7 +135,9 @@ class SessionEnder:
         if ids is not None:
             unknown = self._memories.find_unknown(tx, session.workspace_id, session.id, ids)
             if unknown:
-                raise ValidationFailed({"promote": [f"{each!r} is not a session memory of this session" for each in unknown[:10]]})
+                raise ValidationFailed(
+                    {"promote": [f"{memory_id!r} is not a session memory of this session" for memory_id in unknown[:10]]}
+                )
         self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
 
 
@@ -147,8 +149,8 @@ def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> b
         return False
     if request.handoff is None:
         return True
-    written = handoffs.find_by_session(tx, session.workspace_id, session.id)
-    return written is not None and written.notes == request.handoff
+    handoff = handoffs.find_by_session(tx, session.workspace_id, session.id)
+    return handoff is not None and handoff.notes == request.handoff
 
 
 def lock_session(tx: Tx, caller: Caller, session_id: str) -> AgentSession:

@@ -38,9 +38,9 @@ class SessionEnded(Conflict):
     code = "session_ended"
 
     def __init__(self, session: AgentSession) -> None:
-        why = f" ({session.end_reason})" if session.end_reason else ""
+        reason = f" ({session.end_reason})" if session.end_reason else ""
         super().__init__(
-            f"The session {session.id!r} is {session.status.value}{why} and read-only. "
+            f"The session {session.id!r} is {session.status.value}{reason} and read-only. "
             f"POST /sessions/{session.id}/resume starts a session that continues it.",
             session_id=session.id,
             status=session.status.value,

@@ -57,10 +57,10 @@ class SessionRecords:
         Raises:
             NotFound: The session does not exist, or *caller* has no access to it.
         """
-        found = await self._db.read(lambda tx: self.find_view(tx, caller, session_id))
-        if found is None:
+        view = await self._db.read(lambda tx: self.find_view(tx, caller, session_id))
+        if view is None:
             raise NotFound("session", session_id)
-        return found
+        return view
 
     def find_view(self, tx: Tx, caller: Caller, session_id: str) -> SessionView | None:
         """Return a session within the transaction *tx*, or None if it does not exist or *caller* has no access to it."""
@@ -86,8 +86,8 @@ class SessionRecords:
         def read(tx: Tx) -> tuple[list[SessionView], int]:
             access_filter = PlanAccessFilter.from_caller(caller)
             in_plan = filters if plan is None else replace(filters, plan_id=get_plan(tx, access_filter, plan).id)
-            found, total = store.list_page(tx, caller.workspace_id, in_plan, limit=limit, offset=offset)
-            return self._load_views(tx, found), total
+            sessions, total = store.list_page(tx, caller.workspace_id, in_plan, limit=limit, offset=offset)
+            return self._load_views(tx, sessions), total
 
         return await self._db.read(read)
 
@@ -159,7 +159,7 @@ class SessionRecords:
             PreconditionFailed: *expected* does not match the version of the session.
         """
         now = self._clock()
-        size = sum(len(orjson.dumps(each)) for each in (new_event.message, new_event.data, new_event.state))
+        size = sum(len(orjson.dumps(part)) for part in (new_event.message, new_event.data, new_event.state))
 
         def write(tx: Tx) -> SessionEvent:
             reserved = store.reserve_event(
@@ -212,29 +212,29 @@ class SessionRecords:
                 return None
             return session_events.list_page(tx, caller.workspace_id, session_id, after, event_type, limit=limit, offset=offset)
 
-        found = await self._db.read(read)
-        if found is None:
+        page = await self._db.read(read)
+        if page is None:
             raise NotFound("session", session_id)
-        return found
+        return page
 
-    def _load_views(self, tx: Tx, found: Sequence[AgentSession]) -> list[SessionView]:
-        if not found:
+    def _load_views(self, tx: Tx, sessions: Sequence[AgentSession]) -> list[SessionView]:
+        if not sessions:
             return []
-        workspace_id, ids = found[0].workspace_id, [session.id for session in found]
-        written = handoffs.find_by_sessions(tx, workspace_id, ids)
+        workspace_id, ids = sessions[0].workspace_id, [session.id for session in sessions]
+        handoffs_by_session = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
         completed = plans.count_completed_tasks(tx, workspace_id, ids)
-        session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in found if session.plan_id is not None}))
+        session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in sessions if session.plan_id is not None}))
         slugs = {plan.id: plan.slug for plan in session_plans.values()}
         return [
             SessionView(
                 session=session,
                 plan_slug=None if session.plan_id is None else slugs.get(session.plan_id),
-                handoff=written.get(session.id),
+                handoff=handoffs_by_session.get(session.id),
                 tool_calls=calls.get(session.id, 0),
                 tasks_completed=completed.get(session.id, 0),
             )
-            for session in found
+            for session in sessions
         ]
 
     def _announce(self, tx: Tx, session: AgentSession, at: datetime) -> None:

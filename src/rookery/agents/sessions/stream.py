@@ -238,13 +238,13 @@ class SessionStreams:
     async def _poll_sessions(self) -> None:
         """Wake the subscribers of sessions that another process has written to."""
         ids = list(self._channels)
-        found = {session.id: session for session in await self._db.lookup(lambda tx: store.find_by_ids(tx, ids))}
+        sessions_by_id = {session.id: session for session in await self._db.lookup(lambda tx: store.find_by_ids(tx, ids))}
         for session_id in ids:
-            channel, current = self._channels.get(session_id), found.get(session_id)
+            channel, current = self._channels.get(session_id), sessions_by_id.get(session_id)
             if channel is None:
                 continue
-            known = channel.session
-            if current is None or (current.last_seq, current.status) != (known.last_seq, known.status):
+            known_session = channel.session
+            if current is None or (current.last_seq, current.status) != (known_session.last_seq, known_session.status):
                 channel.notify()
 
     async def _check_keys(self, required_scope: str) -> None:

@@ -97,12 +97,12 @@ def lock_workspace(tx: Tx, workspace_id: int) -> None:
 
 def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> Task | None:
     """Return the best ready task (the most urgent, then of the oldest plan, then the first in it), or None if no task is ready."""
-    chosen = {
+    options = {
         "has_plan": plan_id is not None,
         "has_orgs": access_filter.orgs is not None,
         "has_projects": access_filter.projects is not None,
     }
-    least, first = _best_statements(**chosen)
+    least, first = _best_statements(**options)
     params = {**_params(access_filter, plan_id), "priority": -1}
     while True:
         row = tx.fetch_one(least, params)
@@ -110,9 +110,9 @@ def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> T
         if priority is None:
             return None
         params["priority"] = priority
-        found = tx.fetch_one(first, params)
-        if found is not None:
-            place = tx.fetch_one(_BY_POSITION, {"phase": found.text("phase_id"), "place": found.integer("place")})
+        candidate = tx.fetch_one(first, params)
+        if candidate is not None:
+            place = tx.fetch_one(_BY_POSITION, {"phase": candidate.text("phase_id"), "place": candidate.integer("place")})
             return None if place is None else task_from_row(place)
 
 
@@ -152,12 +152,12 @@ def _best_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> t
 
 def get_open_task_stats(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> OpenTaskStats:
     """Return the counts for one plan, or for all plans that *access_filter* includes."""
-    chosen = {
+    options = {
         "has_plan": plan_id is not None,
         "has_orgs": access_filter.orgs is not None,
         "has_projects": access_filter.projects is not None,
     }
-    open_statement, paused_statement = _open_task_statements(**chosen)
+    open_statement, paused_statement = _open_task_statements(**options)
     params = _params(access_filter, plan_id)
     row, paused = tx.fetch_one(open_statement, params), tx.fetch_one(paused_statement, params)
     next_end = None if row is None else row.maybe_integer("next_end")

@@ -79,27 +79,27 @@ def remove_items(tx: Tx, items: Sequence[str]) -> None:
 
 def list_by_items(tx: Tx, items: Sequence[str]) -> Mapping[str, list[str]]:
     """Return the dependencies of each of *items*. Items without dependencies are left out."""
-    found: dict[str, list[str]] = defaultdict(list)
+    needed_ids: dict[str, list[str]] = defaultdict(list)
     for start in range(0, len(items), _MAX_IDS_PER_STATEMENT):
         for row in tx.fetch_all(_BY_ITEMS, {"items": items[start : start + _MAX_IDS_PER_STATEMENT]}):
-            found[row.text("item_id")].append(row.text("needs_id"))
-    return found
+            needed_ids[row.text("item_id")].append(row.text("needs_id"))
+    return needed_ids
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> Mapping[str, list[str]]:
     """Return all dependencies of the plan: of tasks on tasks and of phases on phases."""
-    found: dict[str, list[str]] = defaultdict(list)
+    needed_ids: dict[str, list[str]] = defaultdict(list)
     for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
-        found[row.text("item_id")].append(row.text("needs_id"))
-    return found
+        needed_ids[row.text("item_id")].append(row.text("needs_id"))
+    return needed_ids
 
 
 def filter_open_tasks(tx: Tx, ids: Sequence[str]) -> set[str]:
     """Return those of *ids* that are open tasks in open phases."""
-    found = set[str]()
+    open_ids = set[str]()
     for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
-        found |= {row.text("id") for row in tx.fetch_all(_OPEN_TASKS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})}
-    return found
+        open_ids |= {row.text("id") for row in tx.fetch_all(_OPEN_TASKS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})}
+    return open_ids
 
 
 def filter_unfinished_phases(tx: Tx, ids: Sequence[str]) -> set[str]:
@@ -109,10 +109,10 @@ def filter_unfinished_phases(tx: Tx, ids: Sequence[str]) -> set[str]:
 
 def count_tasks_by_status(tx: Tx, plan_ids: Sequence[str]) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
     """Return the number of tasks by plan id, phase id and status. Phases without tasks are left out."""
-    found: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    counts: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for row in tx.fetch_all(_TASK_COUNTS, {"plans": plan_ids}):
-        found[row.text("plan_id")][row.text("phase_id")][row.text("status")] = row.integer("found")
-    return found
+        counts[row.text("plan_id")][row.text("phase_id")][row.text("status")] = row.integer("found")
+    return counts
 
 
 def count_phase_tasks_by_status(tx: Tx, phase_id: str) -> Mapping[str, int]:

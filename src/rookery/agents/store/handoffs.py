@@ -56,8 +56,8 @@ def find_by_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | Non
 
 def find_by_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
     """Return the hand-offs of sessions by session id. Sessions without one are left out."""
-    found = tx.fetch_all(_BY_SESSIONS, {"workspace": workspace_id, "ids": ids}) if ids else []
-    return {row.text("session_id"): _from_row(row) for row in found}
+    rows = tx.fetch_all(_BY_SESSIONS, {"workspace": workspace_id, "ids": ids}) if ids else []
+    return {row.text("session_id"): _from_row(row) for row in rows}
 
 
 def find_pending(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
@@ -86,10 +86,10 @@ def _notes_to_json(notes: SessionNotes) -> dict[str, object]:
 
 def _from_row(row: Row) -> Handoff:
     taken_at, how = row.maybe_integer("taken_at"), row.maybe_text("taken_how")
-    written = cast("Mapping[str, object]", orjson.loads(row.text("notes")))
+    notes = cast("Mapping[str, object]", orjson.loads(row.text("notes")))
 
     def lines(name: str) -> tuple[str, ...]:
-        return tuple(cast("Sequence[str]", written[name]))
+        return tuple(cast("Sequence[str]", notes[name]))
 
     return Handoff(
         session_id=row.text("session_id"),
@@ -97,13 +97,13 @@ def _from_row(row: Row) -> Handoff:
         plan_id=row.maybe_text("plan_id"),
         agent_id=row.text("agent_id"),
         notes=SessionNotes(
-            summary=cast("str | None", written["summary"]),
+            summary=cast("str | None", notes["summary"]),
             completed=lines("completed"),
             remaining=lines("remaining"),
             blockers=lines("blockers"),
             decisions=lines("decisions"),
             next_steps=lines("next_steps"),
-            refs=cast("Mapping[str, object]", written["refs"]),
+            refs=cast("Mapping[str, object]", notes["refs"]),
         ),
         written_at=from_micros(row.integer("written_at")),
         taken_by=row.maybe_text("taken_by"),

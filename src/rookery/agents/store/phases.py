@@ -58,10 +58,10 @@ def list_by_plan(tx: Tx, plan_id: str) -> list[Phase]:
 
 def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
     """Return the phases of each plan, ordered by position."""
-    found: dict[str, list[Phase]] = {plan_id: [] for plan_id in plan_ids}
+    phases_by_plan: dict[str, list[Phase]] = {plan_id: [] for plan_id in plan_ids}
     for row in tx.fetch_all(_BY_PLANS, {"plans": plan_ids}):
-        found[row.text("plan_id")].append(phase_from_row(row))
-    return found
+        phases_by_plan[row.text("plan_id")].append(phase_from_row(row))
+    return phases_by_plan
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
@@ -98,9 +98,9 @@ def change(tx: Tx, phase: Phase) -> None:
 def remove(tx: Tx, phase: Phase) -> int:
     """Delete *phase* with its tasks and checkpoints. Return the number of deleted tasks."""
     tx.execute(_DELETE_CHECKPOINTS, {"plan": phase.plan_id, "phase": phase.id})
-    gone = tx.execute(_DELETE_TASKS, {"phase": phase.id})
+    deleted_count = tx.execute(_DELETE_TASKS, {"phase": phase.id})
     tx.execute(_DELETE, {"phase": phase.id})
-    return gone
+    return deleted_count
 
 
 def add_checkpoint(tx: Tx, checkpoint: Checkpoint) -> None:
@@ -116,8 +116,8 @@ def count_checkpoints(tx: Tx, phase: Phase) -> int:
 
 def list_checkpoints(tx: Tx, plan_id: str) -> Mapping[str, tuple[Checkpoint, ...]]:
     """Return the checkpoints of the plan by phase id, oldest first."""
-    found: dict[str, tuple[Checkpoint, ...]] = {}
+    checkpoints_by_phase: dict[str, tuple[Checkpoint, ...]] = {}
     for row in tx.fetch_all(_CHECKPOINTS, {"plan": plan_id}):
         checkpoint = checkpoint_from_row(row)
-        found[checkpoint.phase_id] = (*found.get(checkpoint.phase_id, ()), checkpoint)
-    return found
+        checkpoints_by_phase[checkpoint.phase_id] = (*checkpoints_by_phase.get(checkpoint.phase_id, ()), checkpoint)
+    return checkpoints_by_phase

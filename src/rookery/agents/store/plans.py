@@ -101,9 +101,9 @@ def change(tx: Tx, plan: Plan) -> None:
 def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[Plan], int]:
     """Return a page of the plans that *access_filter* and *filters* include, newest first, and the total count."""
     condition = and_(access_condition(access_filter), *_filter_conditions(filters))
-    found = tx.fetch_all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
+    rows = tx.fetch_all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
     total = tx.fetch_one(select(func.count().label("found")).select_from(plans).where(condition))
-    return [plan_from_row(row) for row in found], 0 if total is None else total.integer("found")
+    return [plan_from_row(row) for row in rows], 0 if total is None else total.integer("found")
 
 
 def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
@@ -142,12 +142,12 @@ def add_event(tx: Tx, event: PlanEvent) -> None:
 
 def list_events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
     """Return a page of the events with a seq greater than *after*, oldest first, and their total count."""
-    found = tx.fetch_all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
+    rows = tx.fetch_all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
     total = tx.fetch_one(_EVENT_COUNT, {"plan": plan_id, "after": after})
-    return [event_from_row(row) for row in found], 0 if total is None else total.integer("found")
+    return [event_from_row(row) for row in rows], 0 if total is None else total.integer("found")
 
 
 def count_completed_tasks(tx: Tx, workspace_id: int, session_ids: Sequence[str]) -> dict[str, int]:
     """Return the number of tasks completed in each session. Sessions without completed tasks are left out."""
-    found = tx.fetch_all(_COMPLETED_TASK_COUNTS, {"workspace": workspace_id, "ids": session_ids}) if session_ids else []
-    return {row.text("session_id"): row.integer("number") for row in found}
+    rows = tx.fetch_all(_COMPLETED_TASK_COUNTS, {"workspace": workspace_id, "ids": session_ids}) if session_ids else []
+    return {row.text("session_id"): row.integer("number") for row in rows}

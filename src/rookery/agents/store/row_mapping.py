@@ -275,7 +275,7 @@ def _claim_from_row(row: Row) -> TaskClaim | None:
 
 
 def _criteria_to_json(criteria: Iterable[Criterion]) -> str:
-    return to_json_text([[each.text, each.checked] for each in criteria])
+    return to_json_text([[criterion.text, criterion.checked] for criterion in criteria])
 
 
 def _criteria_from_json(json_text: str) -> tuple[Criterion, ...]:

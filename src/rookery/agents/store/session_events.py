@@ -78,9 +78,9 @@ def list_page(
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq}
     if kind is not None:
         params["kind"] = kind.value
-    found = tx.fetch_all(_AFTER if kind is None else _AFTER_OF_TYPE, {**params, "most": limit, "skip": offset})
+    rows = tx.fetch_all(_AFTER if kind is None else _AFTER_OF_TYPE, {**params, "most": limit, "skip": offset})
     total = tx.fetch_one(_COUNT if kind is None else _COUNT_OF_TYPE, params)
-    return [from_row(row) for row in found], 0 if total is None else total.integer("found")
+    return [from_row(row) for row in rows], 0 if total is None else total.integer("found")
 
 
 def find_last_checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:

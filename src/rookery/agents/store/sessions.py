@@ -145,9 +145,9 @@ def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, 
     """Return a page of the sessions that match *filters*, newest first, and the total count."""
     condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
     newest = (_c.started_at.desc(), _c.id.desc())
-    found = tx.fetch_all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
+    rows = tx.fetch_all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
     total = tx.fetch_one(select(func.count().label("found")).select_from(sessions).where(condition))
-    return [from_row(row) for row in found], 0 if total is None else total.integer("found")
+    return [from_row(row) for row in rows], 0 if total is None else total.integer("found")
 
 
 def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:
@@ -235,14 +235,14 @@ def _to_row(session: AgentSession) -> dict[str, Value]:
 
 
 def _filter_conditions(filters: SessionFilter) -> list[ColumnElement[bool]]:
-    named = [
+    column_values = [
         (_c.status, None if filters.status is None else filters.status.value),
         (_c.agent_id, filters.agent_id),
         (_c.plan_id, filters.plan_id),
         (_c.org, filters.org),
         (_c.project, filters.project),
     ]
-    conditions = [column == value for column, value in named if value is not None]
+    conditions = [column == value for column, value in column_values if value is not None]
     conditions += [_is_in(column, names) for column, names in ((_c.org, filters.orgs), (_c.project, filters.projects)) if names is not None]
     return conditions
 

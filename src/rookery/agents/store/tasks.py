@@ -86,10 +86,10 @@ def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task
 
 def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
     """Return the tasks of the plan by phase id, ordered by position."""
-    found: dict[str, list[Task]] = {}
+    tasks_by_phase: dict[str, list[Task]] = {}
     for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
-        found.setdefault(row.text("phase_id"), []).append(task_from_row(row))
-    return found
+        tasks_by_phase.setdefault(row.text("phase_id"), []).append(task_from_row(row))
+    return tasks_by_phase
 
 
 def list_by_phase(tx: Tx, phase_id: str) -> list[Task]:
@@ -163,9 +163,9 @@ def list_page(
     in_plan = (plans.c.id, phases.c.position, _c.position)
     order = (_c.priority, *in_plan) if state is TaskState.READY else in_plan
     condition = and_(*conditions)
-    found = tx.fetch_all(select(tasks).select_from(joined).where(condition).order_by(*order).limit(limit).offset(offset))
+    rows = tx.fetch_all(select(tasks).select_from(joined).where(condition).order_by(*order).limit(limit).offset(offset))
     total = tx.fetch_one(select(func.count().label("found")).select_from(joined).where(condition))
-    return [task_from_row(row) for row in found], 0 if total is None else total.integer("found")
+    return [task_from_row(row) for row in rows], 0 if total is None else total.integer("found")
 
 
 def _state_conditions(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:

@@ -101,15 +101,15 @@ class TemplateHeader:
     category: str
 
 
-def add(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime) -> bool:
+def add(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime) -> bool:
     """Store a new template. Return False if the slug is in use."""
-    template = stored.template
+    template = stored_template.template
     row = tx.fetch_one(
         _ADD,
         {
             "workspace_id": workspace_id,
             "slug": template.slug,
-            "version": stored.version,
+            "version": stored_template.version,
             "name": template.name,
             "description": template.description,
             "category": template.category,
@@ -119,27 +119,29 @@ def add(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime) -> bool
     )
     if row is None:
         return False
-    _add_version(tx, workspace_id, stored, at)
+    _add_version(tx, workspace_id, stored_template, at)
     return True
 
 
-def change(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime, *, keep_count: int) -> None:
-    """Make *stored* the current version, and delete earlier versions except the latest *keep_count*."""
-    template = stored.template
+def change(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime, *, keep_count: int) -> None:
+    """Make *stored_template* the current version, and delete earlier versions except the latest *keep_count*."""
+    template = stored_template.template
     tx.execute(
         _CHANGE,
         {
             "workspace": workspace_id,
             "of_slug": template.slug,
-            "now_version": stored.version,
+            "now_version": stored_template.version,
             "now_name": template.name,
             "now_description": template.description,
             "now_category": template.category,
             "at": to_micros(at),
         },
     )
-    _add_version(tx, workspace_id, stored, at)
-    for old in [each for each in list_versions(tx, workspace_id, template.slug) if each.version != stored.version][keep_count:]:
+    _add_version(tx, workspace_id, stored_template, at)
+    for old in [version for version in list_versions(tx, workspace_id, template.slug) if version.version != stored_template.version][
+        keep_count:
+    ]:
         tx.execute(_DELETE_VERSION, {"workspace": workspace_id, "of_slug": template.slug, "of_version": old.version})
 
 
@@ -183,8 +185,8 @@ def find(tx: Tx, workspace_id: int, slug: str, *, version: str | None = None, fo
 
 def list_versions(tx: Tx, workspace_id: int, slug: str) -> list[TemplateVersion]:
     """Return the stored versions of a template, the latest first."""
-    found = tx.fetch_all(_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
-    return [TemplateVersion(version=row.text("version"), created_at=from_micros(row.integer("created_at"))) for row in found]
+    rows = tx.fetch_all(_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
+    return [TemplateVersion(version=row.text("version"), created_at=from_micros(row.integer("created_at"))) for row in rows]
 
 
 def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
@@ -195,18 +197,18 @@ def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete all templates of a workspace. Return the number of deleted rows."""
-    gone = tx.execute(_PURGE_VERSIONS, {"workspace": workspace_id})
-    return gone + tx.execute(_PURGE, {"workspace": workspace_id})
+    deleted_count = tx.execute(_PURGE_VERSIONS, {"workspace": workspace_id})
+    return deleted_count + tx.execute(_PURGE, {"workspace": workspace_id})
 
 
-def _add_version(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime) -> None:
+def _add_version(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime) -> None:
     tx.execute(
         _ADD_VERSION,
         {
             "workspace_id": workspace_id,
-            "slug": stored.template.slug,
-            "version": stored.version,
-            "document": orjson.dumps(stored.template.document).decode(),
+            "slug": stored_template.template.slug,
+            "version": stored_template.version,
+            "document": orjson.dumps(stored_template.template.document).decode(),
             "created_at": to_micros(at),
         },
     )

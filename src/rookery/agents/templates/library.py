@@ -74,15 +74,15 @@ class Templates:
             for slug, template in _list_shipped_templates()
         ]
         words = query.lower().split()[:_MAX_QUERY_WORDS]
-        found = sorted(
-            each.slug for each in (*heads, *shipped) if (category is None or each.category == category) and _matches(each, words)
+        slugs = sorted(
+            header.slug for header in (*heads, *shipped) if (category is None or header.category == category) and _matches(header, words)
         )
-        page = found[offset : offset + limit]
-        own = await self._db.read(
+        page = slugs[offset : offset + limit]
+        stored_templates = await self._db.read(
             lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in page if slug not in load_shipped_templates()])
         )
-        by_slug = {**load_shipped_templates(), **{each.template.slug: each for each in own}}
-        return [by_slug[slug] for slug in page if slug in by_slug], len(found)
+        by_slug = {**load_shipped_templates(), **{stored_template.template.slug: stored_template for stored_template in stored_templates}}
+        return [by_slug[slug] for slug in page if slug in by_slug], len(slugs)
 
     async def get(self, workspace_id: int, slug: str, *, version: str | None = None) -> StoredTemplate:
         """
@@ -94,12 +94,12 @@ class Templates:
         shipped = load_shipped_templates().get(slug)
         if shipped is not None and version in {None, shipped.version}:
             return shipped
-        found = None
+        stored_template = None
         if shipped is None:
-            found = await self._db.read(lambda tx: store.find(tx, workspace_id, slug, version=version))
-        if found is None:
+            stored_template = await self._db.read(lambda tx: store.find(tx, workspace_id, slug, version=version))
+        if stored_template is None:
             raise NotFound("template", slug if version is None else f"{slug}@{version}")
-        return found
+        return stored_template
 
     async def list_versions(self, workspace_id: int, slug: str) -> Sequence[TemplateVersion]:
         """
@@ -111,10 +111,10 @@ class Templates:
         shipped = load_shipped_templates().get(slug)
         if shipped is not None:
             return [TemplateVersion(version=shipped.version, created_at=None)]
-        found = await self._db.read(lambda tx: store.list_versions(tx, workspace_id, slug))
-        if not found:
+        versions = await self._db.read(lambda tx: store.list_versions(tx, workspace_id, slug))
+        if not versions:
             raise NotFound("template", slug)
-        return found
+        return versions
 
     async def add(self, author: TemplateAuthor, slug: str, document: JsonObject) -> StoredTemplate:
         """
@@ -205,11 +205,13 @@ class Templates:
     def _audit_change(
         self, tx: Tx, author: TemplateAuthor, action: str, *, before: StoredTemplate | None, after: StoredTemplate | None
     ) -> None:
-        stored = after or before
-        if stored is not None:
+        stored_template = after or before
+        if stored_template is not None:
             environment = LIVE if author.workspace_id == author.shown_workspace_id else TEST
-            subject = AuditSubject(kind="template", id=stored.template.slug, name=stored.template.name, environment=environment)
-            fields = [None if each is None else _to_audit_fields(each) for each in (before, after)]
+            subject = AuditSubject(
+                kind="template", id=stored_template.template.slug, name=stored_template.template.name, environment=environment
+            )
+            fields = [None if stored_template is None else _to_audit_fields(stored_template) for stored_template in (before, after)]
             self._audit.record(tx, author.actor, author.shown_workspace_id, action, subject, before=fields[0], after=fields[1])
 
 
@@ -217,16 +219,16 @@ class Templates:
 def load_shipped_templates() -> Mapping[str, StoredTemplate]:
     """Return the templates shipped with Rookery by slug, in alphabetical order. The files are read on the first call."""
     folder = resources.files("rookery.agents") / _SHIPPED_FOLDER_NAME
-    files = sorted((each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name)
-    found = [
-        (each.name.removesuffix(".yaml"), _normalize_criteria(parse_template_file(each.read_text(encoding="utf-8")))) for each in files
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    documents = [
+        (file.name.removesuffix(".yaml"), _normalize_criteria(parse_template_file(file.read_text(encoding="utf-8")))) for file in files
     ]
     return MappingProxyType(
         {
             slug: StoredTemplate(
                 template=Template.from_document(slug, document), version=compute_version(document), source=TemplateSource.SHIPPED
             )
-            for slug, document in found
+            for slug, document in documents
         }
     )
 
@@ -249,14 +251,14 @@ def _require_writable(slug: str) -> None:
         raise TemplateReadOnly(slug)
 
 
-def _require_found(stored: StoredTemplate | None, slug: str) -> StoredTemplate:
-    if stored is None:
+def _require_found(stored_template: StoredTemplate | None, slug: str) -> StoredTemplate:
+    if stored_template is None:
         raise NotFound("template", slug)
-    return stored
+    return stored_template
 
 
 def _list_shipped_templates() -> list[tuple[str, Template]]:
-    return [(slug, stored.template) for slug, stored in load_shipped_templates().items()]
+    return [(slug, stored_template.template) for slug, stored_template in load_shipped_templates().items()]
 
 
 def _matches(header: TemplateHeader, query_words: Sequence[str]) -> bool:
@@ -264,9 +266,9 @@ def _matches(header: TemplateHeader, query_words: Sequence[str]) -> bool:
     return all(word in text for word in query_words)
 
 
-def _to_audit_fields(stored: StoredTemplate) -> Mapping[str, object]:
-    template = stored.template
-    return {"name": template.name, "category": template.category, "version": stored.version}
+def _to_audit_fields(stored_template: StoredTemplate) -> Mapping[str, object]:
+    template = stored_template.template
+    return {"name": template.name, "category": template.category, "version": stored_template.version}
 
 
 def _normalize_criteria(document: JsonObject) -> JsonObject:
@@ -276,10 +278,10 @@ def _normalize_criteria(document: JsonObject) -> JsonObject:
 
 def _expand_criteria(value: object, field: str = "") -> object:
     if isinstance(value, dict):
-        return {name: _expand_criteria(each, name) for name, each in cast("dict[str, object]", value).items()}
+        return {name: _expand_criteria(item, name) for name, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
         items = cast("list[object]", value)
         if field == "acceptance_criteria":
-            return [{"text": each} for each in items]
-        return [_expand_criteria(each) for each in items]
+            return [{"text": item} for item in items]
+        return [_expand_criteria(item) for item in items]
     return value

@@ -29,13 +29,13 @@ _ADVICE = r"is not a valid {{ name }}; a name is a lower-case letter, then lower
 
 def find_placeholder_names(value: object) -> set[str]:
     """Return the names of all placeholders in the texts of *value*, a JSON value."""
-    found: set[str] = set()
+    names: set[str] = set()
     for _, text in _iter_texts(value, ""):
-        found.update(match[2] for match in _PLACEHOLDER.finditer(text) if match[2] is not None)
-    return found
+        names.update(match[2] for match in _PLACEHOLDER.finditer(text) if match[2] is not None)
+    return names
 
 
-def find_placeholder_faults(value: object, known: Mapping[str, object], *, field: str = "") -> dict[str, list[str]]:
+def find_placeholder_faults(value: object, variables: Mapping[str, object], *, field: str = "") -> dict[str, list[str]]:
     """Return the malformed and unknown placeholders in the texts of *value*, as messages by field."""
     faults: dict[str, list[str]] = {}
     for place, text in _iter_texts(value, field):
@@ -43,7 +43,7 @@ def find_placeholder_faults(value: object, known: Mapping[str, object], *, field
             if match[3] is not None:
                 quoted = text[match.start() : match.start() + _MAX_QUOTED_LENGTH].split("\n", 1)[0]
                 faults.setdefault(place, []).append(f"{quoted!r} {_ADVICE}")
-            elif match[2] is not None and match[2] not in known:
+            elif match[2] is not None and match[2] not in variables:
                 faults.setdefault(place, []).append(f"{{{{ {match[2]} }}}} is not a variable of the template")
     return faults
 
@@ -55,7 +55,7 @@ def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None])
     Raises:
         ValidationFailed: The texts would be longer than `MAX_RENDERED_LENGTH`.
     """
-    texts = {name: to_text(each) for name, each in values.items()}
+    texts = {name: to_text(value) for name, value in values.items()}
     left = MAX_RENDERED_LENGTH
 
     def insert(text: str) -> str:
@@ -81,9 +81,9 @@ def _fill(value: object, insert: Callable[[str], str], values: Mapping[str, Temp
         return insert(value) if whole is None or whole[2] is None else values[whole[2]]
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, object]", value)
-        return {name: _fill(each, insert, values, is_typed=name in _TYPED_FIELDS) for name, each in fields.items()}
+        return {name: _fill(value, insert, values, is_typed=name in _TYPED_FIELDS) for name, value in fields.items()}
     if isinstance(value, Sequence):
-        return [_fill(each, insert, values) for each in cast("Sequence[object]", value)]
+        return [_fill(item, insert, values) for item in cast("Sequence[object]", value)]
     return value
 
 
@@ -94,8 +94,8 @@ def _iter_texts(value: object, at: str) -> list[tuple[str, str]]:
     dot = f"{at}." if at else ""
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, object]", value).items()
-        return [found for name, each in fields for found in _iter_texts(each, f"{dot}{name}")]
+        return [entry for name, item in fields for entry in _iter_texts(item, f"{dot}{name}")]
     if isinstance(value, Sequence):
         items = enumerate(cast("Sequence[object]", value))
-        return [found for index, each in items for found in _iter_texts(each, f"{dot}{index}")]
+        return [entry for index, item in items for entry in _iter_texts(item, f"{dot}{index}")]
     return []

@@ -13,18 +13,18 @@ GUIDELINES_HEADING = "## Guidelines"
 """The heading of the template's guidelines in the description of the plan."""
 
 
-def render_template(stored: StoredTemplate, given_values: Mapping[str, object]) -> RenderedTemplate:
+def render_template(stored_template: StoredTemplate, given_values: Mapping[str, object]) -> RenderedTemplate:
     """
     Return the template with its variables filled in. The values are validated, the rendered plan is not.
 
     Raises:
         ValidationFailed: A variable is unknown, missing or invalid, or the rendered template is too long.
     """
-    values = complete_values(stored.template.variables, given_values)
+    values = complete_values(stored_template.template.variables, given_values)
     return RenderedTemplate(
-        stored_template=stored,
+        stored_template=stored_template,
         variables={name: value for name, value in values.items() if value is not None},
-        plan=_render_plan(stored.template, values),
+        plan=_render_plan(stored_template.template, values),
     )
 
 
@@ -35,10 +35,10 @@ def render_sample_plan(template: Template) -> JsonObject:
 
 def find_faults(template: Template) -> dict[str, list[str]]:
     """Return the errors in the variables and placeholders of a template by field, empty if it has none."""
-    found = {f"variables.{name}": wrong for name, each in template.variables.items() if (wrong := find_variable_faults(each))}
+    faults = {f"variables.{name}": wrong for name, variable in template.variables.items() if (wrong := find_variable_faults(variable))}
     for field, value in _collect_texts(template).items():
-        found |= find_placeholder_faults(value, template.variables, field=field)
-    return found
+        faults |= find_placeholder_faults(value, template.variables, field=field)
+    return faults
 
 
 def list_unused_variables(template: Template) -> list[str]:
@@ -52,7 +52,7 @@ def _render_plan(template: Template, values: Mapping[str, TemplateValue | None])
     plan, guidelines = parts["plan"], cast("list[str]", parts["guidelines"])
     paragraphs = [str(plan["description"])] if plan.get("description") else []
     if guidelines:
-        paragraphs.append("\n".join((GUIDELINES_HEADING, "", *(f"- {each}" for each in guidelines))))
+        paragraphs.append("\n".join((GUIDELINES_HEADING, "", *(f"- {guideline}" for guideline in guidelines))))
     return {"title": parts["name"], **plan, "description": "\n\n".join(paragraphs), "phases": parts["phases"]}
 
 

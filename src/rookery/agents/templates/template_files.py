@@ -72,11 +72,11 @@ def _require_unique_names(document: object, text: str) -> object:
 
 
 def _reject_duplicates(pairs: Sequence[tuple[str, object]]) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in names:
             raise _UnsupportedYaml(None, None, f"{name[:100]!r} occurs twice")
-        seen.add(name)
+        names.add(name)
 
 
 def _find_unsendable(document: object) -> str | None:
@@ -84,18 +84,18 @@ def _find_unsendable(document: object) -> str | None:
     level: list[object] = [document]
     for _ in range(_MAX_DEPTH + 1):
         below: list[object] = []
-        for each in level:
-            if isinstance(each, dict):
-                fields = cast("dict[str, object]", each)
+        for item in level:
+            if isinstance(item, dict):
+                fields = cast("dict[str, object]", item)
                 below += [*fields.keys(), *fields.values()]
-            elif isinstance(each, list):
-                below += cast("list[object]", each)
-            elif isinstance(each, str) and "\0" in each:
+            elif isinstance(item, list):
+                below += cast("list[object]", item)
+            elif isinstance(item, str) and "\0" in item:
                 return "must not contain the character NUL (U+0000)"
-            elif isinstance(each, float) and not math.isfinite(each):
+            elif isinstance(item, float) and not math.isfinite(item):
                 return "must not contain a number that is not finite"
-            elif isinstance(each, int) and abs(each) > _MAX_INTEGER:
-                return f"must not contain an integer of more than 63 bits; it has {each}"
+            elif isinstance(item, int) and abs(item) > _MAX_INTEGER:
+                return f"must not contain an integer of more than 63 bits; it has {item}"
         if not below:
             return None
         level = below
@@ -124,14 +124,14 @@ class _Loader(yaml.CSafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - the library's
         """Reject duplicate names and names that are not texts."""
-        seen: set[str] = set()
+        names: set[str] = set()
         for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
                 raise _UnsupportedYaml(None, None, "the name of a field must be a text", key.start_mark)
             name = cast("str", key.value)
-            if name in seen:
+            if name in names:
                 raise _UnsupportedYaml(None, None, f"{name[:100]!r} occurs twice", key.start_mark)
-            seen.add(name)
+            names.add(name)
         return cast("dict[Hashable, object]", super().construct_mapping(node, deep=deep))
 
 
@@ -173,5 +173,5 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"is not valid YAML: {str(error).splitlines()[0]}"
     mark = error.problem_mark or error.context_mark
-    where = "" if mark is None else f"line {mark.line + 1}: "
-    return f"{where}{error.problem or error.context or 'is not valid YAML'}"
+    position = "" if mark is None else f"line {mark.line + 1}: "
+    return f"{position}{error.problem or error.context or 'is not valid YAML'}"

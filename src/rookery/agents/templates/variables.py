@@ -39,7 +39,7 @@ def find_variable_faults(variable: TemplateVariable) -> list[str]:
             faults.append("pattern: must be a regular expression in RE2 syntax (no look-around, no back references) of limited size")
             return faults
     enum = variable.enum or ()
-    faults += [f"enum: {_quote(each)} is not {_TYPE_NAMES[variable.type]}" for each in enum if not _has_type(variable.type, each)]
+    faults += [f"enum: {_quote(value)} is not {_TYPE_NAMES[variable.type]}" for value in enum if not _has_type(variable.type, value)]
     if not faults and len(set(enum)) < len(enum):
         faults.append("enum: must not contain a value twice")
     if variable.default is not None and not faults:
@@ -157,5 +157,5 @@ def _describe_unknown(name: str, variables: Mapping[str, TemplateVariable]) -> s
 
 
 def _quote(value: object) -> str:
-    shown = repr(value) if isinstance(value, str) else str(value)
-    return shown if len(shown) <= 100 else f"{shown[:99]}…"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
