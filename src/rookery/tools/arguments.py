@@ -55,11 +55,11 @@ class ArgumentValidator:
         unknown = [name for name in arguments if name not in self._names]
         if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
             return error.message
-        near = {name: found for name in unknown if (found := find_nearest(name, self._names))}
+        near = {name: near_name for name in unknown if (near_name := find_nearest(name, self._names))}
         if not near:
             return f"{error.message}. Allowed: {', '.join(self._names) or 'none'}."
-        meant = ", ".join(f"{found!r} instead of {name!r}" for name, found in near.items())
-        return f"{error.message}. Did you mean {meant}?"
+        suggestion = ", ".join(f"{near_name!r} instead of {name!r}" for name, near_name in near.items())
+        return f"{error.message}. Did you mean {suggestion}?"
 
 
 def _to_json_pointer(path: list[str | int]) -> str:

@@ -26,7 +26,7 @@ def to_published_schema(schema: Mapping[str, object]) -> dict[str, object]:
 
     The tool itself rejects unknown names and suggests the nearest known one.
     """
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     maximum = schema.get("maximum")
     omitted = _RANGE_KEYWORDS if not isinstance(maximum, (int, float)) or maximum > _MAX_PUBLISHED_MAXIMUM else ()
     for name, value in schema.items():
@@ -35,12 +35,12 @@ def to_published_schema(schema: Mapping[str, object]) -> dict[str, object]:
         if name in omitted:
             continue
         if name == "type" and isinstance(value, list):
-            found["anyOf"] = [{"type": each} for each in cast("Sequence[str]", value)]
+            fields["anyOf"] = [{"type": type_name} for type_name in cast("Sequence[str]", value)]
         elif name == "properties":
-            found[name] = {field: _to_published_value(subschema) for field, subschema in cast("Mapping[str, object]", value).items()}
+            fields[name] = {field: _to_published_value(subschema) for field, subschema in cast("Mapping[str, object]", value).items()}
         else:
-            found[name] = _to_published_value(value)
-    return found
+            fields[name] = _to_published_value(value)
+    return fields
 
 
 def to_accepted_schema(published: Mapping[str, object]) -> dict[str, object]:
@@ -63,15 +63,15 @@ def _lists_all_types(schema: object) -> bool:
     options = cast("Mapping[str, object]", schema).get("anyOf")
     if not isinstance(options, Sequence):
         return False
-    found = {
+    types = {
         cast("Mapping[str, object]", option).get("type") for option in cast("Sequence[object]", options) if isinstance(option, Mapping)
     }
-    return found >= _ALL_TYPES
+    return types >= _ALL_TYPES
 
 
 def _to_published_value(value: object) -> object:
     if isinstance(value, Mapping):
         return to_published_schema(cast("Mapping[str, object]", value))
     if isinstance(value, list):
-        return [_to_published_value(each) for each in cast("list[object]", value)]
+        return [_to_published_value(item) for item in cast("list[object]", value)]
     return value

@@ -226,8 +226,8 @@ class Catalogue:
         entry = self._entries.get(server.key)
         if entry is None:
             return ServerFeatures()
-        own = None if caller is None else self._workspace_resources.get((server.key, caller.workspace_id))
-        return entry.snapshot.features if own is None else replace(entry.snapshot.features, resources=own)
+        own_resources = None if caller is None else self._workspace_resources.get((server.key, caller.workspace_id))
+        return entry.snapshot.features if own_resources is None else replace(entry.snapshot.features, resources=own_resources)
 
     def seen_at(self, server: Server) -> datetime | None:
         """Return when *server* was last listed, or None if it never was."""
@@ -321,8 +321,8 @@ class Catalogue:
         )
 
         def save_if_new(tx: Tx) -> None:
-            stored = store.find_snapshot(tx, server.key)
-            if stored is None or stored.fingerprint != checked.fingerprint:
+            stored_snapshot = store.find_snapshot(tx, server.key)
+            if stored_snapshot is None or stored_snapshot.fingerprint != checked.fingerprint:
                 store.save_snapshot(tx, checked)
 
         await self._db.write(save_if_new)
@@ -361,8 +361,8 @@ class Catalogue:
             running.add_done_callback(lambda _: self._refresh_after_change(session))
             return
         self._change_seen_at[refresh_key] = asyncio.get_running_loop().time()
-        opened = session.current_connection
-        self._refresh(server, None if opened is None else (session, opened))
+        connection = session.current_connection
+        self._refresh(server, None if connection is None else (session, connection))
 
     def _refresh(
         self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None = None
@@ -389,7 +389,9 @@ class Catalogue:
         spare = None
         try:
             if session_and_connection is None:
-                open_sessions = [each for each in self._sessions.list_sessions(server.key) if each.is_open and not each.is_stopping]
+                open_sessions = [
+                    session for session in self._sessions.list_sessions(server.key) if session.is_open and not session.is_stopping
+                ]
                 session = open_sessions[0] if open_sessions else self._sessions.get_spare(server)
                 spare = None if open_sessions else session
                 session_and_connection = (session, await session.get_connection())
@@ -486,10 +488,10 @@ class Catalogue:
             self._sessions.record_health(server, HealthStatus.ONLINE)
         old = self._entries.get(server.key)
         snapshot = FeatureSnapshot(server_key=server.key, fingerprint=fingerprint(server), features=features, seen_at=self._clock())
-        known = {} if old is None else old.tools
+        old_tools = {} if old is None else old.tools
         is_same = old is not None and old.snapshot.features == features
         changed_at = old.changed_at if old is not None and is_same else snapshot.seen_at
-        self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(features, known), time.monotonic(), changed_at)
+        self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(features, old_tools), time.monotonic(), changed_at)
         if old is None or not is_same or old.snapshot.fingerprint != snapshot.fingerprint:
             self._notify_listeners(server, None if old is None else old.snapshot.features, features)
             await self._db.write(lambda tx: store.save_snapshot(tx, snapshot))
@@ -554,7 +556,9 @@ class Catalogue:
         servers = self._registry.servers
         for key, old in before.items():
             if servers.get(key) is not old:
-                for refresh_key in [each for each in (*self._change_seen_at, *self._workspace_resources) if each[0] == key]:
+                for refresh_key in [
+                    cached_key for cached_key in (*self._change_seen_at, *self._workspace_resources) if cached_key[0] == key
+                ]:
                     self._change_seen_at.pop(refresh_key, None)
                     self._workspace_resources.pop(refresh_key, None)
                 self._without_shared_resources.discard(key)

@@ -77,18 +77,18 @@ def is_tool_allowed(caller: Caller, server: Server, tool: str) -> bool:
     return caller.tools is None or any(fnmatchcase(f"{server.id}/{tool}", glob) for glob in caller.tools)
 
 
-def index_by_name(features: ServerFeatures, known: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
-    """Return the tools by name, without nameless ones, which cannot be called. Unchanged tools keep their *known* object and its schema."""
-    found: dict[str, CatalogueTool] = {}
+def index_by_name(features: ServerFeatures, old_tools: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
+    """Return the tools by name, without nameless ones, which cannot be called. Unchanged tools keep their object in *old_tools*."""
+    tools_by_name: dict[str, CatalogueTool] = {}
     for definition in features.tools:
         name = str(definition.get("name", ""))
         if not name:
             continue
-        old = known.get(name)
+        old = old_tools.get(name)
         required_scope = features.required_scopes.get(name)
-        found[name] = (
+        tools_by_name[name] = (
             old
             if old is not None and old.definition == definition and old.required_scope == required_scope
             else CatalogueTool(definition, required_scope)
         )
-    return found
+    return tools_by_name

@@ -47,8 +47,8 @@ class ArgumentsInvalid(RookeryError):
 
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
         pointer, texts = next(iter(errors.items()), ("", ["not valid"]))
-        shown = {key: list(value) for key, value in errors.items()}
-        super().__init__(f"The arguments do not match the tool's inputSchema: {pointer or 'the arguments'}: {texts[0]}", errors=shown)
+        messages = {key: list(value) for key, value in errors.items()}
+        super().__init__(f"The arguments do not match the tool's inputSchema: {pointer or 'the arguments'}: {texts[0]}", errors=messages)
 
 
 class ServerNotFound(RookeryError):

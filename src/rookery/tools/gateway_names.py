@@ -36,17 +36,17 @@ def map_gateway_names(server_id: str, names: Iterable[str]) -> dict[str, str]:
 
     If two names map to the same gateway name (`a.b` and `a_b`), a name that needed no change keeps it. The others get a digest.
     """
-    known = list(dict.fromkeys(names))
-    unchanged = {name for name in known if to_gateway_name(server_id, name) == server_id + _SEPARATOR + name}
-    taken = {server_id + _SEPARATOR + name for name in unchanged}
-    found: dict[str, str] = {}
-    for name in known:
-        shown = to_gateway_name(server_id, name)
-        if name not in unchanged and shown in taken:
-            shown = _with_digest(server_id + _SEPARATOR + name)
-        taken.add(shown)
-        found[shown] = name
-    return found
+    unique_names = list(dict.fromkeys(names))
+    unchanged = {name for name in unique_names if to_gateway_name(server_id, name) == server_id + _SEPARATOR + name}
+    taken_names = {server_id + _SEPARATOR + name for name in unchanged}
+    own_names: dict[str, str] = {}
+    for name in unique_names:
+        gateway_name = to_gateway_name(server_id, name)
+        if name not in unchanged and gateway_name in taken_names:
+            gateway_name = _with_digest(server_id + _SEPARATOR + name)
+        taken_names.add(gateway_name)
+        own_names[gateway_name] = name
+    return own_names
 
 
 def split_gateway_name(gateway_name: str) -> tuple[str, str] | None:
@@ -69,8 +69,8 @@ def to_gateway_uri(server_id: str, uri: str) -> str:
 
 def parse_server_id(uri: str) -> str | None:
     """Return the server id in a gateway URI, or None if it names no server."""
-    scheme, found, _ = _restore_slashes(uri).partition("://")
-    return scheme if found and scheme else None
+    scheme, separator, _ = _restore_slashes(uri).partition("://")
+    return scheme if separator and scheme else None
 
 
 def list_upstream_candidates(server_id: str, uri: str, listed: Iterable[str], templates: Iterable[str]) -> list[str]:
@@ -82,11 +82,11 @@ def list_upstream_candidates(server_id: str, uri: str, listed: Iterable[str], te
         templates: The server's URI templates.
     """
     restored = _restore_slashes(uri)
-    known = {to_gateway_uri(server_id, each): each for each in listed}
-    if restored in known:
-        return [known[restored]]
+    own_uris = {to_gateway_uri(server_id, own_uri): own_uri for own_uri in listed}
+    if restored in own_uris:
+        return [own_uris[restored]]
     # If a client puts the URI into the path unescaped, its percent-escapes arrive decoded.
-    decoded = [each for name, each in known.items() if unquote(name) == restored]
+    decoded = [own_uri for name, own_uri in own_uris.items() if unquote(name) == restored]
     if decoded:
         return decoded[:1]
     rest = restored.removeprefix(f"{server_id}://")
@@ -94,7 +94,7 @@ def list_upstream_candidates(server_id: str, uri: str, listed: Iterable[str], te
     possible = [f"{scheme}://{tail}"] if slash and _SCHEME.fullmatch(scheme) else []
     possible += [rest, restored] if ":" in rest else [restored, rest]
     shapes = [_VARIABLE.split(template) for template in templates]
-    return sorted(dict.fromkeys(possible), key=lambda each: not any(_matches_template(each, shape) for shape in shapes))
+    return sorted(dict.fromkeys(possible), key=lambda candidate: not any(_matches_template(candidate, shape) for shape in shapes))
 
 
 def _restore_slashes(uri: str) -> str:
@@ -112,8 +112,8 @@ def _matches_template(uri: str, shape: list[str]) -> bool:
         return False
     at, end = len(first), len(uri) - len(last)
     for part in middle:
-        found = uri.find(part, at, end)
-        if found < 0:
+        position = uri.find(part, at, end)
+        if position < 0:
             return False
-        at = found + len(part)
+        at = position + len(part)
     return True

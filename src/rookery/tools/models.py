@@ -483,5 +483,6 @@ def limit_features(features: ServerFeatures) -> ServerFeatures:
 def count_dropped_features(features: ServerFeatures) -> int:
     """Return the number of features beyond `MAX_FEATURES_PER_KIND`."""
     return sum(
-        max(len(each) - MAX_FEATURES_PER_KIND, 0) for each in (features.tools, features.resources, features.templates, features.prompts)
+        max(len(feature_list) - MAX_FEATURES_PER_KIND, 0)
+        for feature_list in (features.tools, features.resources, features.templates, features.prompts)
     )

@@ -53,8 +53,8 @@ class ResourceReader:
 
     def to_upstream_template(self, server: Server, uri: str) -> str:
         """Return the server's own form of a resource template *uri*."""
-        own = _list_texts(self._catalogue.get_features(server).templates, "uriTemplate")
-        return next((each for each in own if to_gateway_uri(server.id, each) == uri), uri)
+        templates = _list_texts(self._catalogue.get_features(server).templates, "uriTemplate")
+        return next((template for template in templates if to_gateway_uri(server.id, template) == uri), uri)
 
     async def read(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
         """
@@ -221,10 +221,10 @@ class ResourceReader:
                     try:
                         async with asyncio.timeout(server.timeout_s):
                             return await connection.request(method, params, request_options)
-                    except ConnectionLost as lost:
+                    except ConnectionLost as connection_error:
                         session.mark_failed(connection)
                         if is_last:
-                            raise ServerUnavailable(str(lost), server=server.id) from lost
+                            raise ServerUnavailable(str(connection_error), server=server.id) from connection_error
                         is_last = True
             except ConnectFailed as failed:
                 raise ServerUnavailable(str(failed), server=server.id) from failed

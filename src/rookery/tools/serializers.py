@@ -26,8 +26,8 @@ class ServerSerializer:
     sessions: SessionPool
     resources: ResourceReader
 
-    def serialize_summary(self, caller: Caller, server: Server, known: Collection[str]) -> ServerSummary:
-        """Return the summary of a server. Related servers are limited to the ids in *known*."""
+    def serialize_summary(self, caller: Caller, server: Server, visible_ids: Collection[str]) -> ServerSummary:
+        """Return the summary of a server. Related servers are limited to the ids in *visible_ids*."""
         return ServerSummary(
             id=server.id,
             name=server.name,
@@ -38,15 +38,15 @@ class ServerSerializer:
             resource_count=len(self.catalogue.get_features(server, caller).resources),
             icon=server.icon,
             use_when=server.use_when,
-            related_servers=[each for each in server.related_servers if each in known],
+            related_servers=[related_id for related_id in server.related_servers if related_id in visible_ids],
         )
 
     def serialize_server(self, caller: Caller, server: Server, *, with_health: bool) -> ServerResponse:
         """Return a server with its features. *with_health* adds the state of its sessions, including process ids."""
         health_state, features = self.sessions.get_health_state(server, caller.workspace_id), self.catalogue.get_features(server)
-        known = {each.id for each in self.catalogue.list_servers(caller)}
+        visible_ids = {server.id for server in self.catalogue.list_servers(caller)}
         return ServerResponse(
-            **self.serialize_summary(caller, server, known).model_dump(),
+            **self.serialize_summary(caller, server, visible_ids).model_dump(),
             description=server.description,
             instructions=features.instructions,
             last_error=(health_state.last_error or None) if with_health else None,
@@ -65,7 +65,7 @@ class ServerSerializer:
 
     def serialize_health_event(self, viewer: Caller, server_key: str, health: str) -> Mapping[str, object] | None:
         """Return a server with the *health* of the event, which may differ from its current health. None if *viewer* may not see it."""
-        server = next((each for each in self.catalogue.list_servers(viewer) if each.key == server_key), None)
+        server = next((candidate for candidate in self.catalogue.list_servers(viewer) if candidate.key == server_key), None)
         return None if server is None else {**to_json(self.serialize_server(viewer, server, with_health=False)), "health": health}
 
 

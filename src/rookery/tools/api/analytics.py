@@ -96,8 +96,8 @@ class AnalyticsRoutes:
         report = await self.analytics.load_report(caller, filters, query.by, limit=query.limit)
         if not report.total.calls and not await self.analytics.was_called(caller, server_id, tool):
             server = self.catalogue.get_server(caller, server_id)
-            known = self.catalogue.find_tool(server, tool)
-            if known is None or not self.catalogue.can_see_tool(caller, server, known):
+            catalogue_tool = self.catalogue.find_tool(server, tool)
+            if catalogue_tool is None or not self.catalogue.can_see_tool(caller, server, catalogue_tool):
                 raise ToolNotFound(server_id, tool)
         return json_response(_to_response(report, filters, query.by))
 

@@ -136,8 +136,8 @@ class DiscoveryRoutes:
     async def get_search(self, request: Request, query: Annotated[ToolSearchQuery, Query()]) -> Response:
         """Return the tools that fit a description best, compared by meaning and by words. No tool server is contacted."""
         started = time.perf_counter()
-        found = await self.search.find(get_caller(request), query.q, query.limit, query.server)
-        tools = [{**_select_fields(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
+        matches = await self.search.find(get_caller(request), query.q, query.limit, query.server)
+        tools = [{**_select_fields(match.tool.definition), "server": match.server.id, "score": match.score} for match in matches]
         took_ms = round((time.perf_counter() - started) * 1000)
         return json_response(ToolSearchResponse(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
@@ -187,14 +187,16 @@ class DiscoveryRoutes:
             ((self.discovery.get_registry_name(listing.server.id), listing) for listing in self.discovery.list_servers(caller)),
             key=lambda pair: pair[0],
         )
-        found = [
-            (name, each) for name, each in named_listings if (query.cursor is None or name > query.cursor) and _matches(name, each, query)
+        listings = [
+            (name, listing)
+            for name, listing in named_listings
+            if (query.cursor is None or name > query.cursor) and _matches(name, listing, query)
         ]
-        page = found[: query.limit]
+        page = listings[: query.limit]
         metadata: dict[str, object] = {"count": len(page)}
-        if len(found) > len(page):
+        if len(listings) > len(page):
             metadata["nextCursor"] = page[-1][0]
-        return self._reply(caller, {"servers": [self.discovery.build_registry_entry(each) for _, each in page], "metadata": metadata})
+        return self._reply(caller, {"servers": [self.discovery.build_registry_entry(listing) for _, listing in page], "metadata": metadata})
 
     async def get_versions(self, request: Request, name: str) -> Response:
         """Return the versions of a tool server. Each server has one."""
@@ -220,11 +222,11 @@ class DiscoveryRoutes:
             return self.pages.render(
                 "servers.html",
                 organization=self.discovery.organization,
-                servers=[{"url": self.discovery.get_mcp_url(each.server.id), "listed": each} for each in listed],
+                servers=[{"url": self.discovery.get_mcp_url(listing.server.id), "listed": listing} for listing in listed],
                 url=self.discovery.get_mcp_url(),
                 is_known=caller is not None,
             )
-        content = ServerList(servers=[_to_summary(each) for each in listed], count=len(listed))
+        content = ServerList(servers=[_to_summary(listing) for listing in listed], count=len(listed))
         return json_response(content, headers=_build_cache_headers(caller))
 
     @document_route(media_types=("text/html",), errors=(ServerNotFound,))

@@ -127,9 +127,9 @@ class ListingRoutes:
         Answered from the stored catalogue: no server is contacted.
         """
         caller = get_caller(request)
-        found = self.catalogue.list_servers(caller)
-        known = {server.id for server in found}
-        servers = [self._serializer.serialize_summary(caller, server, known) for server in found]
+        visible_servers = self.catalogue.list_servers(caller)
+        server_ids = {server.id for server in visible_servers}
+        servers = [self._serializer.serialize_summary(caller, server, server_ids) for server in visible_servers]
         return json_response(ServerList(servers=servers, count=len(servers)))
 
     @_describes_server

@@ -95,13 +95,13 @@ class LoginRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes under {api_url}'s prefix."""
-        one, tags = "/servers/{server_id}/login", ("Tool servers",)
+        login_path, tags = "/servers/{server_id}/login", ("Tool servers",)
         return [
-            Route(method="GET", path=one, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
+            Route(method="GET", path=login_path, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
                   operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server", tags=tags),
-            Route(method="POST", path=one, handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginStartResponse,
+            Route(method="POST", path=login_path, handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginStartResponse,
                   operation_id="start_server_login", summary="Start a login at a tool server", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
+            Route(method="DELETE", path=login_path, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
                   operation_id="delete_server_login", summary="Log out at a tool server", tags=tags),
         ]  # fmt: skip
 
@@ -133,16 +133,16 @@ class LoginRoutes:
         caller = _require_live_key(get_caller(request))
         server = self.catalogue.get_server(caller, server_id)
         document = self.address + CLIENT_METADATA_PATH if urlsplit(self.address).scheme == "https" else None
-        begun = await self.logins.begin(
+        pending_login = await self.logins.begin(
             server,
             _get_login_workspace(caller, server),
             Actor.from_caller(caller),
             redirect_uri=self.address + CALLBACK_PATH,
             document=document,
         )
-        await self.logins.save_pending(begun)
+        await self.logins.save_pending(pending_login)
         expires_at: datetime = self.clock() + CONSENT_TIMEOUT
-        return json_response(LoginStartResponse(server=server.id, authorization_url=begun.start.url, expires_at=expires_at))
+        return json_response(LoginStartResponse(server=server.id, authorization_url=pending_login.start.url, expires_at=expires_at))
 
     @_describes_server
     @document_route(errors=(TestKeyRefused,))
@@ -157,38 +157,38 @@ class LoginRoutes:
     @_describes_page
     async def get_callback(self, query: Annotated[CallbackQuery, FromQuery()]) -> Response:
         """Return a page that asks the user to confirm the login at a tool server. The login is finished by the form on that page."""
-        begun = await self.logins.find_pending(query.state, consume=False)
-        if begun is None:
+        pending_login = await self.logins.find_pending(query.state, consume=False)
+        if pending_login is None:
             return _render_unknown()
         if not query.code:
-            await self.logins.find_pending(begun.start.state, consume=True)
+            await self.logins.find_pending(pending_login.start.state, consume=True)
             reason = query.error_description or query.error or "it gave no reason"
             return _render_page(
                 "Not logged in",
-                f"The authorisation server of {begun.server_name} rejected the login: {reason[:_MAX_ERROR_LENGTH]}",
+                f"The authorisation server of {pending_login.server_name} rejected the login: {reason[:_MAX_ERROR_LENGTH]}",
                 status=400,
             )
         text = (
-            f"The key {begun.by.name!r} requested this login. With your consent, its workspace on this Rookery uses {begun.server_name} "
-            "in your name. If you did not request it, close this page."
+            f"The key {pending_login.by.name!r} requested this login. With your consent, its workspace on this Rookery uses "
+            f"{pending_login.server_name} in your name. If you did not request it, close this page."
         )
         fields = {"state": query.state, "code": query.code} | ({} if query.iss is None else {"iss": query.iss})
-        return _render_page(f"Log in at {begun.server_name}?", text, fields=fields)
+        return _render_page(f"Log in at {pending_login.server_name}?", text, fields=fields)
 
     @_describes_page
     @document_route(request_media_types=("application/x-www-form-urlencoded",))
     async def post_callback(self, request: Request) -> Response:
         """Exchange the authorisation code for tokens. A code works once."""
         fields = _parse_form((await read_body(request.receive, limit=_MAX_FORM_BYTES)).decode("ascii", "replace"))
-        begun = await self.logins.find_pending(fields.get("state", ""), consume=True)
-        server = None if begun is None else self.catalogue.find_by_key(begun.server_key)
-        if begun is None or server is None:
+        pending_login = await self.logins.find_pending(fields.get("state", ""), consume=True)
+        server = None if pending_login is None else self.catalogue.find_by_key(pending_login.server_key)
+        if pending_login is None or server is None:
             return _render_unknown()
         try:
-            await self.logins.finish(server, begun, code=fields.get("code", ""), issuer=fields.get("iss"))
+            await self.logins.finish(server, pending_login, code=fields.get("code", ""), issuer=fields.get("iss"))
         except RookeryError as error:
             return _render_page("Not logged in", error.message, status=error.status)
-        return _render_page("Logged in", f"{begun.server_name} can be used now. You may close this page.")
+        return _render_page("Logged in", f"{pending_login.server_name} can be used now. You may close this page.")
 
     async def get_document(self) -> Response:
         """Return the client metadata document that authorisation servers read."""

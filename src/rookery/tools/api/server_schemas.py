@@ -92,8 +92,8 @@ class _ServerFields(RequestModel):
 
     def to_entry(self) -> JsonObject:
         """Return the given fields, in the form of a file's entry."""
-        given = self.model_dump(exclude_unset=True, exclude={"id", "secrets"})
-        return cast("JsonObject", given)
+        fields = self.model_dump(exclude_unset=True, exclude={"id", "secrets"})
+        return cast("JsonObject", fields)
 
 
 class NewServerBody(_ServerFields):

@@ -38,7 +38,7 @@ class WorkspaceServerRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes, one line per endpoint."""
-        base, one, tags = "/servers", "/servers/{id}", ("Tool servers",)
+        base, server_path, tags = "/servers", "/servers/{id}", ("Tool servers",)
         return [
             Route(method="GET", path=base, handler=self.get_servers, required_scope=READ_SCOPE,
                   response_model=Page[shapes.AddedServerResponse],
@@ -46,14 +46,15 @@ class WorkspaceServerRoutes:
             Route(method="POST", path=base, handler=self.post_server, required_scope=WRITE_SCOPE, status=201,
                   response_model=shapes.AddedServerResponse, idempotent=True, rebuild_response=self.get_server, operation_id="add_server",
                   summary="Add a tool server to the workspace", tags=tags),
-            Route(method="GET", path=one, handler=self.get_server, required_scope=READ_SCOPE, response_model=shapes.AddedServerResponse,
-                  operation_id="get_added_server", summary="Show a tool server that the workspace added", tags=tags),
-            Route(method="PATCH", path=one, handler=self.patch_server, required_scope=WRITE_SCOPE,
+            Route(method="GET", path=server_path, handler=self.get_server, required_scope=READ_SCOPE,
+                  response_model=shapes.AddedServerResponse, operation_id="get_added_server",
+                  summary="Show a tool server that the workspace added", tags=tags),
+            Route(method="PATCH", path=server_path, handler=self.patch_server, required_scope=WRITE_SCOPE,
                   response_model=shapes.AddedServerResponse,
                   operation_id="update_added_server", summary="Change a tool server that the workspace added", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_server, required_scope=DELETE_SCOPE, status=204,
+            Route(method="DELETE", path=server_path, handler=self.delete_server, required_scope=DELETE_SCOPE, status=204,
                   operation_id="remove_server", summary="Remove a tool server that the workspace added", tags=tags),
-            Route(method="POST", path=f"{one}/check", handler=self.post_check, required_scope=WRITE_SCOPE,
+            Route(method="POST", path=f"{server_path}/check", handler=self.post_check, required_scope=WRITE_SCOPE,
                   response_model=shapes.CheckResponse,
                   operation_id="check_server", summary="Check a tool server that the workspace added", tags=tags),
         ]  # fmt: skip
@@ -61,9 +62,9 @@ class WorkspaceServerRoutes:
     async def get_servers(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
         """List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox."""
         caller = get_caller(request)
-        found = await self.workspace_servers.list_servers(caller)
-        shown = found[query.offset : query.offset + query.per_page]
-        return page_response(request, [self._to_response(caller, each) for each in shown], query=query, total=len(found))
+        servers = await self.workspace_servers.list_servers(caller)
+        page = servers[query.offset : query.offset + query.per_page]
+        return page_response(request, [self._to_response(caller, server) for server in page], query=query, total=len(servers))
 
     @with_etag
     @document_route(errors=(AddressRefused, Conflict, PermissionDenied))
@@ -125,9 +126,9 @@ class WorkspaceServerRoutes:
         )
 
     def _refresh(self, workspace_server: WorkspaceServer) -> None:
-        known = self.catalogue.find_by_key(workspace_server.server.key)
-        if known is not None:
-            self.catalogue.refresh_in_background(known)
+        catalogue_server = self.catalogue.find_by_key(workspace_server.server.key)
+        if catalogue_server is not None:
+            self.catalogue.refresh_in_background(catalogue_server)
 
     def _json_with_etag(self, caller: Caller, owned: WorkspaceServer, *, status: int = 200) -> Response:
         return json_with_etag(self._to_response(caller, owned), owned.stored.version, status=status)

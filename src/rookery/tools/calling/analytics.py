@@ -61,8 +61,8 @@ class CallAnalytics:
 
     async def was_called(self, caller: Caller, server: str, tool: str) -> bool:
         """Return whether a call record of this tool exists that the key may see."""
-        chosen = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
-        return bool((await self.list_calls(caller, chosen, limit=1, offset=0))[0])
+        filters = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
+        return bool((await self.list_calls(caller, filters, limit=1, offset=0))[0])
 
     async def list_calls(self, caller: Caller, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
         """Return one page of matching calls, latest first, and the total number of matches."""

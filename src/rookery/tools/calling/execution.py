@@ -50,10 +50,10 @@ async def _call_with_retry(session: UpstreamSession, call: ToolCall, *, is_read_
             if failed.code == "tool_timeout":
                 session.mark_suspect()
             raise
-        except ConnectionLost as lost:
+        except ConnectionLost as connection_error:
             session.mark_failed(connection)
-            if is_last or (lost.was_handled and not is_read_only):
-                raise ToolCallFailed("server_unavailable", str(lost)) from lost
+            if is_last or (connection_error.was_handled and not is_read_only):
+                raise ToolCallFailed("server_unavailable", str(connection_error)) from connection_error
             is_last = True
         except ResultTooLarge as large:
             raise ToolCallFailed("result_too_large", str(large)) from large
@@ -84,8 +84,8 @@ async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> 
 
 def get_timeout_s(server: Server, tool: str) -> float:
     """Return the tool's time-out in seconds: its own, or that of its server. Progress restarts it."""
-    own = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
-    return min(own, _MAX_CALL_S)
+    timeout_s = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
+    return min(timeout_s, _MAX_CALL_S)
 
 
 def _to_params(call: ToolCall) -> JsonObject:

@@ -32,14 +32,14 @@ def redact_arguments(arguments: dict[str, object]) -> str:
 def redact_text(text: str, max_length: int) -> str:
     """Return *text* with secrets redacted, truncated to *max_length* characters."""
     # Truncate after redacting: half a key would not be recognised.
-    shown = redact(text)[:max_length]
-    return shown.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    short_text = redact(text)[:max_length]
+    return short_text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def _redact_values(value: object) -> object:
     if isinstance(value, dict):
-        found = cast("dict[str, object]", value)
-        return {name: _REDACTED if _SECRET_NAME.search(name) else _redact_values(each) for name, each in found.items()}
+        fields = cast("dict[str, object]", value)
+        return {name: _REDACTED if _SECRET_NAME.search(name) else _redact_values(item) for name, item in fields.items()}
     if isinstance(value, list):
-        return [_redact_values(each) for each in cast("list[object]", value)]
+        return [_redact_values(item) for item in cast("list[object]", value)]
     return value

@@ -64,17 +64,17 @@ def parse_result(result: JsonObject) -> ToolResult:
         ToolCallFailed: The result reports a failure, has an unknown type, or is too large.
     """
     kind = result.get("resultType", "complete")
-    shown = {name: value for name, value in result.items() if name not in _PROTOCOL_FIELDS}
+    fields = {name: value for name, value in result.items() if name not in _PROTOCOL_FIELDS}
     if kind == "input_required":
-        shown.setdefault("inputRequests", dict[str, object]())
-        return ToolResult(content=_to_limited_json(shown), requires_input=True)
+        fields.setdefault("inputRequests", dict[str, object]())
+        return ToolResult(content=_to_limited_json(fields), requires_input=True)
     if kind != "complete":
         raise ToolCallFailed("tool_execution_error", f"The server returned a result of an unknown type: {str(kind)[:100]}.")
-    shown.setdefault("content", list[object]())
-    shown.setdefault("isError", False)
-    content = _to_limited_json(shown)
-    if shown["isError"] is True:
-        raise ToolCallFailed("tool_execution_error", _find_first_text(shown), content)
+    fields.setdefault("content", list[object]())
+    fields.setdefault("isError", False)
+    content = _to_limited_json(fields)
+    if fields["isError"] is True:
+        raise ToolCallFailed("tool_execution_error", _find_first_text(fields), content)
     return ToolResult(content=content)
 
 

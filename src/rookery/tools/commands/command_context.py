@@ -69,7 +69,7 @@ def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awa
     """Open the platform, run *work* and close the platform."""
 
     async def run() -> T:
-        async with cast("ToolCommandContext", context.obj).open() as opened:
-            return await work(opened)
+        async with cast("ToolCommandContext", context.obj).open() as platform:
+            return await work(platform)
 
     return asyncio.run(run())

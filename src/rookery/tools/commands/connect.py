@@ -33,19 +33,19 @@ def connect(
 ) -> None:
     """Show or write the set-up of a client for this server; the key stays in a variable and is never written."""
     target = _build_target(context, server, search=search)
-    setup = next((each for each in list_setups(target) if each.client == client), None)
+    setup = next((guide for guide in list_setups(target) if guide.client == client), None)
     if setup is None:
-        raise_usage_error(f"Unknown client {client!r}; use {', '.join(each.client for each in list_setups(target))}.")
+        raise_usage_error(f"Unknown client {client!r}; use {', '.join(guide.client for guide in list_setups(target))}.")
     _warn_if_not_running(get_settings(context), target)
     if not to_write and file is None:
         _show(setup, as_json=as_json)
         return
-    known = _WRITABLE_CLIENTS.get(client)
-    if known is None:
+    writable_client = _WRITABLE_CLIENTS.get(client)
+    if writable_client is None:
         reason = "has no file to write to" if setup.file is None else f"stores the key itself in {setup.file}, so edit that file yourself"
         raise_usage_error(f"{setup.name} {reason}; omit --write and --file.")
-    path = Path(CLIENT_FILES[known]).expanduser() if file is None else file
-    _write(known, path, target, as_json=as_json)
+    path = Path(CLIENT_FILES[writable_client]).expanduser() if file is None else file
+    _write(writable_client, path, target, as_json=as_json)
 
 
 def _build_target(context: typer.Context, server: str | None, *, search: bool) -> SetupTarget:

@@ -49,23 +49,23 @@ def login(
 ) -> None:
     """Log in at a server that requires it: open its consent page in a browser, and store the login encrypted."""
 
-    async def work(opened: ToolPlatform) -> dict[str, object]:
-        server, owner = await _find_server(context, opened, server_id, workspace)
-        logins = opened.tools.logins
+    async def work(platform: ToolPlatform) -> dict[str, object]:
+        server, owner = await _find_server(context, platform, server_id, workspace)
+        logins = platform.tools.logins
         async with _listen(port) as answers:
-            begun = await logins.begin(server, owner, get_operator(), redirect_uri=answers.address)
+            pending_login = await logins.begin(server, owner, get_operator(), redirect_uri=answers.address)
             print_notice(f"Open this URL in a browser and consent within {wait_s} s:")
-            print(begun.start.url, file=sys.stderr, flush=True)  # noqa: T201 - on one line, to be copied
+            print(pending_login.start.url, file=sys.stderr, flush=True)  # noqa: T201 - on one line, to be copied
             if sys.stdin.isatty():
                 print_notice("If the browser is on another machine, paste the URL at which it ends here.")
                 if not no_browser:
-                    await asyncio.to_thread(webbrowser.open, begun.start.url)
-            fields = await answers.wait(begun.start.state, wait_s)
+                    await asyncio.to_thread(webbrowser.open, pending_login.start.url)
+            fields = await answers.wait(pending_login.start.state, wait_s)
             if "code" not in fields:
                 reason = fields.get("error_description") or fields.get("error") or "it gave no reason"
                 raise LoginFailed(f"The authorisation server rejected the login: {reason[:300]}")
-            await logins.finish(server, begun, code=fields["code"], issuer=fields.get("iss"))
-        checked = await opened.tools.checker.check(server, workspace_id=owner or None)
+            await logins.finish(server, pending_login, code=fields["code"], issuer=fields.get("iss"))
+        checked = await platform.tools.checker.check(server, workspace_id=owner or None)
         return {
             "server": server.id,
             "workspace_id": owner or None,
@@ -85,9 +85,9 @@ def login(
 def logout(context: typer.Context, server_id: ServerId, *, workspace: LoginWorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Delete the login at a server; a running Rookery stops using it within a second."""
 
-    async def work(opened: ToolPlatform) -> dict[str, object]:
-        server, owner = await _find_server(context, opened, server_id, workspace)
-        if not await opened.tools.logins.log_out(server, owner, get_operator()):
+    async def work(platform: ToolPlatform) -> dict[str, object]:
+        server, owner = await _find_server(context, platform, server_id, workspace)
+        if not await platform.tools.logins.log_out(server, owner, get_operator()):
             raise NotFound("login", server_id)
         return {"server": server.id, "workspace_id": owner or None, "logged_in": False}
 
@@ -100,12 +100,12 @@ def register(app: typer.Typer) -> None:
     app.command()(logout)
 
 
-async def _find_server(context: typer.Context, opened: ToolPlatform, server_id: str, workspace: str | None) -> tuple[Server, int]:
+async def _find_server(context: typer.Context, platform: ToolPlatform, server_id: str, workspace: str | None) -> tuple[Server, int]:
     """Return the server with this id, preferably the workspace's own, and the workspace of the login."""
     owner = ALL_WORKSPACES
     if workspace is not None:
-        owner = (await resolve_workspace(opened.access, workspace)).id
-        for added in await opened.tools.workspace_servers.list_for_workspace(owner):
+        owner = (await resolve_workspace(platform.access, workspace)).id
+        for added in await platform.tools.workspace_servers.list_for_workspace(owner):
             if added.server.id == server_id:
                 return added.server, owner
     try:

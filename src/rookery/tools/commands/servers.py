@@ -72,14 +72,14 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
-    shown = [_to_fields(listed, live.get(listed.server.id, "unknown")) for listed in servers]
+    rows = [_to_fields(listed, live.get(listed.server.id, "unknown")) for listed in servers]
     for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
         if not any(warning == f"{listed.key}: {listed.server.fault}" for listed in servers):  # faults are shown in a column
             print_notice(warning)
     if as_json:
-        print_json(shown)
-    elif shown:
-        print_list(shown, _COLUMNS)
+        print_json(rows)
+    elif rows:
+        print_list(rows, _COLUMNS)
     else:
         print_notice("There are no servers. Add one with `rookery servers add`.")
 
@@ -110,24 +110,24 @@ def add(
     From a file with several servers, all usable ones are added. The others are named with the reason, and the exit code is 1.
     """
     path = get_settings(context).servers_file
-    found, refused = _parse_source(source, env=env or [], headers=header or [], sse=sse)
+    entries, refused = _parse_source(source, env=env or [], headers=header or [], sse=sse)
     if server_id is not None:
-        if len(found) + len(refused) > 1:
-            raise_usage_error(f"--id applies to one server, but {source[0]} has {len(found) + len(refused)}.")
-        found = [ImportedEntry(id=server_id, entry=each.entry, required_variables=each.required_variables) for each in found]
+        if len(entries) + len(refused) > 1:
+            raise_usage_error(f"--id applies to one server, but {source[0]} has {len(entries) + len(refused)}.")
+        entries = [ImportedEntry(id=server_id, entry=entry.entry, required_variables=entry.required_variables) for entry in entries]
     existing, accepted = _read_entries(path), list[ImportedEntry]()
-    for each in found:
-        reason = _find_fault(each)
-        if reason is None and each.id in existing and not replace:
-            reason = f"{path.name} already has {each.id}; choose another --id, or use --replace."
+    for entry in entries:
+        reason = _find_fault(entry)
+        if reason is None and entry.id in existing and not replace:
+            reason = f"{path.name} already has {entry.id}; choose another --id, or use --replace."
         if reason is None:
-            accepted.append(each)
+            accepted.append(entry)
         else:
-            refused[each.id] = reason
+            refused[entry.id] = reason
     if not accepted:
         raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} contains no servers.")
     if not dry_run:
-        _edit_file(path, {each.id: each.entry for each in accepted})
+        _edit_file(path, {entry.id: entry.entry for entry in accepted})
     _print_added(accepted, refused, path, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(1)
@@ -144,18 +144,18 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a server from servers.json, or one that a workspace added."""
-    found = [listed for listed in _list_servers(context, workspace) if server_id in {listed.key, listed.server.id}]
-    if not found:
+    matches = [listed for listed in _list_servers(context, workspace) if server_id in {listed.key, listed.server.id}]
+    if not matches:
         raise _CommandFailed(f"The server {server_id!r} does not exist. `rookery servers list` shows all servers.")
     if not dry_run:
         confirm(f"Remove the server {server_id!r}?", yes=yes)
         if workspace is None:
-            _edit_file(get_settings(context).servers_file, {found[0].key: None})
+            _edit_file(get_settings(context).servers_file, {matches[0].key: None})
         else:
 
-            async def work(opened: ToolPlatform) -> None:
-                owner = await resolve_workspace(opened.access, workspace)
-                await opened.tools.workspace_servers.remove_for_workspace(owner.id, found[0].key, actor=get_operator())
+            async def work(platform: ToolPlatform) -> None:
+                owner = await resolve_workspace(platform.access, workspace)
+                await platform.tools.workspace_servers.remove_for_workspace(owner.id, matches[0].key, actor=get_operator())
 
             run_with_platform(context, work)
     if as_json:
@@ -174,28 +174,28 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Start or connect to servers, list their tools, and report problems; exit code 1 if one cannot be used."""
-    known = _list_servers(context, workspace)
-    selected = [each for each in known if not ids or each.key in ids or each.server.id in ids]
-    missing = set(ids or ()) - {each.key for each in selected} - {each.server.id for each in selected}
+    listed_servers = _list_servers(context, workspace)
+    selected = [listed_server for listed_server in listed_servers if not ids or listed_server.key in ids or listed_server.server.id in ids]
+    missing = set(ids or ()) - {listed_server.key for listed_server in selected} - {listed_server.server.id for listed_server in selected}
     if missing:
         raise _CommandFailed(f"Not found: {', '.join(sorted(missing))}. `rookery servers list` shows all servers.")
     if not selected and not as_json:
         print_notice("There are no servers. Add one with `rookery servers add`.")
     slots = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
 
-    async def check_one(opened: ToolPlatform, server: Server) -> ServerCheckResult:
+    async def check_one(platform: ToolPlatform, server: Server) -> ServerCheckResult:
         async with slots:
-            return await opened.tools.checker.check(server)
+            return await platform.tools.checker.check(server)
 
-    async def work(opened: ToolPlatform) -> list[ServerCheckResult]:
-        return await asyncio.gather(*(check_one(opened, each.server) for each in selected))
+    async def work(platform: ToolPlatform) -> list[ServerCheckResult]:
+        return await asyncio.gather(*(check_one(platform, listed_server.server) for listed_server in selected))
 
     checked = run_with_platform(context, work) if selected else []
     if as_json:
-        print_json([_check_to_fields(each) for each in checked])
+        print_json([_check_to_fields(result) for result in checked])
     else:
         _print_checked(checked, verbose=verbose)
-    if any(each.error is not None for each in checked):
+    if any(result.error is not None for result in checked):
         raise typer.Exit(1)
 
 
@@ -211,10 +211,13 @@ class _ListedServer:
 def _list_servers(context: typer.Context, workspace: str | None) -> list[_ListedServer]:
     if workspace is not None:
 
-        async def work(opened: ToolPlatform) -> list[_ListedServer]:
-            owner = await resolve_workspace(opened.access, workspace)
-            found = await opened.tools.workspace_servers.list_for_workspace(owner.id)
-            return [_ListedServer(each.server.id, each.server, each.stored.entry) for each in found]
+        async def work(platform: ToolPlatform) -> list[_ListedServer]:
+            owner = await resolve_workspace(platform.access, workspace)
+            workspace_servers = await platform.tools.workspace_servers.list_for_workspace(owner.id)
+            return [
+                _ListedServer(workspace_server.server.id, workspace_server.server, workspace_server.stored.entry)
+                for workspace_server in workspace_servers
+            ]
 
         return run_with_platform(context, work)
     path = get_settings(context).servers_file
@@ -274,7 +277,7 @@ def _parse_source(
         try:
             with path.open(encoding="utf-8") as file:
                 text = file.read(_MAX_FILE_BYTES)
-            found = entries_from_document(text, name=path.name, folder=Path.cwd())
+            result = entries_from_document(text, name=path.name, folder=Path.cwd())
             if unread := unread_projects(text, name=path.name, folder=Path.cwd()):
                 names = ", ".join(unread[:_MAX_SHOWN_PROJECTS]) + (
                     f" and {len(unread) - _MAX_SHOWN_PROJECTS} more" if len(unread) > _MAX_SHOWN_PROJECTS else ""
@@ -286,7 +289,7 @@ def _parse_source(
             raise _CommandFailed(f"{first} cannot be read: {error}") from None
         except UnsupportedConfig as error:
             raise _CommandFailed(str(error)) from None
-        return found
+        return result
     return [entry_from_command(_split_command(source), env=_parse_pairs(env, "=", "--env"))], {}
 
 
@@ -304,21 +307,21 @@ def _split_command(source: Sequence[str]) -> Sequence[str]:
 def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in texts:
-        name, found, value = text.partition(separator)
-        if not found or not name.strip():
+        name, found_separator, value = text.partition(separator)
+        if not found_separator or not name.strip():
             raise_usage_error(f"{option} takes NAME{separator}VALUE.")
         pairs[name.strip()] = value.strip() if separator == ":" else value
     return pairs
 
 
-def _find_fault(found: ImportedEntry) -> str | None:
+def _find_fault(entry: ImportedEntry) -> str | None:
     """Return why the entry is unusable even if its variables are set, or None."""
-    if found.id in RESERVED_IDS:
-        return f"The id {found.id!r} is reserved for a built-in server; choose another --id."
-    if not SERVER_ID_PATTERN.fullmatch(found.id):
-        print_notice(f"{found.id!r} is not a valid id, so it is served under an id derived from it. Choose another with --id.")
+    if entry.id in RESERVED_IDS:
+        return f"The id {entry.id!r} is reserved for a built-in server; choose another --id."
+    if not SERVER_ID_PATTERN.fullmatch(entry.id):
+        print_notice(f"{entry.id!r} is not a valid id, so it is served under an id derived from it. Choose another with --id.")
     environment = _AnyEnvironment()
-    document = parse_servers_file(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), environment)
+    document = parse_servers_file(json.dumps({"mcpServers": {entry.id: entry.entry}}).encode(), environment)
     for server in document.servers.values():
         if server.fault is not None:
             return server.fault
@@ -337,20 +340,20 @@ class _AnyEnvironment(dict[str, str]):
         return "https://x"  # valid as a URL, too
 
 
-def _print_added(found: Sequence[ImportedEntry], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
-    unset = {name: description for each in found for name, description in each.required_variables.items() if name not in os.environ}
+def _print_added(entries: Sequence[ImportedEntry], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
+    unset = {name: description for entry in entries for name, description in entry.required_variables.items() if name not in os.environ}
     if as_json:
-        shown = {"added": {each.id: each.entry for each in found}, "needs": unset, "file": str(path), "dry_run": dry_run}
-        print_json({**shown, "refused": dict(refused)} if refused else shown)
+        fields = {"added": {entry.id: entry.entry for entry in entries}, "needs": unset, "file": str(path), "dry_run": dry_run}
+        print_json({**fields, "refused": dict(refused)} if refused else fields)
         return
-    for each in found:
-        print(f"{'Would add' if dry_run else 'Added'} {each.id}: {_describe_location(each.entry)}")  # noqa: T201 - the command's answer
+    for entry in entries:
+        print(f"{'Would add' if dry_run else 'Added'} {entry.id}: {_describe_location(entry.entry)}")  # noqa: T201 - the command's answer
     for name, description in unset.items():
         print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {description}" if description else "."))
     for name, reason in refused.items():
         print_notice(f"Not added: {name}: {reason}")
     if not dry_run:
-        print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
+        print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(entry.id) for entry in entries)}")
 
 
 def _describe_location(entry: Mapping[str, object]) -> str:
@@ -361,15 +364,17 @@ def _describe_location(entry: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def _to_fields(each: _ListedServer, live: str) -> Fields:
-    server = each.server
+def _to_fields(listed_server: _ListedServer, live: str) -> Fields:
+    server = listed_server.server
     reason = find_start_fault(server, os.environ)
     return {
         "id": server.id,
-        "kind": server.kind if server.fault is None or each.entry.get("command") else str(each.entry.get("type") or "http"),
+        "kind": server.kind
+        if server.fault is None or listed_server.entry.get("command")
+        else str(listed_server.entry.get("type") or "http"),
         "status": server.status if server.enabled else "switched off",
         "health": live if live != "unknown" or reason is None else "offline",
-        "where": _describe_location(each.entry),
+        "where": _describe_location(listed_server.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
         "says": reason if live in {"unknown", "offline"} else None,
@@ -396,22 +401,22 @@ def _check_to_fields(checked: ServerCheckResult) -> Fields:
 def _print_checked(checked: Sequence[ServerCheckResult], *, verbose: bool) -> None:
     rows = [
         {
-            "id": each.server_id,
-            "ok": each.error is None,
-            "tools": len(each.features.tools),
-            "took_ms": round(each.took_ms),
-            "says": each.error or ", ".join(each.tool_names[:8]) + (" …" if len(each.tool_names) > 8 else ""),
-            "advice": each.advice,
+            "id": result.server_id,
+            "ok": result.error is None,
+            "tools": len(result.features.tools),
+            "took_ms": round(result.took_ms),
+            "says": result.error or ", ".join(result.tool_names[:8]) + (" …" if len(result.tool_names) > 8 else ""),
+            "advice": result.advice,
         }
-        for each in checked
+        for result in checked
     ]
     if rows:
         print_list(rows, _CHECK_COLUMNS)
-    for each in checked:
-        for warning in each.warnings:
-            print_notice(f"{each.server_id}: {warning}")
-        for line in each.stderr if verbose else ():
-            print_notice(f"{each.server_id} | {line}")
+    for result in checked:
+        for warning in result.warnings:
+            print_notice(f"{result.server_id}: {warning}")
+        for line in result.stderr if verbose else ():
+            print_notice(f"{result.server_id} | {line}")
 
 
 login.register(app)

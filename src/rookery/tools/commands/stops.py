@@ -28,8 +28,8 @@ _COLUMNS = ("workspace", "server", "tool", "reason", "stopped_at")
 class UnknownServerStop(RookeryError):
     """The server of a stop does not exist, and nothing was stopped. A command error with exit code 1."""
 
-    def __init__(self, server_id: str, known: Collection[str]) -> None:
-        near = find_nearest(server_id, known)
+    def __init__(self, server_id: str, known_ids: Collection[str]) -> None:
+        near = find_nearest(server_id, known_ids)
         hint = f"Did you mean {near!r}?" if near else "`rookery servers list` shows all servers."
         all_hint = " To stop all servers, omit the name." if server_id.lower() in {"all", "*"} else ""
         super().__init__(f"The server {server_id!r} does not exist; nothing was stopped. {hint}{all_hint}")
@@ -51,12 +51,12 @@ def stop(
 ) -> None:
     """Reject all further calls in every process; running calls continue."""
 
-    async def work(opened: ToolPlatform) -> ToolStop:
-        target_stop = await _parse_target(opened, target, workspace, everywhere=everywhere, reason=reason)
-        known = await _list_known_servers(context, opened, target_stop)
-        if target_stop.server_id and known is not None and target_stop.server_id not in known:
-            raise UnknownServerStop(target_stop.server_id, known)
-        return await opened.tools.kill_switch.stop(target_stop, actor=get_operator())
+    async def work(platform: ToolPlatform) -> ToolStop:
+        target_stop = await _parse_target(platform, target, workspace, everywhere=everywhere, reason=reason)
+        known_ids = await _list_known_servers(context, platform, target_stop)
+        if target_stop.server_id and known_ids is not None and target_stop.server_id not in known_ids:
+            raise UnknownServerStop(target_stop.server_id, known_ids)
+        return await platform.tools.kill_switch.stop(target_stop, actor=get_operator())
 
     print_record(_to_fields(run_with_platform(context, work)), as_json=as_json)
 
@@ -72,22 +72,22 @@ def start(
 ) -> None:
     """Remove the stop of the same target; exit code 1 if it was not stopped."""
 
-    async def work(opened: ToolPlatform) -> tuple[bool, list[ToolStop]]:
-        target_stop = await _parse_target(opened, target, workspace, everywhere=everywhere)
-        was_stopped = await opened.tools.kill_switch.start(target_stop, actor=get_operator())
-        return was_stopped, [stop for stop in await opened.tools.kill_switch.list_stops() if _covers(stop, target_stop)]
+    async def work(platform: ToolPlatform) -> tuple[bool, list[ToolStop]]:
+        target_stop = await _parse_target(platform, target, workspace, everywhere=everywhere)
+        was_stopped = await platform.tools.kill_switch.start(target_stop, actor=get_operator())
+        return was_stopped, [stop for stop in await platform.tools.kill_switch.list_stops() if _covers(stop, target_stop)]
 
     was_stopped, remaining = run_with_platform(context, work)
-    shown = [_to_fields(each) for each in remaining]
+    rows = [_to_fields(stop) for stop in remaining]
     if as_json:
-        print_json({"started": was_stopped, "still_stopped_by": shown})
+        print_json({"started": was_stopped, "still_stopped_by": rows})
     elif was_stopped:
         print("Started.")  # noqa: T201 - the command's answer
     else:
         print_notice("It was not stopped.")
     if remaining and not as_json:
         print_notice("It is still stopped by:")
-        print_list(shown, _COLUMNS)
+        print_list(rows, _COLUMNS)
     if not was_stopped:
         raise typer.Exit(1)
 
@@ -96,37 +96,39 @@ def start(
 def stops(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List all stops."""
 
-    async def work(opened: ToolPlatform) -> list[ToolStop]:
-        return list(await opened.tools.kill_switch.list_stops())
+    async def work(platform: ToolPlatform) -> list[ToolStop]:
+        return list(await platform.tools.kill_switch.list_stops())
 
-    shown = [_to_fields(each) for each in run_with_platform(context, work)]
+    rows = [_to_fields(stop) for stop in run_with_platform(context, work)]
     if as_json:
-        print_json(shown)
-    elif shown:
-        print_list(shown, _COLUMNS)
+        print_json(rows)
+    elif rows:
+        print_list(rows, _COLUMNS)
     else:
         print_notice("Nothing is stopped.")
 
 
-async def _parse_target(opened: ToolPlatform, target: str, workspace: str | None, *, everywhere: bool, reason: str = "") -> ToolStop:
+async def _parse_target(platform: ToolPlatform, target: str, workspace: str | None, *, everywhere: bool, reason: str = "") -> ToolStop:
     server_id, slash, tool = target.partition("/")
     if slash and not (server_id and tool):
         raise_usage_error("Give a server, or server/tool.")
     if everywhere and workspace is not None:
         raise_usage_error("Use either --workspace or --all-workspaces.")
-    workspace_id = ALL_WORKSPACES if everywhere else (await resolve_workspace(opened.access, workspace)).id
+    workspace_id = ALL_WORKSPACES if everywhere else (await resolve_workspace(platform.access, workspace)).id
     return ToolStop(workspace_id=workspace_id, server_id=server_id, tool=tool, reason=reason, stopped_at=_UNSET_TIME)
 
 
-async def _list_known_servers(context: typer.Context, opened: ToolPlatform, target_stop: ToolStop) -> frozenset[str] | None:
+async def _list_known_servers(context: typer.Context, platform: ToolPlatform, target_stop: ToolStop) -> frozenset[str] | None:
     """Return the ids of all servers that a stop can name. None: servers.json cannot be read."""
     try:
         file_servers = read_servers_file(get_settings(context).servers_file, os.environ).servers
     except InvalidServersFile:
         return None
     is_everywhere = target_stop.workspace_id == ALL_WORKSPACES
-    owners = [owner.id for owner in await opened.access.workspaces.list()] if is_everywhere else [target_stop.workspace_id]
-    workspace_servers = [each.server.id for owner in owners for each in await opened.tools.workspace_servers.list_for_workspace(owner)]
+    owners = [owner.id for owner in await platform.access.workspaces.list()] if is_everywhere else [target_stop.workspace_id]
+    workspace_servers = [
+        server.server.id for owner in owners for server in await platform.tools.workspace_servers.list_for_workspace(owner)
+    ]
     return frozenset((*BUILTIN_IDS, *file_servers, *workspace_servers))
 
 

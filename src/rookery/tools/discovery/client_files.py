@@ -96,7 +96,7 @@ def _add_to_json(client: Client, text: str, target: SetupTarget) -> str:
         if not isinstance(inputs, list):
             raise ClientFileBroken('Its "inputs" is not a list, so add the entry by hand.')
         listed = cast("list[object]", inputs)
-        if not any(isinstance(each, dict) and cast("JsonObject", each).get("id") == VSCODE_INPUT["id"] for each in listed):
+        if not any(isinstance(item, dict) and cast("JsonObject", item).get("id") == VSCODE_INPUT["id"] for item in listed):
             listed.append(VSCODE_INPUT)
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
@@ -111,15 +111,15 @@ def _get_section(document: JsonObject, key: str) -> JsonObject:
 def _add_to_toml(text: str, target: SetupTarget) -> str:
     """Return the file with our table at its end. Tables are found by their header lines, so that comments and order stay."""
     _require_toml(text)
-    kept: list[str] = []
+    output_lines: list[str] = []
     is_ours = False
     for line in text.splitlines():
         header = line.strip()
         if header.startswith("["):
             is_ours = header.partition("#")[0].strip() == f"[mcp_servers.{target.name}]"
         if not is_ours:
-            kept.append(line)
-    before = "\n".join(kept).rstrip()
+            output_lines.append(line)
+    before = "\n".join(output_lines).rstrip()
     joined = (f"{before}\n\n" if before else "") + build_codex_table(target)
     # If the entry already exists in another notation (dotted keys, quotes), it would now be defined twice.
     _require_toml(joined)

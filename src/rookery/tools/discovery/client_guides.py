@@ -112,15 +112,15 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
     """Return the set-up of every supported client."""
     return [
         SetupGuide(
-            client=each.client,
-            name=each.name,
-            file=each.file,
-            language=each.language,
-            text=each.text(target),
-            note=each.note,
-            command=None if each.command is None else each.command(target),
+            client=client.client,
+            name=client.name,
+            file=client.file,
+            language=client.language,
+            text=client.text(target),
+            note=client.note,
+            command=None if client.command is None else client.command(target),
         )
-        for each in _CLIENTS
+        for client in _CLIENTS
     ]
 
 

@@ -78,8 +78,8 @@ class Discovery:
     def list_servers(self, caller: Caller | None) -> list[ServerListing]:
         """Return the servers that *caller* sees. None: a request without a key."""
         visible = self._list_visible(caller)
-        known = {server.id for server in visible}
-        return [self._to_listing(caller, server, known) for server in visible]
+        visible_ids = {server.id for server in visible}
+        return [self._to_listing(caller, server, visible_ids) for server in visible]
 
     def get_server(self, caller: Caller | None, server_id: str) -> ServerListing:
         """
@@ -107,18 +107,18 @@ class Discovery:
             "organization": self.organization,
             "servers": [
                 {
-                    "id": each.server.id,
-                    "name": each.server.name,
-                    "description": each.server.description or each.server.tagline,
-                    "tagline": each.server.tagline,
-                    "icon": each.server.icon,
-                    "status": each.server.status.value,
-                    "use_when": each.server.use_when,
-                    "connection": {"type": "streamable-http", "url": self.get_mcp_url(each.server.id)},
-                    "capabilities": each.capabilities,
-                    "related_servers": list(each.related),
+                    "id": listing.server.id,
+                    "name": listing.server.name,
+                    "description": listing.server.description or listing.server.tagline,
+                    "tagline": listing.server.tagline,
+                    "icon": listing.server.icon,
+                    "status": listing.server.status.value,
+                    "use_when": listing.server.use_when,
+                    "connection": {"type": "streamable-http", "url": self.get_mcp_url(listing.server.id)},
+                    "capabilities": listing.capabilities,
+                    "related_servers": list(listing.related),
                 }
-                for each in listed
+                for listing in listed
             ],
         }
 
@@ -130,14 +130,14 @@ class Discovery:
             "host": {"displayName": self.organization, "identifier": host, "documentationUrl": f"{self._address}/connect"},
             "entries": [
                 {
-                    "identifier": f"urn:air:{host}:mcp:{each.server.id}",
-                    "displayName": each.server.name,
+                    "identifier": f"urn:air:{host}:mcp:{listing.server.id}",
+                    "displayName": listing.server.name,
                     "type": "application/mcp-server-card+json",
-                    "url": f"{self.get_mcp_url(each.server.id)}/server-card",
-                    "description": _shorten_description(each.server),
+                    "url": f"{self.get_mcp_url(listing.server.id)}/server-card",
+                    "description": _shorten_description(listing.server),
                     "version": get_version(),
                 }
-                for each in listed
+                for listing in listed
             ],
         }
 
@@ -204,7 +204,7 @@ class Discovery:
             return self._catalogue.list_servers(caller)
         return [server for server in self._catalogue.list_shared_servers() if not server.private and server.workspaces is None]
 
-    def _to_listing(self, caller: Caller | None, server: Server, known: Collection[str]) -> ServerListing:
+    def _to_listing(self, caller: Caller | None, server: Server, visible_ids: Collection[str]) -> ServerListing:
         features = self._catalogue.get_features(server, caller)
         if caller is None:
             tool_count = sum(not is_tool_disabled(server, str(tool.get("name", ""))) for tool in features.tools)
@@ -212,7 +212,7 @@ class Discovery:
             tool_count = len(self._catalogue.list_tools(caller, server))
         return ServerListing(
             server=server,
-            related=tuple(each for each in server.related_servers if each in known),
+            related=tuple(related_id for related_id in server.related_servers if related_id in visible_ids),
             health=self._sessions.get_health_state(server, _NO_WORKSPACE if caller is None else caller.workspace_id).health,
             tool_count=tool_count,
             resource_count=len(features.resources),

@@ -68,8 +68,8 @@ def build_tool_document(server: Server, definition: JsonObject) -> ToolDocument:
         stems = _stem_text(text)
         # A word of a long description is less specific to the tool.
         scale = _FIELD_WEIGHTS[field] / (1 - _BM25_B + _BM25_B * max(1.0, len(stems) / _AVERAGE_LENGTH))
-        for each in stems:
-            weights[each] += scale
+        for term in stems:
+            weights[term] += scale
     spaced_name = " ".join(_WORD.findall(name)).lower()
     argument_texts = "; ".join(text for _, text in arguments if text)
     meaning = f"{title or spaced_name}. {description[:_MAX_EMBEDDED_LENGTH]}. {argument_texts}"[: _MAX_EMBEDDED_LENGTH + 100]
@@ -86,8 +86,8 @@ def score_by_words(query: str, documents: Sequence[ToolDocument]) -> list[float]
     """
     weights, count, max_score = [document.weights for document in documents], len(documents), 0.0
     scores = [0.0] * count
-    for each in _stem_query(query):
-        matches = [(index, weight) for index, stems in enumerate(weights) if (weight := stems.get(each))]
+    for term in _stem_query(query):
+        matches = [(index, weight) for index, stems in enumerate(weights) if (weight := stems.get(term))]
         rarity = math.log(1 + (count - len(matches) + 0.5) / (len(matches) + 0.5))
         # Words that no tool contains count here too: a match of one word in six is weak evidence.
         max_score += rarity
@@ -109,7 +109,7 @@ def _stem_query(query: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _stem_text(text: str) -> tuple[str, ...]:
-    return tuple(stem(word) for word in (found.lower() for found in _WORD.findall(text)) if word not in STOP_WORDS)
+    return tuple(stem(word) for word in (token.lower() for token in _WORD.findall(text)) if word not in STOP_WORDS)
 
 
 def _iter_arguments(schema: object) -> Iterable[tuple[str, str]]:

@@ -155,34 +155,34 @@ def _embed_schema(schema: object, *, at: str) -> JsonObject:
     """
     if not isinstance(schema, dict):
         return {"type": "object"}
-    own = cast("JsonObject", schema)
-    return own if "$id" in own or not _has_local_reference(own) else cast("JsonObject", _rebase_references(own, at))
+    fields = cast("JsonObject", schema)
+    return fields if "$id" in fields or not _has_local_reference(fields) else cast("JsonObject", _rebase_references(fields, at))
 
 
 def _has_local_reference(part: object, *, is_name_map: bool = False) -> bool:
     if isinstance(part, dict):
         fields = cast("JsonObject", part)
         return (not is_name_map and _is_local_reference(fields.get("$ref"))) or any(
-            _has_local_reference(each, is_name_map=not is_name_map and key in _NAME_MAPS)
-            for key, each in fields.items()
+            _has_local_reference(item, is_name_map=not is_name_map and key in _NAME_MAPS)
+            for key, item in fields.items()
             if is_name_map or key not in _DATA_KEYWORDS
         )
-    return isinstance(part, list) and any(_has_local_reference(each) for each in cast("list[object]", part))
+    return isinstance(part, list) and any(_has_local_reference(item) for item in cast("list[object]", part))
 
 
 def _rebase_references(part: object, at: str, *, is_name_map: bool = False) -> object:
     if isinstance(part, dict):
         fields = cast("JsonObject", part)
         moved = {
-            key: each
+            key: item
             if not is_name_map and key in _DATA_KEYWORDS
-            else _rebase_references(each, at, is_name_map=not is_name_map and key in _NAME_MAPS)
-            for key, each in fields.items()
+            else _rebase_references(item, at, is_name_map=not is_name_map and key in _NAME_MAPS)
+            for key, item in fields.items()
         }
         if not is_name_map and _is_local_reference(fields.get("$ref")):
             moved["$ref"] = f"#{at}{cast('str', fields['$ref'])[1:]}"
         return moved
-    return [_rebase_references(each, at) for each in cast("list[object]", part)] if isinstance(part, list) else part
+    return [_rebase_references(item, at) for item in cast("list[object]", part)] if isinstance(part, list) else part
 
 
 def _is_local_reference(reference: object) -> bool:

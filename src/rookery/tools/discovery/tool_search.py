@@ -68,11 +68,11 @@ class ToolSearch:
         servers = self._catalogue.list_servers(caller) if server is None else [self._catalogue.get_server(caller, server)]
         candidates: list[tuple[Server, CatalogueTool]] = []
         documents: list[ToolDocument] = []
-        for each in servers:
-            known = self._get_documents(each)
-            for tool in self._catalogue.list_tools(caller, each):
-                candidates.append((each, tool))
-                documents.append(known[tool.name])
+        for candidate_server in servers:
+            server_documents = self._get_documents(candidate_server)
+            for tool in self._catalogue.list_tools(caller, candidate_server):
+                candidates.append((candidate_server, tool))
+                documents.append(server_documents[tool.name])
         if not candidates:
             return []
         word_scores = score_by_words(query, documents)
@@ -104,13 +104,13 @@ class ToolSearch:
 
     def _get_documents(self, server: Server) -> dict[str, ToolDocument]:
         features = self._catalogue.get_features(server)
-        known = self._documents.get(server.key)
-        if known is None or known.features is not features or known.server is not server:
+        cached_documents = self._documents.get(server.key)
+        if cached_documents is None or cached_documents.features is not features or cached_documents.server is not server:
             documents = {
                 name: build_tool_document(server, definition) for definition in features.tools if (name := str(definition.get("name", "")))
             }
-            known = self._documents[server.key] = _ServerDocuments(server, features, documents)
-        return known.documents
+            cached_documents = self._documents[server.key] = _ServerDocuments(server, features, documents)
+        return cached_documents.documents
 
     async def _score_semantically(self, query: str, documents: list[ToolDocument]) -> list[float | None]:
         if self._similarity is None:

@@ -75,12 +75,12 @@ class CatalogueViews:
 
     def list_tools(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
         """Return the definitions of the tools, with their names in this view."""
-        found: list[JsonObject] = []
+        definitions: list[JsonObject] = []
         for server in self.list_servers(caller, view):
             tools = {tool.name: tool for tool in self._catalogue.list_tools(caller, server)}
-            shown = map_gateway_names(server.id, tools) if view.server_id is None else dict(zip(tools, tools, strict=True))
-            found += [{**tools[name].definition, "name": each} for each, name in shown.items()]
-        return found
+            own_names = map_gateway_names(server.id, tools) if view.server_id is None else dict(zip(tools, tools, strict=True))
+            definitions += [{**tools[name].definition, "name": gateway_name} for gateway_name, name in own_names.items()]
+        return definitions
 
     def resolve_tool(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """
@@ -118,7 +118,7 @@ class CatalogueViews:
         if view.server_id is not None:
             return name
         names = map_gateway_names(server.id, [str(tool.get("name", "")) for tool in self._catalogue.get_features(server).tools])
-        return next((shown for shown, own in names.items() if own == name), to_gateway_name(server.id, name))
+        return next((gateway_name for gateway_name, own_name in names.items() if own_name == name), to_gateway_name(server.id, name))
 
     def _resolve_directly(self, caller: Caller, gateway_name: str) -> ServerItem | None:
         parts = split_gateway_name(gateway_name)
@@ -133,12 +133,12 @@ class CatalogueViews:
 
     def list_prompts(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
         """Return the prompts, with their names in this view."""
-        found: list[JsonObject] = []
+        definitions: list[JsonObject] = []
         for server in self.list_servers(caller, view):
             prompts = {str(prompt.get("name", "")): prompt for prompt in self._catalogue.get_features(server).prompts}
-            shown = map_gateway_names(server.id, prompts) if view.server_id is None else dict(zip(prompts, prompts, strict=True))
-            found += [{**prompts[name], "name": each} for each, name in shown.items()]
-        return found
+            own_names = map_gateway_names(server.id, prompts) if view.server_id is None else dict(zip(prompts, prompts, strict=True))
+            definitions += [{**prompts[name], "name": gateway_name} for gateway_name, name in own_names.items()]
+        return definitions
 
     def resolve_prompt(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """

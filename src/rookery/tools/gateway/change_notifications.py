@@ -142,10 +142,10 @@ class ChangeNotifier:
 
     def _get_session(self, mcp_request: McpRequest) -> _LegacySession:
         connection = get_client_connection(mcp_request.ctx)
-        found = next((session for session in self._sessions if session.connection is connection), None)
-        if found is None:
+        legacy_session = next((session for session in self._sessions if session.connection is connection), None)
+        if legacy_session is None:
             raise MCPError(types.INVALID_REQUEST, "Subscriptions require a session. Send initialize first.")
-        return found
+        return legacy_session
 
     async def _on_session_end(self, session: _LegacySession) -> None:
         self._sessions.discard(session)
@@ -155,10 +155,10 @@ class ChangeNotifier:
     async def listen(self, ctx: HandlerContext, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
         """Serve a stream of a modern client until it disconnects."""
         mcp_request = get_mcp_request(ctx)
-        if sum(each.caller.key_id == mcp_request.caller.key_id for each in self._streams) >= MAX_STREAMS_PER_KEY:
+        if sum(stream.caller.key_id == mcp_request.caller.key_id for stream in self._streams) >= MAX_STREAMS_PER_KEY:
             raise MCPError(types.INTERNAL_ERROR, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum.")
         if (
-            sum(each.caller.public_workspace_id == mcp_request.caller.public_workspace_id for each in self._streams)
+            sum(stream.caller.public_workspace_id == mcp_request.caller.public_workspace_id for stream in self._streams)
             >= MAX_STREAMS_PER_WORKSPACE
         ):
             raise MCPError(types.INTERNAL_ERROR, f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum.")
@@ -212,7 +212,7 @@ class ChangeNotifier:
 
     async def _check_keys(self) -> None:
         """End the sessions and streams of revoked keys, and apply changed rights to the others."""
-        callers = {each.caller.key_id: each.caller for each in (*self._streams, *self._sessions)}
+        callers = {subscriber.caller.key_id: subscriber.caller for subscriber in (*self._streams, *self._sessions)}
         now = {key_id: await self._keys.refresh_caller(caller, _REQUIRED_SCOPE) for key_id, caller in callers.items()}
         for stream in tuple(self._streams):
             caller = now.get(stream.caller.key_id, stream.caller)

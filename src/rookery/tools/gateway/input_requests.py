@@ -168,12 +168,17 @@ class InputRequestBroker:
         state = _STATE_PREFIX + secrets.token_urlsafe(24)
         self._waiting[state] = waiting_call
         waiting_call.expiry = asyncio.get_running_loop().call_later(_INPUT_TIMEOUT_S, self._expire, state)
-        requests = {name: {"method": each.method, "params": each.params} for name, each in waiting_call.open_requests.items()}
+        requests = {
+            name: {"method": input_request.method, "params": input_request.params}
+            for name, input_request in waiting_call.open_requests.items()
+        }
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
     async def _request_input(self, waiting_call: _WaitingCall, method: str, params: JsonObject) -> JsonObject:
         _require_capability(waiting_call.mcp_request, method)
-        own_count = sum(each.mcp_request.caller.key_id == waiting_call.mcp_request.caller.key_id for each in self._waiting.values())
+        own_count = sum(
+            other_call.mcp_request.caller.key_id == waiting_call.mcp_request.caller.key_id for other_call in self._waiting.values()
+        )
         if (
             len(self._waiting) >= _MAX_WAITING_CALLS
             or own_count >= _MAX_WAITING_CALLS_PER_KEY

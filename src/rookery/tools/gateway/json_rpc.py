@@ -21,9 +21,9 @@ _FIRST_SERVER_ERROR = 500
 
 def store_message_id(state: MutableMapping[str, object], message: object) -> None:
     """Store the id of *message* in the request's state, for use in error responses."""
-    found = cast("Mapping[str, object]", message).get("id") if isinstance(message, dict) else None
-    if isinstance(found, (str, int)) and not isinstance(found, bool):
-        state[_MESSAGE_ID_KEY] = found
+    request_id = cast("Mapping[str, object]", message).get("id") if isinstance(message, dict) else None
+    if isinstance(request_id, (str, int)) and not isinstance(request_id, bool):
+        state[_MESSAGE_ID_KEY] = request_id
 
 
 def _get_error_number(error: RookeryError) -> int:

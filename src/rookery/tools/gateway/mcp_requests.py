@@ -84,9 +84,9 @@ class McpRequest:
         level = self._get_log_level(cast("Mapping[str, object]", (self.ctx.params or {}).get("_meta") or {}))
         if level is None or notice.get("level") not in _LOG_LEVELS[_LOG_LEVELS.index(level) :]:
             return
-        sent = types.LoggingMessageNotification.model_validate({"method": "notifications/message", "params": notice})
+        notification = types.LoggingMessageNotification.model_validate({"method": "notifications/message", "params": notice})
         await self._send(
-            len(str(notice.get("data"))), lambda: self.ctx.session.send_notification(sent, related_request_id=self.ctx.request_id)
+            len(str(notice.get("data"))), lambda: self.ctx.session.send_notification(notification, related_request_id=self.ctx.request_id)
         )
 
     async def _send(self, size: int, send: Callable[[], Awaitable[None]]) -> None:
@@ -106,8 +106,8 @@ class McpRequest:
 
     def _get_log_level(self, meta: Mapping[str, object]) -> str | None:
         """Return the minimum log level of this request or its session. None: no log notifications."""
-        found = meta.get(types.LOG_LEVEL_META_KEY) if self.is_modern else get_client_connection(self.ctx).state.get(_LOG_LEVEL_KEY, "info")
-        return found if isinstance(found, str) and found in _LOG_LEVELS else None
+        level = meta.get(types.LOG_LEVEL_META_KEY) if self.is_modern else get_client_connection(self.ctx).state.get(_LOG_LEVEL_KEY, "info")
+        return level if isinstance(level, str) and level in _LOG_LEVELS else None
 
 
 def get_mcp_request(ctx: HandlerContext) -> McpRequest:

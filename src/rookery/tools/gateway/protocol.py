@@ -164,8 +164,8 @@ class ProtocolServer:
     async def _list_templates(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
         mcp_request = await self._get_request(ctx)
-        found = self._views.iter_templates(mcp_request.caller, mcp_request.view)
-        return _to_list_result("resources/templates/list", "resourceTemplates", found, ctx.protocol_version)
+        templates = self._views.iter_templates(mcp_request.caller, mcp_request.view)
+        return _to_list_result("resources/templates/list", "resourceTemplates", templates, ctx.protocol_version)
 
     async def _list_prompts(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
@@ -325,12 +325,12 @@ def _map_errors(mcp_request: McpRequest, uri: str | None = None) -> Generator[No
 
 def _to_list_result(method: str, field: str, items: Iterable[JsonObject], version: str) -> JsonObject:
     """Return a list as one page, without items that the client's protocol revision does not support."""
-    found = list(items)
+    item_list = list(items)
     try:
-        methods.serialize_server_result(method, version, {field: found, **_LIST_RESULT_FIELDS})
+        methods.serialize_server_result(method, version, {field: item_list, **_LIST_RESULT_FIELDS})
     except ValidationError:
-        return {field: [each for each in found if _is_known_to_version(method, field, each, version)]}
-    return {field: found}
+        return {field: [item for item in item_list if _is_known_to_version(method, field, item, version)]}
+    return {field: item_list}
 
 
 def _is_known_to_version(method: str, field: str, item: JsonObject, version: str) -> bool:
@@ -362,7 +362,7 @@ class ClientSessionManager(StreamableHTTPSessionManager):
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         if requestor is not None:
             workspace, _, key = requestor["client_id"].partition("/")
-            owners = [each["client_id"].partition("/") for each in self._session_owners.values()]
+            owners = [context["client_id"].partition("/") for context in self._session_owners.values()]
             if sum(owner[2] == key for owner in owners) >= MAX_SESSIONS_PER_KEY:
                 raise TooManySessions(
                     f"This key has {MAX_SESSIONS_PER_KEY} open MCP sessions, the maximum. End one (DELETE) or let it idle out."

@@ -73,15 +73,15 @@ def raise_protocol_error(error: RookeryError, *, is_modern: bool, uri: str | Non
 
 def rewrite_result_uris(server_id: str, result: JsonObject) -> JsonObject:
     """Return a tool or prompt result with gateway URIs, so that the caller can read linked resources."""
-    found = dict(result)
-    if isinstance(found.get("content"), list):
-        found["content"] = [_rewrite_block(server_id, each) for each in cast("list[object]", found["content"])]
-    if isinstance(found.get("messages"), list):
-        found["messages"] = [
+    fields = dict(result)
+    if isinstance(fields.get("content"), list):
+        fields["content"] = [_rewrite_block(server_id, block) for block in cast("list[object]", fields["content"])]
+    if isinstance(fields.get("messages"), list):
+        fields["messages"] = [
             {**message, "content": _rewrite_block(server_id, message.get("content"))}
-            for message in cast("list[JsonObject]", found["messages"])
+            for message in cast("list[JsonObject]", fields["messages"])
         ]
-    return found
+    return fields
 
 
 def _rewrite_block(server_id: str, block: object) -> object:

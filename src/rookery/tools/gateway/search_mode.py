@@ -71,10 +71,10 @@ class SearchModeTools:
         view = GatewayView(server_id=mcp_request.view.server_id)
         server = mcp_request.view.server_id or cast("str | None", arguments.get("server"))
         limit = cast("int", arguments.get("limit", 5))
-        found = await self._search.find(mcp_request.caller, cast("str", arguments["query"]), limit, server)
+        matches = await self._search.find(mcp_request.caller, cast("str", arguments["query"]), limit, server)
         tools = [
-            {**each.tool.definition, "name": self._views.get_gateway_name(view, each.server, each.tool.name), "server": each.server.id}
-            for each in found
+            {**match.tool.definition, "name": self._views.get_gateway_name(view, match.server, match.tool.name), "server": match.server.id}
+            for match in matches
         ]
         content: JsonObject = {"tools": tools}
         return {"content": [{"type": "text", "text": orjson.dumps(content).decode()}], "structuredContent": content, "isError": False}

@@ -93,21 +93,21 @@ def convert_client_entries(document: JsonObject, *, name: str, folder: PurePath 
     Args:
         folder: The project whose servers are read too, from a file with servers by project (Claude Code's `~/.claude.json`).
     """
-    found = _find_section(document)
+    section = _find_section(document)
     if projects := _projects(document):
-        own = next((projects[path] for path in _and_parents(folder) if path in projects), JsonObject())
-        found = list({**dict(found or []), **own}.items())
-    if found is None:
+        project_section = next((projects[path] for path in _and_parents(folder) if path in projects), JsonObject())
+        section = list({**dict(section or []), **project_section}.items())
+    if section is None:
         return None
-    has_bare = name == "settings.json" or any("httpUrl" in each for _, each in found if isinstance(each, dict))
-    return [_convert_entry(key, each, has_bare_variables=has_bare) for key, each in found]
+    has_bare = name == "settings.json" or any("httpUrl" in value for _, value in section if isinstance(value, dict))
+    return [_convert_entry(key, value, has_bare_variables=has_bare) for key, value in section]
 
 
 def other_projects(document: JsonObject, *, folder: PurePath | None = None) -> list[str]:
     """Return the projects of a client's file whose servers `convert_client_entries` does not read."""
     projects = list(_projects(document))
-    own = next((path for path in _and_parents(folder) if path in projects), None)
-    return [path for path in projects if path != own]
+    own_path = next((path for path in _and_parents(folder) if path in projects), None)
+    return [path for path in projects if path != own_path]
 
 
 def _projects(document: JsonObject) -> dict[str, JsonObject]:
@@ -137,19 +137,19 @@ def _find_section(document: JsonObject) -> list[tuple[str, object]] | None:
                 return _name_list_items(cast("list[object]", entries))
     listed = _to_object(document.get("experimental")).get("modelContextProtocolServers")
     if isinstance(listed, list):  # Continue's config.json
-        return _name_list_items([_to_object(each).get("transport") for each in cast("list[object]", listed)])
-    if len(places) > 1 and all(isinstance(each, dict) for each in places[1].values()):  # opencode
+        return _name_list_items([_to_object(item).get("transport") for item in cast("list[object]", listed)])
+    if len(places) > 1 and all(isinstance(item, dict) for item in places[1].values()):  # opencode
         return list(places[1].items())
     return None
 
 
 def _name_list_items(entries: list[object]) -> list[tuple[str, object]]:
     """Return the servers of a list, as in Continue's files, with their names."""
-    found = list[tuple[str, object]]()
-    for number, each in enumerate(entries, 1):
-        name = _to_object(each).get("name")
-        found.append((name if isinstance(name, str) and name else f"server-{number}", each))
-    return found
+    named_entries = list[tuple[str, object]]()
+    for number, entry in enumerate(entries, 1):
+        name = _to_object(entry).get("name")
+        named_entries.append((name if isinstance(name, str) and name else f"server-{number}", entry))
+    return named_entries
 
 
 def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> ClientEntry:
@@ -163,7 +163,7 @@ def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> Clie
         ).convert()
     except UnsupportedConfig as error:
         return ClientEntry(key=key, reason=str(error))
-    variables = [found[1] for found in _OUR_VARIABLE.finditer(json.dumps(converted)) if not found[2]]
+    variables = [match[1] for match in _OUR_VARIABLE.finditer(json.dumps(converted)) if not match[2]]
     return ClientEntry(key=key, entry=converted, required_variables=tuple(dict.fromkeys(variables)))
 
 
@@ -197,21 +197,21 @@ def _require_self_contained(text: str, entry: JsonObject) -> None:
         raise UnsupportedConfig(
             "Its variables are in an envFile, which would be lost. Write them as env; ${NAME} is read from the environment."
         )
-    if (found := _FILE_CONTENT.search(text)) is not None:
-        raise UnsupportedConfig(f"A value is read from the file {found[1]!r}. Set it as an environment variable and write ${{NAME}}.")
-    if (found := _EDITOR_VARIABLE.search(text)) is not None:
-        raise UnsupportedConfig(f"${{{found[1]}}} is known only to the editor. Write the path itself.")
+    if (match := _FILE_CONTENT.search(text)) is not None:
+        raise UnsupportedConfig(f"A value is read from the file {match[1]!r}. Set it as an environment variable and write ${{NAME}}.")
+    if (match := _EDITOR_VARIABLE.search(text)) is not None:
+        raise UnsupportedConfig(f"${{{match[1]}}} is known only to the editor. Write the path itself.")
     if not is_entry(entry):
         hint = " An extension of its client starts it." if entry.get("source") == "extension" or "settings" in entry else ""
         raise UnsupportedConfig(f"The entry has neither a command nor a url.{hint}")
 
 
 def _convert_variables(text: str, *, has_bare_variables: bool) -> str:
-    def to_our_variable(found: re.Match[str]) -> str:
-        return f"${{{to_variable_name(next(group for group in found.groups() if group))}}}"
+    def to_our_variable(match: re.Match[str]) -> str:
+        return f"${{{to_variable_name(next(group for group in match.groups() if group))}}}"
 
     text = _VARIABLE_PATTERNS.sub(to_our_variable, text).replace("${userHome}", "${HOME}")
-    text = _VSCODE_INPUT.sub(lambda found: f"${{{to_variable_name(found[1]).upper()}}}", text)
+    text = _VSCODE_INPUT.sub(lambda match: f"${{{to_variable_name(match[1]).upper()}}}", text)
     return _BARE_VARIABLE.sub(r"${\1}", text) if has_bare_variables else text
 
 
@@ -321,14 +321,14 @@ class _EntryConversion:
             self._fields.setdefault(new_name, self._fields.pop(old_name))
 
     def _get_object(self, name: str, drop: str | None = None) -> JsonObject:
-        found = _to_object(self._fields.get(name))
+        value = _to_object(self._fields.get(name))
         if drop is not None:
             self._fields.pop(drop, None)
-        return found
+        return value
 
     def _pop_list(self, name: str) -> list[object]:
-        found = self._fields.pop(name, None)
-        return cast("list[object]", found) if isinstance(found, list) else []
+        value = self._fields.pop(name, None)
+        return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _to_object(value: object) -> JsonObject:
@@ -364,7 +364,7 @@ _TEXT_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 def strip_comments(text: str) -> str:
     """Return JSON with comments and trailing commas (JSONC) as plain JSON. Lines and columns do not change."""
 
-    def blank(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
 
     return _TEXT_OR_COMMA.sub(blank, _COMMENT_OR_TEXT.sub(blank, text))

@@ -102,12 +102,12 @@ class ServerEntry:
 
     def list_unknown_fields(self) -> list[str]:
         """Return a warning for each unknown field, with the nearest known field. Typing errors are thus reported."""
-        found: list[str] = []
+        warnings: list[str] = []
         for name in self._fields:
             if name in _KNOWN_FIELDS or name in _FOREIGN_FIELDS:
                 continue
-            found.append(f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}")
-        return found
+            warnings.append(f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}")
+        return warnings
 
     def to_server(self, server_id: str, key: str) -> Server:
         """Return the server that the entry describes."""
@@ -188,7 +188,7 @@ class ServerEntry:
         listed = cast("list[object]", raw)
         if len(listed) > _MAX_ROOTS:
             raise InvalidServerEntry(f"roots has {len(listed)} entries; at most {_MAX_ROOTS} are allowed.", field="roots")
-        return tuple(self._parse_root(number, each) for number, each in enumerate(listed))
+        return tuple(self._parse_root(number, root) for number, root in enumerate(listed))
 
     def _parse_root(self, index: int, raw: object) -> Root:
         location = f"roots[{index}]"
@@ -295,15 +295,15 @@ class ServerEntry:
     def _substitute(self, text: str, field: str) -> str:
         """Return *text* with each `${NAME}` replaced by its value. A missing variable is an error."""
 
-        def value(found: re.Match[str]) -> str:
-            name = found.group(1)
+        def value(match: re.Match[str]) -> str:
+            name = match.group(1)
             if name not in self._environment:
                 raise InvalidServerEntry(self._missing_message.format(name=name), field=field)
             self._substituted_values.add(self._environment[name])
             return self._environment[name]
 
         if self._allow_defaults:
-            text = _VARIABLE_WITH_DEFAULT.sub(lambda found: f"${{{found[1]}}}" if self._environment.get(found[1]) else found[2], text)
+            text = _VARIABLE_WITH_DEFAULT.sub(lambda match: f"${{{match[1]}}}" if self._environment.get(match[1]) else match[2], text)
         return VARIABLE_PATTERN.sub(value, text)
 
     def _invalid(self, name: str, message: str) -> InvalidServerEntry:
@@ -358,8 +358,8 @@ class ServerEntry:
         try:
             return kind(value)
         except ValueError:
-            known = ", ".join(cast("type[ServerStatus]", kind))
-            raise self._invalid(name, f"must be one of {known}, not {value!r}.") from None
+            allowed_values = ", ".join(cast("type[ServerStatus]", kind))
+            raise self._invalid(name, f"must be one of {allowed_values}, not {value!r}.") from None
 
     def _parse_workspaces(self, values: list[object]) -> frozenset[int]:
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):

@@ -103,12 +103,12 @@ def entries_from_document(text: str, *, name: str, folder: PurePath | None = Non
         raise UnsupportedConfig(
             f"{name} is neither a server.json (packages, remotes) nor a client's configuration file (mcpServers, servers)."
         )
-    found = [
+    imported_entries = [
         ImportedEntry(id=entry.key, entry=entry.entry, required_variables=dict.fromkeys(entry.required_variables, ""))
         for entry in entries
         if entry.entry is not None
     ]
-    return found, {entry.key: entry.reason for entry in entries if entry.entry is None}
+    return imported_entries, {entry.key: entry.reason for entry in entries if entry.entry is None}
 
 
 def unread_projects(text: str, *, name: str, folder: PurePath) -> list[str]:
@@ -159,8 +159,8 @@ def _convert_package(package: JsonObject, required_variables: dict[str, str]) ->
     if isinstance(version, str) and version and version != "latest" and _VERSION_SEPARATORS[kind] not in identifier[1:]:
         identifier = f"{identifier}{_VERSION_SEPARATORS[kind]}{version}"
     env = {
-        str(each.get("name")): _resolve_value(each, required_variables)
-        for each in _get_objects(package, "environmentVariables", "environment_variables")
+        str(variable.get("name")): _resolve_value(variable, required_variables)
+        for variable in _get_objects(package, "environmentVariables", "environment_variables")
     }
     env_flags = [word for name in env for word in ("-e", name)] if kind == "oci" else []
     words = [
@@ -204,16 +204,16 @@ def _resolve_value(definition: JsonObject, required_variables: dict[str, str]) -
 def _fill_template(text: str, variables: Mapping[str, JsonObject], required_variables: dict[str, str]) -> str:
     """Return *text* with each `{name}` in *variables* replaced by its value, its default, or `${NAME}`."""
 
-    def value(found: re.Match[str]) -> str:
-        definition = variables.get(found[1])
-        return found[0] if definition is None else _resolve_value({**definition, "name": found[1]}, required_variables)
+    def value(match: re.Match[str]) -> str:
+        definition = variables.get(match[1])
+        return match[0] if definition is None else _resolve_value({**definition, "name": match[1]}, required_variables)
 
     return _TEMPLATE_VARIABLE.sub(value, text)
 
 
 def _get_variables(definition: JsonObject) -> Mapping[str, JsonObject]:
-    named = definition.get("variables")
-    return cast("dict[str, JsonObject]", named) if isinstance(named, dict) else {}
+    variables = definition.get("variables")
+    return cast("dict[str, JsonObject]", variables) if isinstance(variables, dict) else {}
 
 
 def _get_objects(document: JsonObject, *names: str) -> list[JsonObject]:

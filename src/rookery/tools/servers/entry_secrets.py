@@ -20,7 +20,7 @@ def get_secret_destination(entry: JsonObject, secrets: Mapping[str, str]) -> obj
     url = entry.get("url")
     if not isinstance(url, str):
         return [entry.get(name) for name in ("command", "args", "env", "cwd")]
-    filled = VARIABLE_PATTERN.sub(lambda found: secrets.get(found[1], found[0]), url)
+    filled = VARIABLE_PATTERN.sub(lambda match: secrets.get(match[1], match[0]), url)
     try:
         parts = urlsplit(filled)
     except ValueError:  # not a URL
@@ -30,25 +30,25 @@ def get_secret_destination(entry: JsonObject, secrets: Mapping[str, str]) -> obj
 
 def find_plaintext_secrets(entry: JsonObject) -> list[str]:
     """Return the names of fields that contain a plaintext secret. It would be visible to everyone who may read the entry."""
-    found: list[str] = []
+    names: list[str] = []
     for field in ("headers", "env"):
         values = cast("dict[str, str]", entry.get(field) or {})
-        found += [f"{field}.{name}" for name, value in values.items() if _is_plaintext_secret(name, value)]
+        names += [f"{field}.{name}" for name, value in values.items() if _is_plaintext_secret(name, value)]
     auth = entry.get("auth")
     if isinstance(auth, dict) and _is_plaintext_secret("client_secret", cast("dict[str, object]", auth).get("client_secret")):
-        found.append("auth.client_secret")
+        names.append("auth.client_secret")
     url = entry.get("url")
     if isinstance(url, str):
         try:
             parts = urlsplit(url)
         except ValueError:  # reported with the other faults of the entry
-            return found
+            return names
         parameters = parse_qsl(parts.query)
         if _is_plaintext_secret("password", parts.netloc.rpartition("@")[0]) or any(
             _is_plaintext_secret(name, value) for name, value in parameters
         ):
-            found.append("url")
-    return found
+            names.append("url")
+    return names
 
 
 def find_exposed_secrets(entry: JsonObject) -> dict[str, str]:

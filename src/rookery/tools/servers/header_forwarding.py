@@ -48,24 +48,24 @@ def select_forwarded_headers(server: Server, headers: Mapping[str, str]) -> Mapp
     """
     if not server.forward_headers or not headers:
         return _NO_HEADERS
-    found: dict[str, str] = {}
+    forwarded: dict[str, str] = {}
     for source, target in _list_allowed_pairs(server.forward_headers):
         value = headers.get(source)
         if value is not None and _ROOKERY_KEY.search(value) is None and not (server.auth is not None and target == "authorization"):
-            found[target] = value
-    return found
+            forwarded[target] = value
+    return forwarded
 
 
 def find_forwarding_fault(name: str) -> str | None:
     """Return why *name*, an item of `forward_headers`, can never be forwarded, or None if it can."""
     source, target = _parse_names(name)
-    for each in (source, target):
-        if _HEADER_NAME.fullmatch(each) is None:
+    for header in (source, target):
+        if _HEADER_NAME.fullmatch(header) is None:
             return f"{name!r} is neither a header name nor 'Name as Other-Name'."
-        if each in _NEVER_FORWARDED:
-            return f"{each!r} applies to one connection and is never forwarded."
-        if each.startswith(_MCP_PREFIX):
-            return f"{each!r} belongs to the session with the server and is never forwarded."
+        if header in _NEVER_FORWARDED:
+            return f"{header!r} applies to one connection and is never forwarded."
+        if header.startswith(_MCP_PREFIX):
+            return f"{header!r} belongs to the session with the server and is never forwarded."
     if source in _ROOKERY_HEADERS:
         return (
             f"{source!r} is read by Rookery and is never forwarded; use another header, such as "

@@ -81,8 +81,8 @@ class KillSwitch:
             # The revision is read first. A stop made meanwhile has a later revision and is read by the next call.
             revision = await self._db.lookup(_get_revision)
             if revision != self._revision:
-                found = await self._db.read(store.list_stops)
-                self._reasons = {(each.workspace_id, each.server_id, each.tool): each.reason for each in found}
+                stops = await self._db.read(store.list_stops)
+                self._reasons = {(stop.workspace_id, stop.server_id, stop.tool): stop.reason for stop in stops}
                 self._revision = revision
 
     def _audit_change(self, tx: Tx, actor: Actor, stop: ToolStop, *, is_stopped: bool) -> None:

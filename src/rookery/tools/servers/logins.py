@@ -160,10 +160,10 @@ class Logins:
         """Return the login started with *state*, or None. *consume* deletes it, so that its response counts only once."""
         since = to_micros(self._clock() - CONSENT_TIMEOUT)
         if consume:
-            found = await self._db.write(lambda tx: store.consume_pending(tx, state, since=since))
+            stored_login = await self._db.write(lambda tx: store.consume_pending(tx, state, since=since))
         else:
-            found = await self._db.read(lambda tx: store.find_pending(tx, state, since=since))
-        return None if found is None else _pending_from_json(self._sealer.open(found.sealed, found.place))
+            stored_login = await self._db.read(lambda tx: store.find_pending(tx, state, since=since))
+        return None if stored_login is None else _pending_from_json(self._sealer.open(stored_login.sealed, stored_login.place))
 
     async def finish(self, server: Server, pending: PendingLogin, *, code: str, issuer: str | None) -> None:
         """
@@ -248,14 +248,14 @@ class Logins:
     async def _fetch(self, server: Server, workspace_id: int | None, rejected_token: str | None) -> _CachedLogin | ConnectFailed:
         key = _to_token_key(server, workspace_id)
         try:
-            found = await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id))
-            if found is None:
+            stored_login = await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id))
+            if stored_login is None:
                 self._cached.pop(key, None)
                 return _login_required(server, "There is no login")
-            login = _login_from_json(self._sealer.open(found.sealed, found.place))
+            login = _login_from_json(self._sealer.open(stored_login.sealed, stored_login.place))
             if not _matches_server(server, login.party):
                 return _login_required(server, "The URL has changed since the login")
-            cached = _CachedLogin(found.place, login)
+            cached = _CachedLogin(stored_login.place, login)
             if not self._is_usable(login, rejected_token):
                 cached = await self._renew_or_wait(server, cached)
             if cached.login.access_token == rejected_token:
@@ -287,10 +287,10 @@ class Logins:
                     f"The login at {server.id!r} is being renewed by another process for more than {_LEASE_TTL.total_seconds():g} s."
                 )
             await asyncio.sleep(_LEASE_POLL_INTERVAL_S)
-            found = await self._db.read(lambda tx, place=place: store.find(tx, place))
-            if found is None:
+            stored_login = await self._db.read(lambda tx, place=place: store.find(tx, place))
+            if stored_login is None:
                 raise _login_required(server, "The login has just been deleted")
-            cached_login = _CachedLogin(place, _login_from_json(self._sealer.open(found.sealed, place)))
+            cached_login = _CachedLogin(place, _login_from_json(self._sealer.open(stored_login.sealed, place)))
             if cached_login.login.access_token != stale_token:
                 return cached_login
 
@@ -302,20 +302,20 @@ class Logins:
             return _CachedLogin(place, login)
         try:
             renewed = await self._authorization_servers.renew(server, login)
-        except LoginExpired as over:
-            _log.warning("tools.login_over", server=server.id, error=over.message)
+        except LoginExpired as error:
+            _log.warning("tools.login_over", server=server.id, error=error.message)
             ended = replace(login, refresh_token=None)  # prevents further attempts to renew it
             await self._store_renewed(claimed_login, ended, lease_expires_at)
-            raise _login_required(server, f"The login has expired ({over.message})") from over
+            raise _login_required(server, f"The login has expired ({error.message})") from error
         except LoginFailed as failed:
             await self._db.write(lambda tx: store.release_renewal(tx, place, lease_expires_at=lease_expires_at))
             raise ConnectFailed(f"The login at {server.id!r} could not be renewed: {failed.message}") from failed
         if await self._store_renewed(claimed_login, renewed, lease_expires_at):
             return _CachedLogin(place, renewed)
-        found = await self._db.read(lambda tx: store.find(tx, place))  # a user logged in or out during the renewal
-        if found is None:
+        stored_login = await self._db.read(lambda tx: store.find(tx, place))  # a user logged in or out during the renewal
+        if stored_login is None:
             raise _login_required(server, "The login has just been deleted")
-        return _CachedLogin(place, _login_from_json(self._sealer.open(found.sealed, place)))
+        return _CachedLogin(place, _login_from_json(self._sealer.open(stored_login.sealed, place)))
 
     async def _store_renewed(self, claimed_login: StoredLogin, login: Login, lease_expires_at: int) -> bool:
         def work(tx: Tx) -> bool:
@@ -340,9 +340,9 @@ def _to_token_key(server: Server, workspace_id: int | None) -> _TokenKey:
 def _find_stored_login(tx: Tx, server: Server, workspace_id: int | None) -> StoredLogin | None:
     """Return the stored login that a session of *workspace_id* with *server* uses."""
     if workspace_id is not None:
-        own = store.find(tx, store.get_login_place(server.key, workspace_id))
-        if own is not None or server.owner is not None:
-            return own
+        own_login = store.find(tx, store.get_login_place(server.key, workspace_id))
+        if own_login is not None or server.owner is not None:
+            return own_login
     elif server.isolation is not SessionIsolation.SHARED:
         # A session without a caller, used only to list the server's features.
         return store.find_any(tx, server.key)

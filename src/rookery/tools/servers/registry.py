@@ -97,13 +97,13 @@ class ServerRegistry:
         """Replace the servers added by workspaces."""
         self._workspace_servers = self._keep_unchanged(servers, self._workspace_servers)
         self._by_owner = {}
-        for server in sorted(self._workspace_servers.values(), key=lambda each: each.id):
+        for server in sorted(self._workspace_servers.values(), key=lambda server: server.id):
             self._by_owner.setdefault(server.owner or 0, []).append(server)
         self._rebuild()
 
-    def _set_file_servers(self, found: ServersFile | None) -> None:
-        if found is not None:
-            self._file_servers = self._keep_unchanged(found.servers.values(), self._file_servers)
+    def _set_file_servers(self, servers_file: ServersFile | None) -> None:
+        if servers_file is not None:
+            self._file_servers = self._keep_unchanged(servers_file.servers.values(), self._file_servers)
             self._rebuild()
 
     def _rebuild(self) -> None:
@@ -113,8 +113,8 @@ class ServerRegistry:
         for listener in self.listeners:
             listener(before)
 
-    def _keep_unchanged(self, servers: Iterable[Server], known: Mapping[str, Server]) -> dict[str, Server]:
-        return {server.key: old if (old := known.get(server.key)) == server and old is not None else server for server in servers}
+    def _keep_unchanged(self, servers: Iterable[Server], old_servers: Mapping[str, Server]) -> dict[str, Server]:
+        return {server.key: old if (old := old_servers.get(server.key)) == server and old is not None else server for server in servers}
 
     def _get_file_stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -129,15 +129,15 @@ class ServerRegistry:
             return ServersFile()
         at = self._clock().timestamp()
         try:
-            found = read_servers_file(self._path, self._environment)
+            servers_file = read_servers_file(self._path, self._environment)
         except InvalidServersFile as error:
             _log.error("tools.file_broken", path=str(self._path), error=str(error), kept="the servers read before")
             self._state = ServersFileState(path=str(self._path), error=str(error), warnings=self._state.warnings, changed_at=at)
             return None
-        for warning in found.warnings:
+        for warning in servers_file.warnings:
             _log.warning("tools.file_warning", path=str(self._path), warning=warning)
-        self._state = ServersFileState(path=str(self._path), error=None, warnings=found.warnings, changed_at=at)
-        return found
+        self._state = ServersFileState(path=str(self._path), error=None, warnings=servers_file.warnings, changed_at=at)
+        return servers_file
 
 
 def is_visible_to(caller: Caller, server: Server) -> bool:

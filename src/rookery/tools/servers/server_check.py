@@ -151,20 +151,20 @@ def _advise(server: Server, failed: ConnectFailed | None) -> str:
 
 
 def _find_warnings(server: Server, features: ServerFeatures) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     if not (features.tools or features.resources or features.templates or features.prompts):
-        found.append("it has no tools, resources, templates or prompts")
+        warnings.append("it has no tools, resources, templates or prompts")
     if count_dropped_features(features):
-        found.append(f"it has more than {MAX_FEATURES_PER_KIND} features of one kind; the rest is ignored")
+        warnings.append(f"it has more than {MAX_FEATURES_PER_KIND} features of one kind; the rest is ignored")
     counted = Counter(str(tool.get("name", "")) for tool in features.tools)
-    found += [f"the tool {name!r} is listed {times} times; the last one is used" for name, times in counted.items() if times > 1]
+    warnings += [f"the tool {name!r} is listed {times} times; the last one is used" for name, times in counted.items() if times > 1]
     for tool in features.tools:
-        found += _find_tool_faults(tool)
+        warnings += _find_tool_faults(tool)
     rules = server.rules
     names = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
     unknown = [name for name in names if not any(mark in name for mark in "*?[") and name not in counted]
-    found += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown)]
-    return found
+    warnings += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown)]
+    return warnings
 
 
 def _find_tool_faults(tool: JsonObject) -> list[str]:

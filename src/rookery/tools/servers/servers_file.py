@@ -89,12 +89,12 @@ def parse_servers_file(raw: bytes, environment: Mapping[str, str], *, name: str 
     return ServersFile(servers=servers, warnings=tuple(warnings))
 
 
-def _choose_server_id(key: str, taken: Mapping[str, Server]) -> str:
+def _choose_server_id(key: str, servers_by_id: Mapping[str, Server]) -> str:
     """Return the id for a file's *key*: the key itself if valid, else its slug, with a suffix if the slug is taken or reserved."""
-    if SERVER_ID_PATTERN.fullmatch(key) and key not in RESERVED_IDS and key not in taken:
+    if SERVER_ID_PATTERN.fullmatch(key) and key not in RESERVED_IDS and key not in servers_by_id:
         return key
     slug = _NON_SLUG_CHARACTERS.sub("-", key).strip("-")[:57].rstrip("-") or "server"
-    if slug in RESERVED_IDS or slug in taken:
+    if slug in RESERVED_IDS or slug in servers_by_id:
         return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
     return slug
 

@@ -117,8 +117,8 @@ class WorkspaceServers:
             revision = await self._db.lookup(lambda tx: store.get_revision(tx, store.SERVERS_REVISION))
             if revision == self._revision:
                 return False
-            known = self._stamps
-            stamps, changed = await self._db.read(lambda tx: _list_changed(tx, known))
+            old_stamps = self._stamps
+            stamps, changed = await self._db.read(lambda tx: _list_changed(tx, old_stamps))
             servers = {row_id: server for row_id, server in self._servers.items() if row_id in stamps}
             for added in changed:
                 servers[added.row_id] = self._to_server(added)
@@ -131,8 +131,8 @@ class WorkspaceServers:
 
     async def list_servers(self, caller: Caller) -> Sequence[WorkspaceServer]:
         """Return the servers of the caller's workspace that the key may use, ordered by id."""
-        found = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
-        return [self._to_workspace_server(added) for added in found if is_server_allowed(caller, added.server_id)]
+        stored_servers = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
+        return [self._to_workspace_server(added) for added in stored_servers if is_server_allowed(caller, added.server_id)]
 
     async def get(self, caller: Caller, server_id: str) -> WorkspaceServer:
         """
@@ -181,12 +181,12 @@ class WorkspaceServers:
             require_workspace(tx, caller.public_workspace_id)
             if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
-            stored = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
-            if not store.add(tx, stored, stored.sealed):
+            stored_server = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
+            if not store.add(tx, stored_server, stored_server.sealed):
                 raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
-            self._audit_change(tx, caller, "server.created", stored, (None, _to_audit_fields(stored, new.secrets)))
-            return stored
+            self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, new.secrets)))
+            return stored_server
 
         created = await self._db.write(work)
         await self.refresh()
@@ -207,11 +207,13 @@ class WorkspaceServers:
         previous = (await self.get(caller, server_id)).stored
         require_match("server", previous.version, expected)
         entry, secrets = _merge(previous.entry, change.entry), self._open_secrets_if_possible(previous)
-        kept = {name: value for name, value in secrets.items() if name not in change.secrets}
-        new_secrets = {**kept, **{name: value for name, value in change.secrets.items() if value is not None}}
+        unchanged_secrets = {name: value for name, value in secrets.items() if name not in change.secrets}
+        new_secrets = {**unchanged_secrets, **{name: value for name, value in change.secrets.items() if value is not None}}
         has_moved = get_secret_destination(previous.entry, secrets) != get_secret_destination(entry, new_secrets)
-        if has_moved and kept:
-            message = f"the secrets would be sent elsewhere: give these again, or null to remove them: {', '.join(sorted(kept))}"
+        if has_moved and unchanged_secrets:
+            message = (
+                f"the secrets would be sent elsewhere: give these again, or null to remove them: {', '.join(sorted(unchanged_secrets))}"
+            )
             raise ValidationFailed({"secrets": [message]})
         await self._validate_entry(server_id, entry, new_secrets)
 
@@ -307,68 +309,74 @@ class WorkspaceServers:
         url = entry.get("url")
         if isinstance(url, str):
             try:
-                await self._egress.require_allowed_url(VARIABLE_PATTERN.sub(lambda found: secrets[found[1]], url))
+                await self._egress.require_allowed_url(VARIABLE_PATTERN.sub(lambda match: secrets[match[1]], url))
             except AddressRefused as refused:
                 raise ValidationFailed({"url": [refused.message]}) from None
 
-    def _to_server(self, stored: StoredServer) -> Server:
+    def _to_server(self, stored_server: StoredServer) -> Server:
         """Return the server of a row. An unusable one has its fault set."""
         try:
-            server = ServerEntry(dict(stored.entry), self._open_secrets(stored), missing_message=_MISSING_SECRET_MESSAGE).to_server(
-                stored.server_id, stored.server_id
-            )
+            server = ServerEntry(
+                dict(stored_server.entry), self._open_secrets(stored_server), missing_message=_MISSING_SECRET_MESSAGE
+            ).to_server(stored_server.server_id, stored_server.server_id)
         except (InvalidServerEntry, RookeryError) as error:
             if isinstance(error, RookeryError):
-                _log.error("tools.secrets_unreadable", server=stored.server_id, workspace_id=stored.workspace_id, error=error.message)
+                _log.error(
+                    "tools.secrets_unreadable", server=stored_server.server_id, workspace_id=stored_server.workspace_id, error=error.message
+                )
                 fault = "Its secrets cannot be decrypted; set them again."
             else:
                 fault = str(error)
-            server = Server(id=stored.server_id, name=stored.server_id, target=CommandTarget(command=""), fault=fault)
-        return replace(server, owner=stored.workspace_id, workspaces=None)
+            server = Server(id=stored_server.server_id, name=stored_server.server_id, target=CommandTarget(command=""), fault=fault)
+        return replace(server, owner=stored_server.workspace_id, workspaces=None)
 
-    def _open_secrets(self, stored: StoredServer) -> Mapping[str, str]:
-        if stored.sealed is None:
+    def _open_secrets(self, stored_server: StoredServer) -> Mapping[str, str]:
+        if stored_server.sealed is None:
             return {}
-        return cast("dict[str, str]", orjson.loads(self._sealer.open(stored.sealed, _to_secret_place(stored))))
+        return cast("dict[str, str]", orjson.loads(self._sealer.open(stored_server.sealed, _to_secret_place(stored_server))))
 
-    def _seal_secrets(self, tx: Tx, stored: StoredServer, secrets: Mapping[str, str]) -> bytes | None:
-        return self._sealer.seal(tx, orjson.dumps(dict(secrets)), _to_secret_place(stored)) if secrets else None
+    def _seal_secrets(self, tx: Tx, stored_server: StoredServer, secrets: Mapping[str, str]) -> bytes | None:
+        return self._sealer.seal(tx, orjson.dumps(dict(secrets)), _to_secret_place(stored_server)) if secrets else None
 
-    def _open_secrets_if_possible(self, stored: StoredServer) -> Mapping[str, str]:
+    def _open_secrets_if_possible(self, stored_server: StoredServer) -> Mapping[str, str]:
         """Return the secrets of a server; empty if they cannot be decrypted, because they are lost then."""
         try:
-            return self._open_secrets(stored)
+            return self._open_secrets(stored_server)
         except RookeryError:
             return {}
 
-    def _to_workspace_server(self, stored: StoredServer) -> WorkspaceServer:
+    def _to_workspace_server(self, stored_server: StoredServer) -> WorkspaceServer:
         return WorkspaceServer(
-            stored=stored, server=self._to_server(stored), secret_names=tuple(sorted(self._open_secrets_if_possible(stored)))
+            stored=stored_server,
+            server=self._to_server(stored_server),
+            secret_names=tuple(sorted(self._open_secrets_if_possible(stored_server))),
         )
 
-    def _run_removal_hooks(self, tx: Tx, stored: StoredServer) -> None:
+    def _run_removal_hooks(self, tx: Tx, stored_server: StoredServer) -> None:
         for hook in self._removal_hooks:
-            hook(tx, stored.workspace_id, f"{stored.workspace_id}/{stored.server_id}")
+            hook(tx, stored_server.workspace_id, f"{stored_server.workspace_id}/{stored_server.server_id}")
 
-    def _audit_change(self, tx: Tx, caller: Caller, action: str, stored: StoredServer, changes: tuple[_AuditFields, _AuditFields]) -> None:
+    def _audit_change(
+        self, tx: Tx, caller: Caller, action: str, stored_server: StoredServer, changes: tuple[_AuditFields, _AuditFields]
+    ) -> None:
         before, after = changes
-        subject = _to_audit_subject(stored, is_test=caller.workspace_id != caller.public_workspace_id)
+        subject = _to_audit_subject(stored_server, is_test=caller.workspace_id != caller.public_workspace_id)
         self._audit.record(tx, Actor.from_caller(caller), caller.public_workspace_id, action, subject, before=before, after=after)
 
 
-def _to_audit_subject(stored: StoredServer, *, is_test: bool) -> AuditSubject:
-    name = str(stored.entry.get("name") or stored.server_id)
-    return AuditSubject(kind="server", id=stored.server_id, name=name, environment=TEST if is_test else LIVE)
+def _to_audit_subject(stored_server: StoredServer, *, is_test: bool) -> AuditSubject:
+    name = str(stored_server.entry.get("name") or stored_server.server_id)
+    return AuditSubject(kind="server", id=stored_server.server_id, name=name, environment=TEST if is_test else LIVE)
 
 
-def _list_changed(tx: Tx, known: Mapping[str, int]) -> tuple[dict[str, int], list[StoredServer]]:
-    """Return the time of the last change of every row, and the rows that changed since *known*."""
+def _list_changed(tx: Tx, old_stamps: Mapping[str, int]) -> tuple[dict[str, int], list[StoredServer]]:
+    """Return the time of the last change of every row, and the rows that changed since *old_stamps*."""
     stamps = store.list_change_times(tx)
-    return stamps, store.find_by_ids(tx, [row_id for row_id, stamp in stamps.items() if known.get(row_id) != stamp])
+    return stamps, store.find_by_ids(tx, [row_id for row_id, stamp in stamps.items() if old_stamps.get(row_id) != stamp])
 
 
-def _to_secret_place(stored: StoredServer) -> SealContext:
-    return SealContext(store.SEALED_PURPOSE, stored.workspace_id, stored.row_id)
+def _to_secret_place(stored_server: StoredServer) -> SealContext:
+    return SealContext(store.SEALED_PURPOSE, stored_server.workspace_id, stored_server.row_id)
 
 
 def _require_allowed(caller: Caller, server_id: str) -> None:
@@ -394,13 +402,13 @@ def _merge(old: JsonObject, changes: JsonObject) -> JsonObject:
     return {name: value for name, value in merged.items() if value is not None or name in _NULLABLE_FIELDS}
 
 
-def _to_audit_fields(stored: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:
-    return {**stored.entry, "secrets": sorted(secrets)}
+def _to_audit_fields(stored_server: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:
+    return {**stored_server.entry, "secrets": sorted(secrets)}
 
 
 def _with_deprecation_date(entry: JsonObject, before: JsonObject, now: datetime) -> JsonObject:
     """Return *entry* with its deprecation date set; without dates if it is no longer deprecated."""
-    is_deprecated, was_deprecated = (each.get("status") == ServerStatus.DEPRECATED for each in (entry, before))
+    is_deprecated, was_deprecated = (fields.get("status") == ServerStatus.DEPRECATED for fields in (entry, before))
     if is_deprecated and not was_deprecated and entry.get("deprecated_at") == before.get("deprecated_at"):
         return {**entry, "deprecated_at": format_iso(now)}
     if was_deprecated and not is_deprecated:

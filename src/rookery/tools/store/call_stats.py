@@ -33,9 +33,9 @@ _PERCENTILES = (50, 95, 99)
 def compute_stats(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy | None, *, limit: int = 1) -> list[CallStats]:
     """Return the figures of each group, most calls first, days in chronological order. Without *group_by*, one group of all calls."""
     groups = () if group_by is None else _GROUP_COLUMNS[group_by]
-    where = _filter_conditions(filters)
+    conditions = _filter_conditions(filters)
     if group_by == "session":
-        where.append(_c.session_id.is_not(None))
+        conditions.append(_c.session_id.is_not(None))
     counts = select(
         *groups,
         func.count().label("calls"),
@@ -43,16 +43,16 @@ def compute_stats(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy | None,
         func.sum(case((_c.cached == 1, 1), else_=0)).label("cached"),
         func.max(_c.called_at).label("last_called_at"),
         func.max(case((_IS_FAILED, _c.id))).label("last_failed"),
-    ).where(*where)
+    ).where(*conditions)
     if groups:
         first = groups[0].desc() if group_by == "day" else func.count().desc()
         counts = counts.group_by(*groups).order_by(first, *groups).limit(limit)
     counted = [row for row in tx.fetch_all(counts) if row.integer("calls")]
-    times = _compute_percentiles(tx, groups, where)
-    failed = _find_by_ids(tx, [each for row in counted if (each := row.maybe_text("last_failed")) is not None])
+    times = _compute_percentiles(tx, groups, conditions)
+    failed = _find_by_ids(tx, [call_id for row in counted if (call_id := row.maybe_text("last_failed")) is not None])
     names = [group.name for group in groups]
-    found = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in counted]
-    return found[::-1] if group_by == "day" else found
+    stats = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in counted]
+    return stats[::-1] if group_by == "day" else stats
 
 
 def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
@@ -63,24 +63,24 @@ def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
 
 def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
     """Return one page of calls, latest first, and the total number."""
-    where = _filter_conditions(filters)
-    counted = tx.fetch_one(select(func.count().label("calls")).where(*where))
-    rows = tx.fetch_all(select(tool_calls).where(*where).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
+    conditions = _filter_conditions(filters)
+    counted = tx.fetch_one(select(func.count().label("calls")).where(*conditions))
+    rows = tx.fetch_all(select(tool_calls).where(*conditions).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
     return [from_row(row) for row in rows], 0 if counted is None else counted.integer("calls")
 
 
 def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
     """Return the number of groups."""
-    groups, where = _GROUP_COLUMNS[group_by], _filter_conditions(filters)
+    groups, conditions = _GROUP_COLUMNS[group_by], _filter_conditions(filters)
     if group_by == "session":
-        where.append(_c.session_id.is_not(None))
-    inner = select(*groups).where(*where).distinct().subquery()
+        conditions.append(_c.session_id.is_not(None))
+    inner = select(*groups).where(*conditions).distinct().subquery()
     row = tx.fetch_one(select(func.count().label("groups")).select_from(inner))
     return 0 if row is None else row.integer("groups")
 
 
 def _compute_percentiles(
-    tx: Tx, groups: Sequence[ColumnElement[Any]], where: Sequence[ColumnElement[bool]]
+    tx: Tx, groups: Sequence[ColumnElement[Any]], conditions: Sequence[ColumnElement[bool]]
 ) -> dict[tuple[object, ...], Row]:
     """Return p50, p95, p99 and max of each group: the smallest duration that at least that percentage does not exceed."""
     partition = groups or None
@@ -91,15 +91,15 @@ def _compute_percentiles(
             func.row_number().over(partition_by=partition, order_by=_c.duration_ms).label("position"),
             func.count().over(partition_by=partition).label("total"),
         )
-        .where(*where, _IS_TIMED)
+        .where(*conditions, _IS_TIMED)
         .subquery()
     )
-    own = [ranked.c[group.name] for group in groups]
+    group_columns = [ranked.c[group.name] for group in groups]
     ranks = [
         func.max(case((ranked.c.position == (ranked.c.total * percent + 99) // 100, ranked.c.duration))).label(f"p{percent}")
         for percent in _PERCENTILES
     ]
-    rows = tx.fetch_all(select(*own, *ranks, func.max(ranked.c.duration).label("longest")).group_by(*own))
+    rows = tx.fetch_all(select(*group_columns, *ranks, func.max(ranked.c.duration).label("longest")).group_by(*group_columns))
     return {_get_group_key(row, [group.name for group in groups]): row for row in rows}
 
 
@@ -142,11 +142,11 @@ def _to_stats(row: Row, times: Row | None, failed: dict[str, CallRecord]) -> Cal
 
 
 def _filter_conditions(filters: ToolCallFilter) -> list[ColumnElement[bool]]:
-    where: list[ColumnElement[bool]] = [_c.workspace_id == filters.workspace_id]
+    conditions: list[ColumnElement[bool]] = [_c.workspace_id == filters.workspace_id]
     if filters.since is not None:
-        where.append(_c.called_at >= to_micros(filters.since))
+        conditions.append(_c.called_at >= to_micros(filters.since))
     if filters.until is not None:
-        where.append(_c.called_at < to_micros(filters.until))
+        conditions.append(_c.called_at < to_micros(filters.until))
     equal = (
         (_c.server_id, filters.server),
         (_c.tool, filters.tool),
@@ -155,11 +155,11 @@ def _filter_conditions(filters: ToolCallFilter) -> list[ColumnElement[bool]]:
         (_c.agent_id, filters.agent_id),
         (_c.code, filters.code),
     )
-    where += [column == value for column, value in equal if value is not None]
+    conditions += [column == value for column, value in equal if value is not None]
     if filters.success is not None:
-        where.append(_c.success == int(filters.success))
+        conditions.append(_c.success == int(filters.success))
     if filters.servers is not None:
-        where.append(_c.server_id.in_(sorted(filters.servers)))
+        conditions.append(_c.server_id.in_(sorted(filters.servers)))
     if filters.names is not None:
-        where.append((_c.server_id + "/" + _c.tool).in_(sorted(filters.names)))
-    return where
+        conditions.append((_c.server_id + "/" + _c.tool).in_(sorted(filters.names)))
+    return conditions

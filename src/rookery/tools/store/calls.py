@@ -73,8 +73,8 @@ def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRecord | None:
 
 def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
     """Return the number of calls per agent session of *ids*. Sessions without calls are omitted."""
-    found = tx.fetch_all(_COUNTS_BY_SESSION, {"of_workspace": workspace_id, "ids": ids}) if ids else []
-    return {row.text("session_id"): row.integer("number") for row in found}
+    rows = tx.fetch_all(_COUNTS_BY_SESSION, {"of_workspace": workspace_id, "ids": ids}) if ids else []
+    return {row.text("session_id"): row.integer("number") for row in rows}
 
 
 def from_row(row: Row) -> CallRecord:

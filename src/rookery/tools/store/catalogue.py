@@ -83,13 +83,13 @@ def list_snapshots(tx: Tx) -> list[FeatureSnapshot]:
 
 def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> dict[str, datetime]:
     """Set the deprecated servers of the file. Return the deprecation date of each, which is *now* for new ones."""
-    known = {row.text("server_id"): from_micros(row.integer("deprecated_at")) for row in tx.fetch_all(_DEPRECATIONS)}
+    deprecation_times = {row.text("server_id"): from_micros(row.integer("deprecated_at")) for row in tx.fetch_all(_DEPRECATIONS)}
     for server_id in server_ids:
-        if server_id not in known:
+        if server_id not in deprecation_times:
             tx.execute(_DEPRECATE, {"server_id": server_id, "deprecated_at": to_micros(now)})
-    for server_id in known.keys() - set(server_ids):
+    for server_id in deprecation_times.keys() - set(server_ids):
         tx.execute(_UNDEPRECATE, {"of_key": server_id})
-    return {server_id: known.get(server_id, now) for server_id in server_ids}
+    return {server_id: deprecation_times.get(server_id, now) for server_id in server_ids}
 
 
 def find_snapshot(tx: Tx, server_key: str) -> FeatureSnapshot | None:

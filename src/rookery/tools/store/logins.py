@@ -149,8 +149,8 @@ def consume_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
 
 def find_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
     """Return a started login not older than *since*."""
-    found = find(tx, get_pending_place(state, ALL_WORKSPACES))
-    return found if found is not None and found.changed_at >= since else None
+    stored_login = find(tx, get_pending_place(state, ALL_WORKSPACES))
+    return stored_login if stored_login is not None and stored_login.changed_at >= since else None
 
 
 def delete_logins(tx: Tx, workspace_id: int, server_key: str) -> int:

@@ -95,18 +95,18 @@ def increment_revision(tx: Tx, name: str) -> None:
     tx.execute(_INCREMENT_REVISION, {"name": name, "revision": 1})
 
 
-def add(tx: Tx, stored: StoredServer, sealed: bytes | None) -> bool:
+def add(tx: Tx, stored_server: StoredServer, sealed: bytes | None) -> bool:
     """Insert a new server. Return False if the workspace already has one with this id."""
     row = tx.fetch_one(
         _ADD,
         {
-            "id": stored.row_id,
-            "workspace_id": stored.workspace_id,
-            "server_id": stored.server_id,
-            "entry": orjson.dumps(stored.entry).decode(),
+            "id": stored_server.row_id,
+            "workspace_id": stored_server.workspace_id,
+            "server_id": stored_server.server_id,
+            "entry": orjson.dumps(stored_server.entry).decode(),
             "secrets": sealed,
-            "created_at": to_micros(stored.created_at),
-            "updated_at": to_micros(stored.updated_at),
+            "created_at": to_micros(stored_server.created_at),
+            "updated_at": to_micros(stored_server.updated_at),
         },
     )
     return row is not None
@@ -125,10 +125,10 @@ def list_change_times(tx: Tx) -> dict[str, int]:
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[StoredServer]:
     """Return the servers with these row ids."""
-    found: list[StoredServer] = []
+    stored_servers: list[StoredServer] = []
     for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
-        found += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})]
-    return found
+        stored_servers += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})]
+    return stored_servers
 
 
 def list_by_workspace(tx: Tx, workspace_id: int) -> list[StoredServer]:
@@ -142,10 +142,10 @@ def find(tx: Tx, workspace_id: int, server_id: str, *, for_update: bool = False)
     return None if row is None else _from_row(row)
 
 
-def change(tx: Tx, stored: StoredServer, sealed: bytes | None) -> None:
+def change(tx: Tx, stored_server: StoredServer, sealed: bytes | None) -> None:
     """Save the changed entry and secrets of a server."""
-    entry = orjson.dumps(stored.entry).decode()
-    tx.execute(_CHANGE, {"of_id": stored.row_id, "written": entry, "sealed": sealed, "at": to_micros(stored.updated_at)})
+    entry = orjson.dumps(stored_server.entry).decode()
+    tx.execute(_CHANGE, {"of_id": stored_server.row_id, "written": entry, "sealed": sealed, "at": to_micros(stored_server.updated_at)})
 
 
 def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:

@@ -152,12 +152,12 @@ class HealthTracker:
         record = self._records.setdefault(server.key, _ServerHealthRecord())
         record.record_count += 1
         record.overall.update(overall, error, self._clock, stderr)
-        own_workspaces = [each for each in record.by_workspace if each is not None]
+        own_workspaces = [workspace_id for workspace_id in record.by_workspace if workspace_id is not None]
         affected = [workspace_id] if workspace_id is not None else own_workspaces
         transitions = [
-            HealthTransition(workspace_id=each, except_workspaces=frozenset())
-            for each in affected
-            if self.get_state(server, each).health is not health
+            HealthTransition(workspace_id=workspace_id, except_workspaces=frozenset())
+            for workspace_id in affected
+            if self.get_state(server, workspace_id).health is not health
         ]
         view = record.by_workspace.setdefault(workspace_id, HealthState())
         if view.update(health, error, self._clock, stderr) and workspace_id is None:

@@ -93,7 +93,7 @@ class SessionPool:
     async def aclose(self) -> None:
         """Close all sessions within 5 seconds. No child process is left."""
         self._stopping.set()
-        for session in (*(each for key in self._groups for each in self.list_sessions(key)), *self._draining):
+        for session in (*(session for key in self._groups for session in self.list_sessions(key)), *self._draining):
             session.stop()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
@@ -154,7 +154,11 @@ class SessionPool:
 
     def get_server_health(self, server: Server, workspace_id: int) -> ServerHealth:
         """Return the health of the sessions that serve a workspace: its own and the shared ones."""
-        visible = [each for each in self.list_sessions(server.key) if each.workspace_id in {None, workspace_id} and not each.is_stopping]
+        visible = [
+            session
+            for session in self.list_sessions(server.key)
+            if session.workspace_id in {None, workspace_id} and not session.is_stopping
+        ]
         return ServerHealth(sessions=tuple(session.get_health() for session in visible))
 
     def list_sessions(self, server_key: str) -> list[UpstreamSession]:
@@ -197,7 +201,7 @@ class SessionPool:
         if server.replicas == 1 or (group.breaker.trip_count and not any(replica.is_open for replica in group.replicas)):
             return group.replicas[0]
         ready = [replica for replica in group.replicas if replica.is_open]
-        best = min(ready or group.replicas, key=lambda each: each.load)
+        best = min(ready or group.replicas, key=lambda replica: replica.load)
         if best.load and not group.breaker.trip_count:
             # With an open replica, the caller does not wait for the new one's start. Without one, it may as well wait for the new one.
             idle = next((replica for replica in group.replicas if not replica.is_open and not replica.load), None)
@@ -251,7 +255,7 @@ class SessionPool:
         idle = [candidate for candidate in candidates if candidate.is_idle]
         if not idle:
             raise ServerBusy(server.id)
-        min(idle, key=lambda each: each.used_at).stop()
+        min(idle, key=lambda session: session.used_at).stop()
 
     def _list_workspace_sessions(self, server: Server, workspace_id: int | None) -> list[UpstreamSession]:
         return [session for session in self.list_sessions(server.key) if session.workspace_id == workspace_id and not session.is_stopping]
@@ -317,10 +321,10 @@ class SessionPool:
         if session in self._draining:
             return  # the session belongs to a former entry, so its failure does not affect the current server
         self.failure_counts[session.server.id] += 1
-        others = [each for each in self.list_sessions(session.server.key) if each is not session and each.is_open]
-        own = [other for other in others if other.workspace_id in {None, session.workspace_id}]
+        others = [other for other in self.list_sessions(session.server.key) if other is not session and other.is_open]
+        own_sessions = [other for other in others if other.workspace_id in {None, session.workspace_id}]
         down = HealthStatus.NEEDS_LOGIN if failure.needs_login else HealthStatus.OFFLINE
-        health, overall = (HealthStatus.DEGRADED if alive and not failure.needs_login else down for alive in (own, others))
+        health, overall = (HealthStatus.DEGRADED if alive and not failure.needs_login else down for alive in (own_sessions, others))
         # The output of a session that all workspaces share may contain data of another workspace. It is only in the log.
         stderr = () if session.server.isolation is SessionIsolation.SHARED and session.server.owner is None else tuple(session.stderr)
         self.record_health(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)

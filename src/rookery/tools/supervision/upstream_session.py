@@ -384,9 +384,9 @@ class UpstreamSession:
                 self._silent_probes = 0  # the server answered, or the session ended and is handled elsewhere
 
     def _on_failure(self, error: UpstreamError, started: float) -> None:
-        now, opened = time.monotonic(), self.opened_at is not None
-        delay = self.breaker.record_failure(now, now - started if opened else None)
-        self._has_failed = self._has_failed or opened
+        now, was_opened = time.monotonic(), self.opened_at is not None
+        delay = self.breaker.record_failure(now, now - started if was_opened else None)
+        self._has_failed = self._has_failed or was_opened
         self.last_error = str(error)
         _log.warning(
             "tools.session_down",
@@ -397,9 +397,9 @@ class UpstreamSession:
             stderr=list(self.stderr),
         )
         failed = error if isinstance(error, ConnectFailed) else ConnectFailed(self.last_error)
-        if not opened or delay > self._timeouts.max_caller_wait_s:
+        if not was_opened or delay > self._timeouts.max_caller_wait_s:
             # Callers that waited for this attempt receive its error. After a crash, callers wait for the next attempt if it is soon.
             self._open_requested.clear()
-            message = f"{self.last_error} {self.breaker.describe_retry(now)}" if opened else self.last_error
+            message = f"{self.last_error} {self.breaker.describe_retry(now)}" if was_opened else self.last_error
             self._resolve_pending_open(ConnectFailed(message, needs_login=failed.needs_login))
         self._on_down(self, failed)
