@@ -36,8 +36,8 @@ class WebhooksApi:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        base, one, tags = "/webhooks", "/webhooks/{webhook_id}", ("Webhooks",)
-        log, row = f"{one}/deliveries", f"{one}/deliveries/{{delivery_id}}"
+        base, webhook_path, tags = "/webhooks", "/webhooks/{webhook_id}", ("Webhooks",)
+        log, row = f"{webhook_path}/deliveries", f"{webhook_path}/deliveries/{{delivery_id}}"
         return [
             Route(method="GET", path=base, handler=self.get_webhooks, required_scope=READ_SCOPE,
                   response_model=Page[shapes.WebhookResponse], operation_id="list_webhooks", summary="List webhook endpoints", tags=tags),
@@ -45,17 +45,17 @@ class WebhooksApi:
                   response_model=shapes.NewWebhookResponse,
                   idempotent=True, secret_fields=("secret",), operation_id="create_webhook", summary="Create a webhook endpoint",
                   tags=tags),
-            Route(method="GET", path=one, handler=self.get_webhook, required_scope=READ_SCOPE, response_model=shapes.WebhookResponse,
-                  operation_id="get_webhook", summary="Show a webhook endpoint", tags=tags),
-            Route(method="PATCH", path=one, handler=self.patch_webhook, required_scope=WRITE_SCOPE,
+            Route(method="GET", path=webhook_path, handler=self.get_webhook, required_scope=READ_SCOPE,
+                  response_model=shapes.WebhookResponse, operation_id="get_webhook", summary="Show a webhook endpoint", tags=tags),
+            Route(method="PATCH", path=webhook_path, handler=self.patch_webhook, required_scope=WRITE_SCOPE,
                   response_model=shapes.ChangedWebhookResponse,
                   operation_id="update_webhook", summary="Change, disable or enable a webhook endpoint", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_webhook, required_scope=DELETE_SCOPE, status=204,
+            Route(method="DELETE", path=webhook_path, handler=self.delete_webhook, required_scope=DELETE_SCOPE, status=204,
                   operation_id="delete_webhook", summary="Delete a webhook endpoint", tags=tags),
-            Route(method="POST", path=f"{one}/rotate-secret", handler=self.post_rotate_secret, required_scope=WRITE_SCOPE,
+            Route(method="POST", path=f"{webhook_path}/rotate-secret", handler=self.post_rotate_secret, required_scope=WRITE_SCOPE,
                   response_model=shapes.NewWebhookResponse, idempotent=True, secret_fields=("secret",), body_optional=True,
                   operation_id="rotate_webhook_secret", summary="Rotate the secret of a webhook endpoint", tags=tags),
-            Route(method="POST", path=f"{one}/test", handler=self.post_test, required_scope=WRITE_SCOPE, status=202,
+            Route(method="POST", path=f"{webhook_path}/test", handler=self.post_test, required_scope=WRITE_SCOPE, status=202,
                   response_model=shapes.DeliveryResponse,
                   idempotent=True, operation_id="test_webhook", summary="Send a test event", tags=tags),
             Route(method="GET", path=log, handler=self.get_deliveries, required_scope=READ_SCOPE,
@@ -66,8 +66,8 @@ class WebhooksApi:
             Route(method="POST", path=f"{row}/resend", handler=self.post_resend, required_scope=WRITE_SCOPE, status=202,
                   response_model=shapes.DeliveryResponse,
                   idempotent=True, operation_id="resend_delivery", summary="Resend a delivery", tags=tags),
-            Route(method="POST", path=f"{one}/resend-failed", handler=self.post_resend_failed, required_scope=WRITE_SCOPE, status=202,
-                  response_model=shapes.ResentResponse, idempotent=True, body_optional=True,
+            Route(method="POST", path=f"{webhook_path}/resend-failed", handler=self.post_resend_failed, required_scope=WRITE_SCOPE,
+                  status=202, response_model=shapes.ResentResponse, idempotent=True, body_optional=True,
                   operation_id="resend_failed_deliveries", summary="Resend failed deliveries", tags=tags),
             Route(method="GET", path="/events", handler=self.get_events, required_scope=READ_SCOPE,
                   response_model=Page[shapes.EventTypeResponse],
@@ -77,8 +77,8 @@ class WebhooksApi:
     async def get_webhooks(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
         """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
         tenant, now = WebhookTenant.from_caller(get_caller(request)), self.clock()
-        found, total = await self.endpoints.list_page(tenant, limit=query.per_page, offset=query.offset)
-        return page_response(request, [serializers.serialize_endpoint(each, now) for each in found], query=query, total=total)
+        endpoints, total = await self.endpoints.list_page(tenant, limit=query.per_page, offset=query.offset)
+        return page_response(request, [serializers.serialize_endpoint(endpoint, now) for endpoint in endpoints], query=query, total=total)
 
     @with_etag
     @document_route(errors=(Conflict,))
@@ -86,7 +86,11 @@ class WebhooksApi:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
         answer = respond_with(
             EndpointWithSecret,
-            lambda made: json_with_etag(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version, status=201),
+            lambda endpoint_with_secret: json_with_etag(
+                serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()),
+                endpoint_with_secret.endpoint.version,
+                status=201,
+            ),
         )
         return answer(await self.endpoints.create(WebhookTenant.from_caller(get_caller(request)), body.to_model()))
 
@@ -97,8 +101,8 @@ class WebhooksApi:
 
         Its ETag changes with its settings and its secret, not with `failures` and `last_success_at`.
         """
-        found = await self.endpoints.get(WebhookTenant.from_caller(get_caller(request)), webhook_id)
-        return json_with_etag(serializers.serialize_endpoint(found, self.clock()), found.version)
+        endpoint = await self.endpoints.get(WebhookTenant.from_caller(get_caller(request)), webhook_id)
+        return json_with_etag(serializers.serialize_endpoint(endpoint, self.clock()), endpoint.version)
 
     @with_etag
     @by_etag
@@ -121,7 +125,9 @@ class WebhooksApi:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
         answer = respond_with(
             EndpointWithSecret,
-            lambda made: json_with_etag(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version),
+            lambda endpoint_with_secret: json_with_etag(
+                serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()), endpoint_with_secret.endpoint.version
+            ),
         )
         tenant, grace, tags = WebhookTenant.from_caller(get_caller(request)), body.grace_period_hours, read_if_match(request)
         return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
@@ -134,10 +140,10 @@ class WebhooksApi:
 
     async def get_deliveries(self, request: Request, webhook_id: str, query: Annotated[shapes.DeliveriesQuery, Query()]) -> Response:
         """List the deliveries of an endpoint, newest first."""
-        found, total = await self.deliveries.list_page(
+        deliveries, total = await self.deliveries.list_page(
             WebhookTenant.from_caller(get_caller(request)), webhook_id, query.to_filter(), limit=query.per_page, offset=query.offset
         )
-        return page_response(request, [serializers.serialize_delivery(each) for each in found], query=query, total=total)
+        return page_response(request, [serializers.serialize_delivery(delivery) for delivery in deliveries], query=query, total=total)
 
     async def get_delivery(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Return a delivery with the body that is sent and every attempt."""
@@ -163,7 +169,9 @@ class WebhooksApi:
         """List the types of events that webhooks can subscribe to."""
         get_caller(request)
         some = EVENT_TYPES[query.offset : query.offset + query.per_page]
-        return page_response(request, [serializers.serialize_event_type(each) for each in some], query=query, total=len(EVENT_TYPES))
+        return page_response(
+            request, [serializers.serialize_event_type(event_type) for event_type in some], query=query, total=len(EVENT_TYPES)
+        )
 
 
 def _accepted_response(delivery: Delivery) -> Response:

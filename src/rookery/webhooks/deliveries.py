@@ -129,16 +129,16 @@ class Deliveries:
 
         def work(tx: Tx) -> int:
             _require_enabled(require_endpoint(tx, tenant, endpoint_id, lock=True))
-            found = store.list_resendable(tx, tenant.workspace_id, endpoint_id, since=since, until=until, limit=_BATCH_SIZE)
-            free = self._outbox.count_free(tx, tenant.workspace_id) if found else 0
-            if found and not free and not count:
+            deliveries = store.list_resendable(tx, tenant.workspace_id, endpoint_id, since=since, until=until, limit=_BATCH_SIZE)
+            free = self._outbox.count_free(tx, tenant.workspace_id) if deliveries else 0
+            if deliveries and not free and not count:
                 raise DeliveriesFull
-            if found[:free]:
-                self._requeue(tx, tenant, endpoint_id, found[:free], now)
-            return len(found[:free])
+            if deliveries[:free]:
+                self._requeue(tx, tenant, endpoint_id, deliveries[:free], now)
+            return len(deliveries[:free])
 
-        while sent := await self._db.write(work):
-            count += sent
+        while requeued_count := await self._db.write(work):
+            count += requeued_count
         return count
 
     async def delete_old(self, *, before: datetime) -> int:
@@ -153,7 +153,7 @@ class Deliveries:
             raise DeliveriesFull
 
     def _requeue(self, tx: Tx, tenant: WebhookTenant, endpoint_id: str, which: Sequence[Delivery], now: datetime) -> None:
-        store.requeue(tx, tenant.workspace_id, endpoint_id, [each.id for each in which], at=now)
+        store.requeue(tx, tenant.workspace_id, endpoint_id, [delivery.id for delivery in which], at=now)
         tx.after_commit(self._outbox.wake)
 
 
@@ -163,7 +163,7 @@ def _require_enabled(endpoint: WebhookEndpoint) -> None:
 
 
 def _require_delivery(tx: Tx, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:
-    found = store.find(tx, tenant.workspace_id, endpoint_id, delivery_id)
-    if found is None:
+    delivery = store.find(tx, tenant.workspace_id, endpoint_id, delivery_id)
+    if delivery is None:
         raise NotFound("delivery", delivery_id)
-    return found
+    return delivery

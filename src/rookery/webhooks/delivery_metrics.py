@@ -29,16 +29,16 @@ class DeliveryMetrics:
         )
         metrics.add_source(MetricSource(name="webhooks", metrics=_METRICS, read=self._samples))
 
-    def record_attempt(self, sent: AttemptResult) -> None:
+    def record_attempt(self, attempt: AttemptResult) -> None:
         """Count an attempt."""
-        self._attempts.add(sent.outcome.value)
-        self._durations.observe(sent.duration_s)
+        self._attempts.add(attempt.outcome.value)
+        self._durations.observe(attempt.duration_s)
 
-    def record_results(self, settled: Sequence[DeliveryResult]) -> None:
+    def record_results(self, results: Sequence[DeliveryResult]) -> None:
         """Count stored results."""
-        for each in settled:
-            if each.state in _FINAL_STATES:
-                self._deliveries.add(each.state.value)
+        for result in results:
+            if result.state in _FINAL_STATES:
+                self._deliveries.add(result.state.value)
 
     async def _samples(self) -> Sequence[MetricSample]:
         count, oldest = await self._db.read(queue.get_open_stats)

@@ -11,39 +11,39 @@ from rookery.webhooks.sender import AttemptResult
 from rookery.webhooks.store.queue import DeliveryResult
 
 
-def evaluate_attempt(sent: AttemptResult, endpoint: WebhookEndpoint | None) -> DeliveryResult:
+def evaluate_attempt(attempt: AttemptResult, endpoint: WebhookEndpoint | None) -> DeliveryResult:
     """Return the result of an attempt for its delivery."""
-    spent = sent.claim.used_attempts + (sent.outcome is not Outcome.INTERRUPTED)
+    spent = attempt.claim.used_attempts + (attempt.outcome is not Outcome.INTERRUPTED)
     retry_at: datetime | None = None
-    if sent.outcome is Outcome.SUCCESS:
+    if attempt.outcome is Outcome.SUCCESS:
         state = DeliveryState.DELIVERED
     else:
-        if sent.outcome is Outcome.INTERRUPTED:
-            retry_at = sent.ended_at
+        if attempt.outcome is Outcome.INTERRUPTED:
+            retry_at = attempt.ended_at
         else:
             retry_at = next_attempt_at(
-                spent, started_at=sent.started_at, ended_at=sent.ended_at, status=sent.status, retry_after=sent.retry_after
+                spent, started_at=attempt.started_at, ended_at=attempt.ended_at, status=attempt.status, retry_after=attempt.retry_after
             )
         state = DeliveryState.FAILED if retry_at is None else retry_state(endpoint)
     return DeliveryResult(
-        claim=sent.claim,
+        claim=attempt.claim,
         state=state,
         used_attempts=spent,
         next_at=retry_at if state is DeliveryState.PENDING else None,
-        started_at=sent.started_at,
-        ended_at=sent.ended_at,
-        outcome=sent.outcome,
-        status=sent.status,
-        error=sent.error,
-        response=sent.response,
-        duration_ms=round(sent.duration_s * 1000, 3),
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        outcome=attempt.outcome,
+        status=attempt.status,
+        error=attempt.error,
+        response=attempt.response,
+        duration_ms=round(attempt.duration_s * 1000, 3),
     )
 
 
-def apply_result(endpoint: WebhookEndpoint, written: DeliveryResult) -> WebhookEndpoint:
+def apply_result(endpoint: WebhookEndpoint, result: DeliveryResult) -> WebhookEndpoint:
     """Return an endpoint updated with the result of a finished delivery."""
-    if written.state is DeliveryState.DELIVERED:
-        return replace(endpoint, failures=0, last_success_at=written.ended_at)
+    if result.state is DeliveryState.DELIVERED:
+        return replace(endpoint, failures=0, last_success_at=result.ended_at)
     return replace(endpoint, failures=endpoint.failures + 1)
 
 

@@ -194,9 +194,9 @@ class Dispatcher:
         claimed is skipped for a while.
         """
         alone = replace(self._collect_input(budget=0), results=(), to_release=(), capacities={})
-        for sent in tuple(self._results):
-            if not await self._try_write(replace(alone, results=(sent,))) and not await self._try_write(
-                replace(alone, results=(sent.without_response(),))
+        for attempt in tuple(self._results):
+            if not await self._try_write(replace(alone, results=(attempt,))) and not await self._try_write(
+                replace(alone, results=(attempt.without_response(),))
             ):
                 del self._results[:1]
         for claimed in tuple(self._to_release):
@@ -221,7 +221,7 @@ class Dispatcher:
         except OUTAGES:
             raise
         except Exception:
-            delivery_ids = [each.claim.id for each in round_input.results] or [each.id for each in round_input.to_release]
+            delivery_ids = [attempt.claim.id for attempt in round_input.results] or [claim.id for claim in round_input.to_release]
             _log.exception("webhooks.put_aside", deliveries=delivery_ids, is_claim=dry_run)
             return False
         return True
@@ -297,18 +297,18 @@ class Dispatcher:
     def _apply(self, tx: Tx, round_input: _RoundInput) -> _RoundResult:
         endpoint_ids = {
             *round_input.capacities,
-            *(each.claim.endpoint_id for each in round_input.results),
-            *(each.endpoint_id for each in round_input.to_release),
+            *(attempt.claim.endpoint_id for attempt in round_input.results),
+            *(claim.endpoint_id for claim in round_input.to_release),
         }
         endpoints = queue.lock_endpoints(tx, endpoint_ids) if endpoint_ids else {}
-        written, reasons = self._apply_results(tx, round_input, endpoints)
+        results, reasons = self._apply_results(tx, round_input, endpoints)
         if round_input.to_release:
-            states = {each.id: retry_state(endpoints.get(each.endpoint_id)) for each in round_input.to_release}
+            states = {claim.id: retry_state(endpoints.get(claim.endpoint_id)) for claim in round_input.to_release}
             queue.release_claims(tx, states, round_input.to_release, worker_id=self._worker_id)
         disabled = [(endpoints[endpoint_id], reason) for endpoint_id, reason in reasons.items() if endpoints[endpoint_id].enabled]
         result = _RoundResult(
             endpoints=endpoints,
-            delivery_results=written,
+            delivery_results=results,
             claims=(),
             disabled_endpoints=disabled,
             after_endpoint_id=round_input.after_endpoint_id,
@@ -326,23 +326,23 @@ class Dispatcher:
         self, tx: Tx, round_input: _RoundInput, endpoints: dict[str, WebhookEndpoint]
     ) -> tuple[list[DeliveryResult], dict[str, DisabledReason]]:
         """Store results in the order in which they came; return them with the endpoints to disable. Updates *endpoints*."""
-        written, changed_ids, reasons = list[DeliveryResult](), set[str](), dict[str, DisabledReason]()
-        for sent in round_input.results:
-            endpoint = endpoints.get(sent.claim.endpoint_id)
-            each = evaluate_attempt(sent, endpoint)
-            written.append(each)
-            if endpoint is not None and each.state in {DeliveryState.DELIVERED, DeliveryState.FAILED}:
-                endpoints[endpoint.id] = endpoint = apply_result(endpoint, each)
+        results, changed_ids, reasons = list[DeliveryResult](), set[str](), dict[str, DisabledReason]()
+        for attempt in round_input.results:
+            endpoint = endpoints.get(attempt.claim.endpoint_id)
+            result = evaluate_attempt(attempt, endpoint)
+            results.append(result)
+            if endpoint is not None and result.state in {DeliveryState.DELIVERED, DeliveryState.FAILED}:
+                endpoints[endpoint.id] = endpoint = apply_result(endpoint, result)
                 changed_ids.add(endpoint.id)
-                if each.status == STATUS_GONE:
+                if result.status == STATUS_GONE:
                     reasons[endpoint.id] = DisabledReason.GONE
                 elif should_disable(endpoint, round_input.now):
                     reasons.setdefault(endpoint.id, DisabledReason.FAILURES)
-        if written:
-            queue.store_results(tx, written, worker_id=self._worker_id)
+        if results:
+            queue.store_results(tx, results, worker_id=self._worker_id)
         for endpoint_id in changed_ids:
             queue.update_endpoint_stats(tx, endpoints[endpoint_id])
-        return written, reasons
+        return results, reasons
 
     def _claim(self, tx: Tx, round_input: _RoundInput, result: _RoundResult) -> None:
         now, budget, unresponsive_budget = round_input.now, round_input.budget, round_input.unresponsive_budget
@@ -378,15 +378,15 @@ class Dispatcher:
             self._sends[task] = (endpoint_queue, claimed, self.clock())
 
     async def _send(self, endpoint_queue: EndpointQueue, claimed: ClaimedDelivery) -> None:
-        sent = await self.sender.send(endpoint_queue.endpoint, claimed)
+        attempt = await self.sender.send(endpoint_queue.endpoint, claimed)
         endpoint_queue.in_flight -= 1
-        self._results.append(sent)
+        self._results.append(attempt)
         task = asyncio.current_task()
         if task is not None:
             self._sends.pop(task, None)
-        self.metrics.record_attempt(sent)
+        self.metrics.record_attempt(attempt)
         self._to_release += endpoint_queue.record_attempt(
-            is_success=sent.outcome is Outcome.SUCCESS, is_answered=sent.status is not None, duration_s=sent.duration_s
+            is_success=attempt.outcome is Outcome.SUCCESS, is_answered=attempt.status is not None, duration_s=attempt.duration_s
         )
         self._update_unresponsive(endpoint_queue)
         self._send_waiting(endpoint_queue)

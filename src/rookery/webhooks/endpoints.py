@@ -149,16 +149,16 @@ class WebhookEndpoints:
                 tenant.require_scopes(list_scopes([*old.events, *new.events]))
             if new.url != old.url:
                 # The log may hold events of earlier subscriptions, which could be resent to the new URL.
-                unreadable = [each for each in EVENT_TYPES_BY_NAME if not tenant.has_scopes(list_scopes([each]))]
+                unreadable = [type_name for type_name in EVENT_TYPES_BY_NAME if not tenant.has_scopes(list_scopes([type_name]))]
                 tenant.require_scopes(list_scopes(deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)))
             new = replace(new, updated_at=_later(old, now))
             store.update_endpoint(tx, new)
             was_enabled = new.enabled and not old.enabled
-            held = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
+            held_count = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
             if old.enabled and not new.enabled:
                 self._hold_deliveries(tx, new, DisabledReason.BY_HAND, now)
             self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
-            return EndpointUpdate(endpoint=new, held_count=held)
+            return EndpointUpdate(endpoint=new, held_count=held_count)
 
         return await self._db.write(work)
 
@@ -305,10 +305,10 @@ class WebhookEndpoints:
 
 def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
     """Return an endpoint of the tenant, or raise NotFound."""
-    found = store.find(tx, tenant.workspace_id, endpoint_id, lock=lock)
-    if found is None:
+    endpoint = store.find(tx, tenant.workspace_id, endpoint_id, lock=lock)
+    if endpoint is None:
         raise NotFound("webhook", endpoint_id)
-    return found
+    return endpoint
 
 
 def _later(old: WebhookEndpoint, now: datetime) -> datetime:

@@ -102,7 +102,7 @@ EVENT_TYPES: Sequence[WebhookEventType] = (
 )
 """All types in the order of lists."""
 
-EVENT_TYPES_BY_NAME: Mapping[str, WebhookEventType] = {each.name: each for each in EVENT_TYPES}
+EVENT_TYPES_BY_NAME: Mapping[str, WebhookEventType] = {event_type.name: event_type for event_type in EVENT_TYPES}
 
 
 _SCOPE_BY_RESOURCE: Mapping[str, str] = {
@@ -121,7 +121,11 @@ _SCOPE_BY_RESOURCE: Mapping[str, str] = {
 def list_scopes(patterns: Iterable[str]) -> list[str]:
     """Return the scopes needed to read the resources of the events that match *patterns*. Subscribing needs the same scopes."""
     listed = list(patterns)
-    return list(dict.fromkeys(_SCOPE_BY_RESOURCE[each.partition(".")[0]] for each in EVENT_TYPES_BY_NAME if is_subscribed(listed, each)))
+    return list(
+        dict.fromkeys(
+            _SCOPE_BY_RESOURCE[type_name.partition(".")[0]] for type_name in EVENT_TYPES_BY_NAME if is_subscribed(listed, type_name)
+        )
+    )
 
 
 def has_content(type: str) -> bool:
@@ -131,17 +135,17 @@ def has_content(type: str) -> bool:
 
 def is_subscribed(patterns: Iterable[str], type: str) -> bool:
     """Return whether *patterns* match *type*. A type that is not in the catalogue matches nothing."""
-    known = EVENT_TYPES_BY_NAME.get(type)
-    if known is None:
+    event_type = EVENT_TYPES_BY_NAME.get(type)
+    if event_type is None:
         return False
     group = f"{type.partition('.')[0]}.*"
-    return any(each == type or (known.in_wildcard and each in {ALL_EVENTS, group}) for each in patterns)
+    return any(pattern == type or (event_type.in_wildcard and pattern in {ALL_EVENTS, group}) for pattern in patterns)
 
 
 def find_pattern_error(pattern: str) -> str | None:
     """Return the error in a pattern, with a suggestion; None if the pattern matches at least one event."""
-    if pattern in EVENT_TYPES_BY_NAME or any(is_subscribed([pattern], each) for each in EVENT_TYPES_BY_NAME):
+    if pattern in EVENT_TYPES_BY_NAME or any(is_subscribed([pattern], type_name) for type_name in EVENT_TYPES_BY_NAME):
         return None
-    groups = dict.fromkeys(f"{each.partition('.')[0]}.*" for each in EVENT_TYPES_BY_NAME)
+    groups = dict.fromkeys(f"{type_name.partition('.')[0]}.*" for type_name in EVENT_TYPES_BY_NAME)
     suggestion = suggest(pattern, [*EVENT_TYPES_BY_NAME, *groups])
     return f"{pattern[:100]!r} matches no event{suggestion or '.'} GET /api/v1/events lists all names."

@@ -85,12 +85,16 @@ class Outbox:
         """
         subscriptions = endpoints.list_subscriptions(tx, workspace_id)
         new, to_send = list[WebhookEvent](), list[Delivery]()
-        for each in new_events if subscriptions else ():
-            subscribers = [one for one in subscriptions if one.id != excluded_endpoint_id and is_subscribed(one.events, each.type)]
+        for new_event in new_events if subscriptions else ():
+            subscribers = [
+                subscription
+                for subscription in subscriptions
+                if subscription.id != excluded_endpoint_id and is_subscribed(subscription.events, new_event.type)
+            ]
             if subscribers:
-                event = _build_event(workspace_id, each, subscribers)
+                event = _build_event(workspace_id, new_event, subscribers)
                 new.append(event)
-                to_send += [self._build_delivery(event, one, DeliveryKind.EVENT) for one in subscribers]
+                to_send += [self._build_delivery(event, subscription, DeliveryKind.EVENT) for subscription in subscribers]
         if new:
             events.insert_events(tx, new)
             self.add_deliveries(tx, to_send)
@@ -126,16 +130,16 @@ class Outbox:
 
     def add_deliveries(self, tx: Tx, to_send: Sequence[Delivery]) -> list[Delivery]:
         """Store deliveries of one tenant; return them as stored: those beyond the capacity are failed."""
-        waiting = sum(each.state is DeliveryState.PENDING for each in to_send)
+        waiting = sum(delivery.state is DeliveryState.PENDING for delivery in to_send)
         room = self._reserve(tx, to_send[0].workspace_id, waiting) if waiting else 0
-        stored = list[Delivery]()
-        for each in to_send:
-            fits = each.state is not DeliveryState.PENDING or room > 0
-            stored.append(each if fits else _failed_backlog_full(each))
-            room -= each.state is DeliveryState.PENDING
-        deliveries.insert_deliveries(tx, stored)
+        accepted = list[Delivery]()
+        for delivery in to_send:
+            fits = delivery.state is not DeliveryState.PENDING or room > 0
+            accepted.append(delivery if fits else _failed_backlog_full(delivery))
+            room -= delivery.state is DeliveryState.PENDING
+        deliveries.insert_deliveries(tx, accepted)
         tx.after_commit(self.wake)
-        return stored
+        return accepted
 
     def count_free(self, tx: Tx, workspace_id: int) -> int:
         """Return the number of further open deliveries that the workspace may have."""
@@ -185,7 +189,10 @@ def _build_event(workspace_id: int, new_event: NewEvent, subscribers: Sequence[S
         fields = {"id": name, "type": new_event.type, "created_at": format_iso(new_event.at), "workspace_id": public_id, "data": data}
         return orjson.dumps(fields)
 
-    bodies = {with_content: body(with_content=with_content) for with_content in {_includes_content(new_event, one) for one in subscribers}}
+    bodies = {
+        with_content: body(with_content=with_content)
+        for with_content in {_includes_content(new_event, subscription) for subscription in subscribers}
+    }
     return WebhookEvent(
         id=name,
         workspace_id=workspace_id,

@@ -82,15 +82,15 @@ class WebhookChangeBody(RequestModel):
 
     def to_model(self) -> EndpointChange:
         """Return the changes."""
-        given = self.model_fields_set
+        fields_set = self.model_fields_set
         return EndpointChange(
-            url=self.url if "url" in given else None,
-            events=tuple(self.events) if "events" in given else None,
-            description=self.description if "description" in given else None,
-            include_content=self.include_content if "include_content" in given else None,
-            strict_order=self.strict_order if "strict_order" in given else None,
-            concurrency=self.concurrency if "concurrency" in given else None,
-            enabled=self.enabled if "enabled" in given else None,
+            url=self.url if "url" in fields_set else None,
+            events=tuple(self.events) if "events" in fields_set else None,
+            description=self.description if "description" in fields_set else None,
+            include_content=self.include_content if "include_content" in fields_set else None,
+            strict_order=self.strict_order if "strict_order" in fields_set else None,
+            concurrency=self.concurrency if "concurrency" in fields_set else None,
+            enabled=self.enabled if "enabled" in fields_set else None,
         )
 
 

@@ -69,7 +69,9 @@ class DeliverySender:
                 error = _MISSING_SECRET_MESSAGE
             else:
                 signing_secrets = [secrets.current, *([] if secrets.previous is None else [secrets.previous])]
-                headers = sign(claimed.body, event_id=claimed.event_id, at=started_at, secrets=[each.reveal() for each in signing_secrets])
+                headers = sign(
+                    claimed.body, event_id=claimed.event_id, at=started_at, secrets=[secret.reveal() for secret in signing_secrets]
+                )
                 received = await self.client.post(endpoint.url, headers, claimed.body)
                 status, response = received.status, received.excerpt
                 error, retry_after = describe_failure(status), received.headers.get("retry-after")

@@ -81,7 +81,11 @@ def serialize_delivery(delivery: Delivery) -> dict[str, object]:
 def serialize_delivery_details(details: DeliveryDetails) -> dict[str, object]:
     """Return the fields of a delivery with its payload and its attempts."""
     payload = cast("object", orjson.loads(details.body))
-    return {**serialize_delivery(details.delivery), "payload": payload, "attempts": [serialize_attempt(each) for each in details.attempts]}
+    return {
+        **serialize_delivery(details.delivery),
+        "payload": payload,
+        "attempts": [serialize_attempt(attempt) for attempt in details.attempts],
+    }
 
 
 def serialize_attempt(attempt: Attempt) -> dict[str, object]:

@@ -114,4 +114,4 @@ def _find_event_errors(events: Sequence[str]) -> list[str]:
         return ["must name at least one event; * means all except tool.called and webhook.test"]
     if len(events) > MAX_EVENTS:
         return [f"must have at most {MAX_EVENTS} entries"]
-    return [error for each in dict.fromkeys(events) if (error := find_pattern_error(each)) is not None]
+    return [error for pattern in dict.fromkeys(events) if (error := find_pattern_error(pattern)) is not None]

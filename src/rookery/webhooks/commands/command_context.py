@@ -54,8 +54,8 @@ def run_with_webhooks(
     """Open the platform, run *work* in the workspace, and close the platform."""
 
     async def inside() -> T:
-        async with cast("WebhookCommandContext", context.obj).open() as opened:
-            owner = await resolve_workspace(opened.access, workspace)
-            return await work(opened.webhooks, WebhookTenant.for_operator(owner.id, get_operator()))
+        async with cast("WebhookCommandContext", context.obj).open() as platform:
+            owner = await resolve_workspace(platform.access, workspace)
+            return await work(platform.webhooks, WebhookTenant.for_operator(owner.id, get_operator()))
 
     return asyncio.run(inside())

@@ -77,15 +77,15 @@ def deliveries(
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[Delivery]:
         rows = list[Delivery]()
         while len(rows) < limit:
-            found, _ = await webhooks.deliveries.list_page(
+            deliveries, _ = await webhooks.deliveries.list_page(
                 tenant, webhook_id, filters, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows)
             )
-            if not found:
+            if not deliveries:
                 break
-            rows.extend(found)
+            rows.extend(deliveries)
         return rows
 
-    rows = [serializers.serialize_delivery(each) for each in run_with_webhooks(context, workspace, work)]
+    rows = [serializers.serialize_delivery(delivery) for delivery in run_with_webhooks(context, workspace, work)]
     if as_json:
         print_json(rows)
     else:

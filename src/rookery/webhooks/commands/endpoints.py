@@ -39,14 +39,14 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """List the endpoints of a workspace, newest first."""
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[WebhookEndpoint]:
-        found, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=0)
-        rows = list(found)
-        while len(rows) < total and found:
-            found, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=len(rows))
-            rows.extend(found)
+        endpoints, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=0)
+        rows = list(endpoints)
+        while len(rows) < total and endpoints:
+            endpoints, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=len(rows))
+            rows.extend(endpoints)
         return rows
 
-    rows = [_serialize(each) for each in run_with_webhooks(context, workspace, work)]
+    rows = [_serialize(endpoint) for endpoint in run_with_webhooks(context, workspace, work)]
     if as_json:
         print_json(rows)
     elif rows:
@@ -161,11 +161,11 @@ def rotate_secret(
     as_json: JsonOption = False,
 ) -> None:
     """Replace the secret of an endpoint. The new secret is shown only once."""
-    given = _read_secret(secret_file)
+    secret = _read_secret(secret_file)
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> EndpointWithSecret:
         return await webhooks.endpoints.rotate_secret(
-            tenant, webhook_id, grace_hours=grace_hours, secret=None if given is None else given.reveal()
+            tenant, webhook_id, grace_hours=grace_hours, secret=None if secret is None else secret.reveal()
         )
 
     _print_with_secret(run_with_webhooks(context, workspace, work), as_json=as_json)
@@ -195,7 +195,7 @@ def remove(
 @app.command()
 def events(*, as_json: JsonOption = False) -> None:
     """List the types of events. Needs no data folder."""
-    rows = [serializers.serialize_event_type(each) for each in EVENT_TYPES]
+    rows = [serializers.serialize_event_type(event_type) for event_type in EVENT_TYPES]
     if as_json:
         print_json(rows)
     else:

@@ -82,7 +82,7 @@ _ATTEMPTS = (
 
 def insert_deliveries(tx: Tx, new: Sequence[Delivery]) -> None:
     """Insert new deliveries."""
-    tx.execute_many(_ADD, [_delivery_to_row(each) for each in new])
+    tx.execute_many(_ADD, [_delivery_to_row(delivery) for delivery in new])
 
 
 def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Delivery | None:
@@ -103,8 +103,8 @@ def list_page(
         "since": 0 if filters.since is None else to_micros(filters.since),
     }
     row = tx.fetch_one(_COUNT, params)
-    found = [delivery_from_row(row) for row in tx.fetch_all(_PAGE, {**params, "at_most": limit, "past": offset})]
-    return found, 0 if row is None else row.integer("n")
+    deliveries = [delivery_from_row(row) for row in tx.fetch_all(_PAGE, {**params, "at_most": limit, "past": offset})]
+    return deliveries, 0 if row is None else row.integer("n")
 
 
 def count_open(tx: Tx, workspace_id: int, *, limit: int) -> int:

@@ -188,12 +188,12 @@ def list_due_ids(tx: Tx, now: datetime, *, excluded_ids: Collection[str], limit:
 def lock_due_endpoints(tx: Tx, now: datetime, *, after_id: str, excluded_ids: Collection[str], limit: int) -> list[WebhookEndpoint]:
     """Return endpoints with due deliveries, locked, ordered by id from *after_id* on and then from the start."""
     params = {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit}
-    found = [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": after_id})]
-    if len(found) < limit and after_id:
-        before = tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": "", "at_most": limit - len(found)})
-        known = {each.id for each in found}
-        found += [each for each in map(endpoint_from_row, before) if each.id not in known]
-    return found
+    endpoints = [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": after_id})]
+    if len(endpoints) < limit and after_id:
+        before = tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": "", "at_most": limit - len(endpoints)})
+        known_ids = {endpoint.id for endpoint in endpoints}
+        endpoints += [endpoint for endpoint in map(endpoint_from_row, before) if endpoint.id not in known_ids]
+    return endpoints
 
 
 def lock_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, WebhookEndpoint]:
@@ -218,13 +218,13 @@ def claim(
     another worker. A delivery with an expired lease is taken over, and its attempt becomes interrupted. A delivery whose
     event was deleted while it was resent becomes failed.
     """
-    found = [row for endpoint, capacity in capacities for row in _select_due(tx, endpoint, capacity, now)]
-    plain = _select_bodies(tx, [row for row in found if not row.flag("with_content")], full=False)
-    full = _select_bodies(tx, [row for row in found if row.flag("with_content")], full=True)
-    bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in found]
-    rows = [row for row, body in zip(found, bodies, strict=True) if body is not None]
-    if len(rows) < len(found):
-        missing = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
+    due_rows = [row for endpoint, capacity in capacities for row in _select_due(tx, endpoint, capacity, now)]
+    plain = _select_bodies(tx, [row for row in due_rows if not row.flag("with_content")], full=False)
+    full = _select_bodies(tx, [row for row in due_rows if row.flag("with_content")], full=True)
+    bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in due_rows]
+    rows = [row for row, body in zip(due_rows, bodies, strict=True) if body is not None]
+    if len(rows) < len(due_rows):
+        missing = [row.text("id") for row, body in zip(due_rows, bodies, strict=True) if body is None]
         tx.execute(_FAIL_WITHOUT_EVENT, {"ids": missing, "new_error": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
     if not rows:
         return []
@@ -260,7 +260,7 @@ def claim(
             due_at=from_micros(row.integer("next_at")),
             body=body,
         )
-        for row, body in zip(found, bodies, strict=True)
+        for row, body in zip(due_rows, bodies, strict=True)
         if body is not None
     ]
 
@@ -271,50 +271,50 @@ def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) 
         _UPDATE_ATTEMPT,
         [
             {
-                "of_delivery": each.claim.id,
-                "of_number": each.claim.attempt_number,
-                "new_started_at": to_micros(each.started_at),
-                "new_ended_at": to_micros(each.ended_at),
-                "new_outcome": each.outcome.value,
-                "new_status": each.status,
-                "new_error": each.error,
-                "new_response": each.response,
-                "new_duration_ms": each.duration_ms,
+                "of_delivery": result.claim.id,
+                "of_number": result.claim.attempt_number,
+                "new_started_at": to_micros(result.started_at),
+                "new_ended_at": to_micros(result.ended_at),
+                "new_outcome": result.outcome.value,
+                "new_status": result.status,
+                "new_error": result.error,
+                "new_response": result.response,
+                "new_duration_ms": result.duration_ms,
             }
-            for each in results
+            for result in results
         ],
     )
     tx.execute_many(
         _UPDATE_DELIVERY,
         [
             {
-                "of_id": each.claim.id,
+                "of_id": result.claim.id,
                 "me": worker_id,
-                "new_state": each.state.value,
-                "new_next_at": optional_micros(each.next_at),
-                "new_spent": each.used_attempts,
-                "new_status": each.status,
-                "new_error": each.error,
-                "new_ended_at": None if each.next_at is not None else to_micros(each.ended_at),
+                "new_state": result.state.value,
+                "new_next_at": optional_micros(result.next_at),
+                "new_spent": result.used_attempts,
+                "new_status": result.status,
+                "new_error": result.error,
+                "new_ended_at": None if result.next_at is not None else to_micros(result.ended_at),
             }
-            for each in results
+            for result in results
         ],
     )
 
 
 def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
     """Release claims of which nothing was sent; *unsent*: the new state of each delivery by its id."""
-    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": each.id, "of_number": each.attempt_number} for each in claimed])
+    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": claim.id, "of_number": claim.attempt_number} for claim in claimed])
     tx.execute_many(
         _UNCLAIM,
         [
             {
-                "of_id": each.id,
+                "of_id": claim.id,
                 "me": worker_id,
-                "new_state": unsent[each.id].value,
-                "new_next_at": to_micros(each.due_at) if unsent[each.id] is DeliveryState.PENDING else None,
+                "new_state": unsent[claim.id].value,
+                "new_next_at": to_micros(claim.due_at) if unsent[claim.id] is DeliveryState.PENDING else None,
             }
-            for each in claimed
+            for claim in claimed
         ],
     )
 
