@@ -75,8 +75,8 @@ class Bundle:
         """
         expected = ((self.graph, self.provenance.graph_sha256), (self.tokenizer, self.provenance.tokenizer_sha256))
         for path, digest in expected:
-            if (found := sha256_of(path)) != digest:
-                reason = f"{path} is damaged (SHA-256 {found[:16]}…, expected {digest[:16]}…)"
+            if (actual_digest := sha256_of(path)) != digest:
+                reason = f"{path} is damaged (SHA-256 {actual_digest[:16]}…, expected {digest[:16]}…)"
                 raise EngineUnavailable("embedder", f"{reason}; reinstall Rookery: pip install --force-reinstall --no-deps rookery")
 
 

@@ -282,20 +282,20 @@ class TermCache:
 
     def _iter_rows(self, covered_row: int, last: int) -> Iterator[list[TextRow]]:
         while True:
-            found = self._run_read(
+            results = self._run_read(
                 lambda connection, covered_row=covered_row: connection.execute(_ROWS, (covered_row, last, _ROWS_PER_BATCH)).fetchall()
             )
-            if not found:
+            if not results:
                 return
-            yield [TextRow(id=row, content=content, context=context, tokens=tokens) for row, content, context, tokens in found]
-            covered_row = found[-1][0]
+            yield [TextRow(id=row, content=content, context=context, tokens=tokens) for row, content, context, tokens in results]
+            covered_row = results[-1][0]
 
     def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        found = list[T]()
-        self._read(lambda connection: found.append(work(connection)))
-        return found[0]
+        results = list[T]()
+        self._read(lambda connection: results.append(work(connection)))
+        return results[0]
 
 
 def _load_texts(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, tuple[str, str]]:
-    found = connection.execute(_TEXTS, (_MAX_READ_CHARS, rows_to_json(rows))).fetchall()
-    return {row: (content, context) for row, content, context in found}
+    records = connection.execute(_TEXTS, (_MAX_READ_CHARS, rows_to_json(rows))).fetchall()
+    return {row: (content, context) for row, content, context in records}

@@ -162,18 +162,18 @@ class TextFile:
         last = initial_last = int(connection.execute(_LAST_ROW).fetchone()[0])
         for document in documents:
             key = (document.workspace_id, document.memory_id)
-            found = connection.execute(_READ, key).fetchone()
-            if is_only_newer and found is not None and found[1] >= to_micros(document.updated_at):
+            row = connection.execute(_READ, key).fetchone()
+            if is_only_newer and row is not None and row[1] >= to_micros(document.updated_at):
                 continue
             texts = (to_index_text(document.content), to_index_text(_context_words(document)), index_tokens(document))
             columns = _columns(document)
-            if found is not None and found[2:5] == texts:
+            if row is not None and row[2:5] == texts:
                 # Unchanged since an earlier put, as most documents are when their job runs.
-                if found[5:] != columns:
-                    connection.execute(_PUT, (found[0], *columns, *texts))
+                if row[5:] != columns:
+                    connection.execute(_PUT, (row[0], *columns, *texts))
                 continue
-            if found is not None:
-                _delete_row(connection, (found[0], *found[2:5]))
+            if row is not None:
+                _delete_row(connection, (row[0], *row[2:5]))
             last += 1
             connection.execute(_PUT, (last, *columns, *texts))
             connection.execute(_INSERT_FTS, (last, *texts))
@@ -183,9 +183,9 @@ class TextFile:
     def delete(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
         """Delete *ids* in the writer's transaction."""
         for memory_id in ids:
-            found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
-            if found is not None:
-                _delete_row(connection, found)
+            row = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
+            if row is not None:
+                _delete_row(connection, row)
 
     def count(self, workspace_id: int) -> int:
         """Return the number of documents in the workspace. Blocks."""

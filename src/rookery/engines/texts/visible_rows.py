@@ -54,9 +54,9 @@ def column_conditions(access_filter: AccessFilter, *, first_number: int) -> tupl
         "d.created_at <": None if access_filter.until is None else to_micros(access_filter.until),
         "d.confidence >=": access_filter.min_confidence,
     }
-    given = [(condition, value) for condition, value in filters.items() if value is not None]
-    conditions = [f"{condition} :v{number}" for number, (condition, _) in enumerate(given, first_number)]
-    return conditions, {f"v{number}": value for number, (_, value) in enumerate(given, first_number)}
+    active_filters = [(condition, value) for condition, value in filters.items() if value is not None]
+    conditions = [f"{condition} :v{number}" for number, (condition, _) in enumerate(active_filters, first_number)]
+    return conditions, {f"v{number}": value for number, (_, value) in enumerate(active_filters, first_number)}
 
 
 def rows_to_json(rows: Iterable[int]) -> str:

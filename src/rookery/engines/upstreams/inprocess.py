@@ -79,12 +79,12 @@ class InProcessConnection:
     async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
         """Call the tool; see `BuiltinServer.call`."""
         try:
-            found = await self._builtin.call(tool, arguments, caller)
+            result = await self._builtin.call(tool, arguments, caller)
         except RookeryError as error:
             if error.status in _PASSED_STATUSES:
                 raise
             return {"content": [{"type": "text", "text": _error_text(error)}], "structuredContent": error.body(), "isError": True}
-        content = dict(found)
+        content = dict(result)
         return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
 
     async def list_features(self) -> ServerFeatures:

@@ -149,8 +149,8 @@ _CANCELLED = (
 def _request_line(number: int, method: str, params: JsonObject, *, has_progress: bool) -> bytes:
     trace = propagation_headers()
     if has_progress or trace:
-        given = params.get("_meta")
-        meta: JsonObject = {**given} if isinstance(given, Mapping) else {}
+        value = params.get("_meta")
+        meta: JsonObject = {**value} if isinstance(value, Mapping) else {}
         if has_progress:
             meta["progressToken"] = number
         meta.update(trace)

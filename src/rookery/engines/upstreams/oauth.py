@@ -332,16 +332,16 @@ def _login_settings(server: Server) -> tuple[HttpTarget, OAuthConfig]:
     return server.target, server.auth
 
 
-def _parse_response(model: type[M], response: httpx2.Response, what: str) -> M:
+def _parse_response(model: type[M], response: httpx2.Response, document_name: str) -> M:
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         field = "/".join(str(part) for part in problem["loc"])
-        raise LoginFailed(f"{response.request.url.host} returned an invalid {what}: {field}: {problem['msg']}") from None
+        raise LoginFailed(f"{response.request.url.host} returned an invalid {document_name}: {field}: {problem['msg']}") from None
 
 
-def _raise_refused(response: httpx2.Response, what: str) -> NoReturn:
+def _raise_refused(response: httpx2.Response, problem: str) -> NoReturn:
     """Raise the error of an authorisation server, with its own code and description if there are any (RFC 6749, section 5.2)."""
     try:
         document: object = orjson.loads(response.content)
@@ -353,4 +353,4 @@ def _raise_refused(response: httpx2.Response, what: str) -> NoReturn:
         ": ".join(part[:_MAX_QUOTED_CHARS] for part in (code, description) if isinstance(part, str)) or f"status {response.status_code}"
     )
     kind = LoginExpired if code in _FINAL_ERRORS else LoginFailed
-    raise kind(f"{response.request.url.host} {what}: {reason}")
+    raise kind(f"{response.request.url.host} {problem}: {reason}")

@@ -320,12 +320,12 @@ def find_error_line(lines: Iterable[str]) -> str:
     *lines* are the end of the program's stderr. The last line seldom names the error: Node.js ends an uncaught exception with its version,
     npm with the path of a log.
     """
-    written = [line for line in lines if line]
-    npm = [line for line in written if _NPM_ERROR.match(line)]
-    named = [line for line in written if _EXCEPTION.match(line)]
-    mentioned = [line for line in written if _ERROR_WORD.search(line) and not _STACK_LINE.match(line)]
-    found = npm[:1] or named[-1:] or mentioned[-1:] or written[-1:]
-    return found[0] if found else ""
+    non_empty_lines = [line for line in lines if line]
+    npm = [line for line in non_empty_lines if _NPM_ERROR.match(line)]
+    exception_lines = [line for line in non_empty_lines if _EXCEPTION.match(line)]
+    mentioned = [line for line in non_empty_lines if _ERROR_WORD.search(line) and not _STACK_LINE.match(line)]
+    candidates = npm[:1] or exception_lines[-1:] or mentioned[-1:] or non_empty_lines[-1:]
+    return candidates[0] if candidates else ""
 
 
 class ProcessReadStream:
@@ -472,9 +472,9 @@ def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str
         raise ConnectFailed(f"The directory {command.cwd!r} does not exist.")
     if os.sep in command.command:
         candidate = Path(command.cwd or ".", command.command)
-        found = str(candidate) if candidate.is_file() else None
+        executable_path = str(candidate) if candidate.is_file() else None
     else:
-        found = shutil.which(command.command, path=environment.get("PATH"))
-    if found is None:
+        executable_path = shutil.which(command.command, path=environment.get("PATH"))
+    if executable_path is None:
         raise ConnectFailed(f"The program {command.command!r} was not found.")
-    return str(Path(found).absolute())
+    return str(Path(executable_path).absolute())

@@ -48,10 +48,10 @@ def add_own_answers(params: JsonObject, roots: Roots) -> None:
     """
     if isinstance(roots, str):
         return
-    given = params.get("inputResponses")
+    input_responses = params.get("inputResponses")
     responses = (
-        {name: response for name, response in cast("_Responses", given).items() if not _has_roots(response)}
-        if isinstance(given, Mapping)
+        {name: response for name, response in cast("_Responses", input_responses).items() if not _has_roots(response)}
+        if isinstance(input_responses, Mapping)
         else {}
     )
     state = params.get("requestState")
@@ -61,7 +61,7 @@ def add_own_answers(params: JsonObject, roots: Roots) -> None:
         params.pop("requestState")
         if state is not None:
             params["requestState"] = state
-    if given is not None or responses:
+    if input_responses is not None or responses:
         params["inputResponses"] = responses
 
 

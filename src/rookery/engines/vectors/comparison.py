@@ -102,26 +102,28 @@ class EmbeddedComparison:
         products = 0
         for first, stop, numbers in self._matrix.group_by_space(self._matrix.get_numbers(ids)):
             for batch in self._matrix.split_numbers(numbers, max_rows=_QUERY_BLOCK_ROWS):
-                mine, best = self._matrix.read_stack(batch), _BestPairs(limit)
+                batch_stack, best = self._matrix.read_stack(batch), _BestPairs(limit)
                 for block in self._matrix.split_numbers(np.arange(first, stop), max_rows=_BLOCK_ROWS):
-                    theirs = self._matrix.read_stack(block)
-                    best.add(*self._compare_stacks(mine, theirs, threshold, limit))
-                    products += len(mine.vectors) * len(theirs.vectors)
+                    block_stack = self._matrix.read_stack(block)
+                    best.add(*self._compare_stacks(batch_stack, block_stack, threshold, limit))
+                    products += len(batch_stack.vectors) * len(block_stack.vectors)
                     if products >= _PRODUCTS_PER_STEP:
                         products = 0
                         yield
                 similar |= self._names_by_memory(best)
         return similar
 
-    def _compare_stacks(self, mine: VectorStack, theirs: VectorStack, threshold: float, limit: int) -> tuple[Longs, Longs, Floats]:
-        """Return pairs above *threshold* as (number of *mine*, number of *theirs*, similarity); at least the best *limit* of each."""
-        scores: Floats = np.matmul(mine.vectors, theirs.vectors.T)
-        if not theirs.is_single:
-            scores = np.maximum.reduceat(scores, theirs.starts, axis=1)
-        if not mine.is_single:
-            scores = np.maximum.reduceat(scores, mine.starts, axis=0)
-        first, width = int(theirs.memory_numbers[0]), scores.shape[1]
-        own_columns = mine.memory_numbers - first
+    def _compare_stacks(
+        self, batch_stack: VectorStack, block_stack: VectorStack, threshold: float, limit: int
+    ) -> tuple[Longs, Longs, Floats]:
+        """Return pairs above *threshold* as (number in the batch, number in the block, similarity); at least the best *limit* of each."""
+        scores: Floats = np.matmul(batch_stack.vectors, block_stack.vectors.T)
+        if not block_stack.is_single:
+            scores = np.maximum.reduceat(scores, block_stack.starts, axis=1)
+        if not batch_stack.is_single:
+            scores = np.maximum.reduceat(scores, batch_stack.starts, axis=0)
+        first, width = int(block_stack.memory_numbers[0]), scores.shape[1]
+        own_columns = batch_stack.memory_numbers - first
         own_rows = np.flatnonzero((own_columns >= 0) & (own_columns < width))
         scores[own_rows, own_columns[own_rows]] = _NO_SIMILARITY
         hits = scores > threshold - self._rounding_error
@@ -131,18 +133,20 @@ class EmbeddedComparison:
         if np.count_nonzero(hits) > _MAX_PAIRS and width > limit:
             scores[~hits] = _NO_SIMILARITY
             places = np.argpartition(scores, width - limit, axis=1)[:, width - limit :]
-            chosen = np.zeros_like(hits)
-            np.put_along_axis(chosen, places, values=True, axis=1)
-            hits &= chosen
+            mask = np.zeros_like(hits)
+            np.put_along_axis(mask, places, values=True, axis=1)
+            hits &= mask
         rows, columns = np.divmod(np.flatnonzero(hits), width)
         values = scores[rows, columns]
         borderline = np.flatnonzero(values <= threshold + self._rounding_error)
         if len(borderline):
             keep = np.ones(len(values), dtype=np.bool_)
             for index in borderline.tolist():
-                keep[index] = _max_similarity(mine.get_vectors(int(rows[index])), theirs.get_vectors(int(columns[index]))) > threshold
+                keep[index] = (
+                    _max_similarity(batch_stack.get_vectors(int(rows[index])), block_stack.get_vectors(int(columns[index]))) > threshold
+                )
             rows, columns, values = rows[keep], columns[keep], values[keep]
-        return mine.memory_numbers[rows], theirs.memory_numbers[columns], values
+        return batch_stack.memory_numbers[rows], block_stack.memory_numbers[columns], values
 
     def _names_by_memory(self, best: _BestPairs) -> dict[str, list[str]]:
         numbers, others = best.pairs()
@@ -186,6 +190,6 @@ class _BestPairs:
         self._count = len(self._parts[0][0])
 
 
-def _max_similarity(mine: Floats, theirs: Floats) -> float:
-    """Return the highest similarity between *mine* and *theirs*, in float64."""
-    return min(1.0, float((mine.astype(np.float64) @ theirs.astype(np.float64).T).max()))
+def _max_similarity(first: Floats, second: Floats) -> float:
+    """Return the highest similarity between *first* and *second*, in float64."""
+    return min(1.0, float((first.astype(np.float64) @ second.astype(np.float64).T).max()))

@@ -331,8 +331,8 @@ class EmbeddedVectorIndex:
 
     def _newest_lists_change(self, workspace_id: int) -> int:
         """Return the last change that the newest lists contain; 0 without lists."""
-        found = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
-        return found[0][0] if found else 0
+        files = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
+        return files[0][0] if files else 0
 
     def _build_request(self, workspace_id: int, *, known_change: int) -> BuildRequest:
         return BuildRequest(

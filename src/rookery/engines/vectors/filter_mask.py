@@ -73,9 +73,9 @@ class ColumnDict:
 
     def get_group(self, space: Space) -> int:
         """Return the number of *space*. Unknown spaces get the next number."""
-        known = self._groups.get(space)
-        if known is not None:
-            return known
+        known_number = self._groups.get(space)
+        if known_number is not None:
+            return known_number
         number = len(self._groups) + 1
         if number >= self._columns.shape[1]:
             wider = np.full((SOURCE + 1, number * 2), _UNKNOWN_CODE, dtype=np.int32)
@@ -89,9 +89,9 @@ class ColumnDict:
 
     def get_tagset(self, tags: tuple[str, ...]) -> int:
         """Return the number of the tag set *tags*. Unknown sets get the next number."""
-        known = self._tagsets.get(tags)
-        if known is not None:
-            return known
+        known_number = self._tagsets.get(tags)
+        if known_number is not None:
+            return known_number
         number = len(self._tagsets)
         for tag in set(tags):
             self._tagged.setdefault(tag, array("q")).append(number)

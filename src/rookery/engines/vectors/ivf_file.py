@@ -248,12 +248,12 @@ def file_path(folder: Path, *, workspace_id: int, model_version: ModelVersion, l
 def list_files(folder: Path, *, workspace_id: int, model_version: ModelVersion) -> list[tuple[int, Path]]:
     """Return (last change, path) of each file of a workspace and model, newest first."""
     prefix = _file_prefix(workspace_id, model_version)
-    found = list[tuple[int, Path]]()
+    files = list[tuple[int, Path]]()
     for path in folder.glob(f"{prefix}*{SUFFIX}"):
         last_change = path.name.removeprefix(prefix).removesuffix(SUFFIX)
         if last_change.isdecimal():
-            found.append((int(last_change), path))
-    return sorted(found, reverse=True)
+            files.append((int(last_change), path))
+    return sorted(files, reverse=True)
 
 
 def remove_files(folder: Path, *, workspace_id: int, except_version: ModelVersion | None = None) -> None:

@@ -46,19 +46,19 @@ def get_active_version(connection: sqlite3.Connection, workspace_id: int) -> Mod
     return None if row is None else ModelVersion(model=row[0], dimension=row[1])
 
 
-def activate_first(connection: sqlite3.Connection, workspaces: Iterable[int], ours: ModelVersion) -> None:
-    """Activate *ours* in those of *workspaces* without an active model."""
-    connection.executemany(_ACTIVATE_FIRST, [(workspace_id, ours.model, ours.dimension) for workspace_id in workspaces])
+def activate_first(connection: sqlite3.Connection, workspaces: Iterable[int], new_version: ModelVersion) -> None:
+    """Activate *new_version* in those of *workspaces* without an active model."""
+    connection.executemany(_ACTIVATE_FIRST, [(workspace_id, new_version.model, new_version.dimension) for workspace_id in workspaces])
 
 
-def list_outdated(connection: sqlite3.Connection, ours: ModelVersion) -> list[OutdatedWorkspace]:
-    """Return the workspaces in which another model is active, with the progress of *ours*."""
+def list_outdated(connection: sqlite3.Connection, new_version: ModelVersion) -> list[OutdatedWorkspace]:
+    """Return the workspaces in which another model is active, with the progress of *new_version*."""
     outdated = list[OutdatedWorkspace]()
-    for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (ours.model, ours.dimension)).fetchall():
-        theirs = ModelVersion(model=model, dimension=dimension)
+    for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (new_version.model, new_version.dimension)).fetchall():
+        active_version = ModelVersion(model=model, dimension=dimension)
         (total,) = connection.execute(_COUNT_ENTRIES, (workspace_id, model, dimension)).fetchone()
-        (pending,) = connection.execute(_COUNT_MISSING, _pair_parameters(workspace_id, theirs, ours)).fetchone()
-        outdated.append(OutdatedWorkspace(workspace_id=workspace_id, active_version=theirs, total=total, pending=pending))
+        (pending,) = connection.execute(_COUNT_MISSING, _pair_parameters(workspace_id, active_version, new_version)).fetchone()
+        outdated.append(OutdatedWorkspace(workspace_id=workspace_id, active_version=active_version, total=total, pending=pending))
     return outdated
 
 
@@ -71,26 +71,32 @@ class PendingActivation:
     retired_versions: tuple[ModelVersion, ...]
 
 
-def list_complete(connection: sqlite3.Connection, ours: ModelVersion, *, ignored_ids: Collection[str]) -> list[PendingActivation]:
-    """Return the workspaces with another active model in which each memory, except *ignored_ids*, has a vector of *ours*."""
+def list_complete(connection: sqlite3.Connection, new_version: ModelVersion, *, ignored_ids: Collection[str]) -> list[PendingActivation]:
+    """Return the workspaces with another active model in which each memory, except *ignored_ids*, has a vector of *new_version*."""
     complete = list[PendingActivation]()
-    for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (ours.model, ours.dimension)).fetchall():
-        theirs = ModelVersion(model=model, dimension=dimension)
-        if connection.execute(_IS_RETIRED, (workspace_id, ours.model, ours.dimension)).fetchone() is not None:
-            continue  # these vectors of *ours* are retired and still being deleted
+    for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (new_version.model, new_version.dimension)).fetchall():
+        active_version = ModelVersion(model=model, dimension=dimension)
+        if connection.execute(_IS_RETIRED, (workspace_id, new_version.model, new_version.dimension)).fetchone() is not None:
+            continue  # these vectors of *new_version* are retired and still being deleted
         missing = connection.execute(
-            _LIST_MISSING, {**_pair_parameters(workspace_id, theirs, ours), "limit": len(ignored_ids) + 1}
+            _LIST_MISSING, {**_pair_parameters(workspace_id, active_version, new_version), "limit": len(ignored_ids) + 1}
         ).fetchall()
         if all(memory_id in ignored_ids for (memory_id,) in missing):
-            others = connection.execute(_OTHER_VERSIONS, (workspace_id, ours.model, ours.dimension)).fetchall()
+            others = connection.execute(_OTHER_VERSIONS, (workspace_id, new_version.model, new_version.dimension)).fetchall()
             retired_versions = tuple(ModelVersion(model=other, dimension=width) for other, width in others)
-            complete.append(PendingActivation(workspace_id=workspace_id, active_version=theirs, retired_versions=retired_versions))
+            complete.append(PendingActivation(workspace_id=workspace_id, active_version=active_version, retired_versions=retired_versions))
     return complete
 
 
-def activate(connection: sqlite3.Connection, activation: PendingActivation, ours: ModelVersion) -> bool:
-    """Activate *ours* in the writer's transaction and retire all others. Return False if another process has switched already."""
-    parameters = (ours.model, ours.dimension, activation.workspace_id, activation.active_version.model, activation.active_version.dimension)
+def activate(connection: sqlite3.Connection, activation: PendingActivation, new_version: ModelVersion) -> bool:
+    """Activate *new_version* in the writer's transaction and retire all others. Return False if another process has switched already."""
+    parameters = (
+        new_version.model,
+        new_version.dimension,
+        activation.workspace_id,
+        activation.active_version.model,
+        activation.active_version.dimension,
+    )
     if connection.execute(_ACTIVATE, parameters).rowcount == 0:
         return False
     connection.executemany(_RETIRE, [(activation.workspace_id, other.model, other.dimension) for other in activation.retired_versions])
@@ -120,11 +126,11 @@ def delete_retired(connection: sqlite3.Connection, *, after: int, limit: int) ->
     return 0
 
 
-def _pair_parameters(workspace_id: int, theirs: ModelVersion, ours: ModelVersion) -> dict[str, str | int]:
+def _pair_parameters(workspace_id: int, active_version: ModelVersion, new_version: ModelVersion) -> dict[str, str | int]:
     return {
         "workspace_id": workspace_id,
-        "model": theirs.model,
-        "dimension": theirs.dimension,
-        "new_model": ours.model,
-        "new_dimension": ours.dimension,
+        "model": active_version.model,
+        "dimension": active_version.dimension,
+        "new_model": new_version.model,
+        "new_dimension": new_version.dimension,
     }

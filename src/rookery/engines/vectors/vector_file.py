@@ -281,13 +281,13 @@ class VectorFile:
 
     def get_vectors(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[bytes, ...]]:
         """Return the vectors of *ids* of this model, in the order of their chunks. Ids without vectors are omitted."""
-        found = dict[str, tuple[bytes, ...]]()
+        vectors = dict[str, tuple[bytes, ...]]()
         with self._reader() as connection:
             for memory_id in ids:
                 rows = connection.execute(_STORED, (workspace_id, memory_id, self._model, self._dimension)).fetchall()
                 if rows:
-                    found[memory_id] = tuple(self._validate_vector(vector) for (vector,) in rows)
-        return found
+                    vectors[memory_id] = tuple(self._validate_vector(vector) for (vector,) in rows)
+        return vectors
 
     def list_largest(self, *, limit: int) -> list[tuple[int, int]]:
         """Return (workspace, number of vectors) of the workspaces with the most vectors of this model."""

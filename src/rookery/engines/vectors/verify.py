@@ -35,8 +35,8 @@ def verify_ivf_file(ivf_file: IvfFile, file: VectorFile, *, workspace_id: int, l
     if not len(rows):
         raise IvfFileError("all of its rows are deleted")
     newest: list[int] = rows[np.argpartition(change[rows], -min(_SAMPLED_ROWS, len(rows)))[-_SAMPLED_ROWS:]].tolist()
-    chosen: list[int] = rows[random.sample(range(len(rows)), min(_SAMPLED_ROWS, len(rows)))].tolist()
-    for row in newest + chosen:
+    sample: list[int] = rows[random.sample(range(len(rows)), min(_SAMPLED_ROWS, len(rows)))].tolist()
+    for row in newest + sample:
         entry = file.get_entry(workspace_id, int(change[row]))
         if entry is not None and (ivf_file.get_memory_ids([row]) != [entry[0]] or ivf_file.vectors[row].tobytes() not in entry[1]):
             raise IvfFileError("its vectors differ from those of vectors.db")
