@@ -271,7 +271,7 @@ def build_edge(
 ) -> ASGIApp:
     """Return the middleware around *table*: hosts, origins and request ids according to *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
-    hosts.update(name for each in _list_public_urls(settings) if (name := urlsplit(each).hostname))
+    hosts.update(name for url in _list_public_urls(settings) if (name := urlsplit(url).hostname))
     table.app.router.default = UnknownPathHandler(table, _PATH_ALIASES)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,

@@ -70,11 +70,11 @@ async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding
     Args:
         deep: Also compare the number of memories in the indexes with the records.
     """
-    found = await _check_engines(rookery)
-    if found[0].grade == "ok":
+    findings = await _check_engines(rookery)
+    if findings[0].grade == "ok":
         for about, part in (_CHECKS | ({"indexes": _indexes} if deep else {})).items():
-            found += await _run_check(about, part, rookery)
-    return [*found, await _check_server(rookery), _check_disk(rookery), *_check_connections(rookery), *_check_servers_file(rookery)]
+            findings += await _run_check(about, part, rookery)
+    return [*findings, await _check_server(rookery), _check_disk(rookery), *_check_connections(rookery), *_check_servers_file(rookery)]
 
 
 async def _run_check(about: str, part: Callable[[Rookery], Awaitable[list[DoctorFinding]]], rookery: Rookery) -> list[DoctorFinding]:
@@ -87,8 +87,8 @@ async def _run_check(about: str, part: Callable[[Rookery], Awaitable[list[Doctor
             )
         ]
     except Exception as error:  # noqa: BLE001 - damaged data raises exceptions of many classes; each is a finding
-        says = f"the check failed: {type(error).__name__}: {error}"
-        return [DoctorFinding(about=about, grade="problem", says=says, advice=_RESTORE_ADVICE)]
+        text = f"the check failed: {type(error).__name__}: {error}"
+        return [DoctorFinding(about=about, grade="problem", says=text, advice=_RESTORE_ADVICE)]
 
 
 def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFinding]:
@@ -98,29 +98,29 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFindi
     Args:
         deep: Check every page of every database (`PRAGMA quick_check`).
     """
-    folder, found = settings.data_dir, list[DoctorFinding]()
+    folder, findings = settings.data_dir, list[DoctorFinding]()
     if not folder.is_dir():
         return []
     if mode := folder.stat().st_mode & 0o077:
-        says = f"other users can open the data folder {folder} (mode {0o700 | mode:04o})"
-        found.append(DoctorFinding(about="data folder", grade="warning", says=says, advice=f"chmod 700 {folder}"))
+        text = f"other users can open the data folder {folder} (mode {0o700 | mode:04o})"
+        findings.append(DoctorFinding(about="data folder", grade="warning", says=text, advice=f"chmod 700 {folder}"))
     if (folder / _FIRST_RUN_FILE).exists():
-        says = f"{folder / _FIRST_RUN_FILE} still contains the first keys in plain text"
-        found.append(DoctorFinding(about="data folder", grade="warning", says=says, advice="Store them elsewhere and remove the file."))
+        text = f"{folder / _FIRST_RUN_FILE} still contains the first keys in plain text"
+        findings.append(DoctorFinding(about="data folder", grade="warning", says=text, advice="Store them elsewhere and remove the file."))
     for name, advice in _DATABASE_ADVICE.items():
         path = folder / name
         if not path.is_file():
             continue
         reason = "it is empty" if path.stat().st_size == 0 else find_damage(path, deep=deep)
         if reason is not None:
-            found.append(DoctorFinding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=advice))
+            findings.append(DoctorFinding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=advice))
         elif deep:
-            found.append(DoctorFinding(about="files", grade="ok", says=f"every page of {path} is intact"))
+            findings.append(DoctorFinding(about="files", grade="ok", says=f"every page of {path} is intact"))
     for path in model_files.find_damaged_graphs(folder):
-        says = f"{path} is damaged: its checksum differs from the one recorded when it was written"
+        text = f"{path} is damaged: its checksum differs from the one recorded when it was written"
         advice = "The next start, or this command, writes the file again. Check the disk."
-        found.append(DoctorFinding(about="files", grade="warning", says=says, advice=advice))
-    return found
+        findings.append(DoctorFinding(about="files", grade="warning", says=text, advice=advice))
+    return findings
 
 
 def has_no_problem(findings: Sequence[DoctorFinding]) -> bool:
@@ -130,12 +130,12 @@ def has_no_problem(findings: Sequence[DoctorFinding]) -> bool:
 
 async def _check_server(rookery: Rookery) -> DoctorFinding:
     running = await asyncio.to_thread(find_server, rookery.settings.data_dir)
-    says = f"runs at {running.url}, process {running.pid}" if running else "no server runs on this data folder"
-    return DoctorFinding(about="server", grade="ok", says=says)
+    text = f"runs at {running.url}, process {running.pid}" if running else "no server runs on this data folder"
+    return DoctorFinding(about="server", grade="ok", says=text)
 
 
 async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
-    found = list[DoctorFinding]()
+    findings = list[DoctorFinding]()
     for name, probe in rookery.probes.items():
         if name == "servers":  # `_check_tool_servers` reports them with the reason
             continue
@@ -143,12 +143,12 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
             state = await probe()
         except Exception as error:  # noqa: BLE001 - damaged files raise exceptions of many classes; each is a finding
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
-            found.append(
+            findings.append(
                 DoctorFinding(about=name, grade="problem", says=reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md.")
             )
         else:
-            found.append(DoctorFinding(about=name, grade="ok" if state == "ok" else "warning", says=state))
-    return found
+            findings.append(DoctorFinding(about=name, grade="ok" if state == "ok" else "warning", says=state))
+    return findings
 
 
 async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
@@ -158,27 +158,27 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
     stale = await rookery.reindexer.count(ReindexRequest(is_stale=True))
     if not stale:
         return [DoctorFinding(about="memory", grade="ok", says="the index of every memory is current")]
-    says = f"the indexes of {stale:,} memories are out of date, or not by the current embedder ({rookery.embedder.model})"
+    text = f"the indexes of {stale:,} memories are out of date, or not by the current embedder ({rookery.embedder.model})"
     advice = "A running server indexes new and changed memories. For all others, run: rookery brain:reindex --stale"
-    return [DoctorFinding(about="memory", grade="warning", says=says, advice=advice)]
+    return [DoctorFinding(about="memory", grade="warning", says=text, advice=advice)]
 
 
 async def _indexes(rookery: Rookery) -> list[DoctorFinding]:
     """Compare the indexes with the records, workspace by workspace."""
     compared = await rookery.memory.index_check.compare()
     if not compared.gaps:
-        says = f"both contain the {compared.expected:,} memories that the records mark as indexed"
-        return [DoctorFinding(about="indexes", grade="ok", says=says)]
-    found = list[DoctorFinding]()
+        text = f"both contain the {compared.expected:,} memories that the records mark as indexed"
+        return [DoctorFinding(about="indexes", grade="ok", says=text)]
+    findings = list[DoctorFinding]()
     for gap in compared.gaps[:_MAX_LISTED]:
         name = "vector index" if gap.index == "vectors" else "full-text index"
-        says = f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {gap.expected:,} memories"
+        text = f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {gap.expected:,} memories"
         advice = _REBUILD + (" --elastic-only" if gap.index == "texts" else "") + " (the server may keep running)"
-        found.append(DoctorFinding(about="indexes", grade="problem", says=says, advice=advice))
+        findings.append(DoctorFinding(about="indexes", grade="problem", says=text, advice=advice))
     if len(compared.gaps) > _MAX_LISTED:
-        says = f"{len(compared.gaps) - _MAX_LISTED:,} more workspace indexes lack memories"
-        found.append(DoctorFinding(about="indexes", grade="problem", says=says, advice=_REBUILD))
-    return found
+        text = f"{len(compared.gaps) - _MAX_LISTED:,} more workspace indexes lack memories"
+        findings.append(DoctorFinding(about="indexes", grade="problem", says=text, advice=_REBUILD))
+    return findings
 
 
 async def _check_pending_erasure(rookery: Rookery) -> list[DoctorFinding]:
@@ -187,8 +187,8 @@ async def _check_pending_erasure(rookery: Rookery) -> list[DoctorFinding]:
     if not pending:
         return []
     names = " and ".join(erasure.name for erasure in pending)
-    says = f"files may still contain {names}, deleted at {format_iso(min(erasure.at for erasure in pending))} or later"
-    return [DoctorFinding(about="memory", grade="warning", says=says, advice="To finish the erasure, run: rookery brain:reindex --stale")]
+    text = f"files may still contain {names}, deleted at {format_iso(min(erasure.at for erasure in pending))} or later"
+    return [DoctorFinding(about="memory", grade="warning", says=text, advice="To finish the erasure, run: rookery brain:reindex --stale")]
 
 
 async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
@@ -197,7 +197,7 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
         lags = await rookery.memory.migration.list_progress()
     except EngineUnavailable:  # reported by `_check_engines`
         return []
-    found = list[DoctorFinding]()
+    findings = list[DoctorFinding]()
     for lag in lags[:_MAX_LISTED]:
         progress = lag.workspace
         done = f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.embedder.model}"
@@ -206,9 +206,9 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
         if not lag.has_embedder:
             meanwhile = f"the embedder of the others ({progress.active_version.model}) is not configured, so recall uses full-text search"
             advice = f"Set ROOKERY_EMBEDDER_PREVIOUS to that embedder for now. In any case: {advice}"
-        says = f"workspace {progress.workspace_id}: {done}; {meanwhile}"
-        found.append(DoctorFinding(about="memory", grade="warning", says=says, advice=advice))
-    return found
+        text = f"workspace {progress.workspace_id}: {done}; {meanwhile}"
+        findings.append(DoctorFinding(about="memory", grade="warning", says=text, advice=advice))
+    return findings
 
 
 async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
@@ -216,69 +216,69 @@ async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
     if not failed:
         return [DoctorFinding(about="jobs", grade="ok", says="no job has failed")]
     more = f" (the first {_MAX_LISTED} are shown)" if len(failed) > _MAX_LISTED else ""
-    shown = "; ".join(
+    summary = "; ".join(
         f"{job.kind} {job.payload.get('memory_id', job.id)}: {reason.splitlines()[0][:120]}" for job, reason in failed[:_MAX_LISTED]
     )
     advice = "They are retried daily, and when an engine becomes available again."
-    return [DoctorFinding(about="jobs", grade="warning", says=f"failed{more}: {shown}", advice=advice)]
+    return [DoctorFinding(about="jobs", grade="warning", says=f"failed{more}: {summary}", advice=advice)]
 
 
 async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
     stats = await rookery.access.usage.get_address_stats()
     if stats.call_count < _MIN_CALLS or stats.key_count < 2 or stats.address_count > 1:
         return []
-    says = (
+    text = (
         f"{stats.call_count:,} calls of {stats.key_count} keys all came from {stats.only_address}, so IP lists cannot distinguish clients"
     )
     advice = "If the server is behind a proxy, add the proxy's address to ROOKERY_TRUSTED_PROXIES."
-    return [DoctorFinding(about="addresses", grade="warning", says=says, advice=advice)]
+    return [DoctorFinding(about="addresses", grade="warning", says=text, advice=advice)]
 
 
 async def _check_sealing(rookery: Rookery) -> DoctorFinding:
     """Check that encrypted values can be decrypted, and that only the owner may read the key."""
     path, is_set = rookery.settings.data_dir / "secret.key", rookery.settings.secret_key is not None
     try:
-        found = await rookery.sealing.rotation.inspect_columns()
+        report = await rookery.sealing.rotation.inspect_columns()
     except RookeryError as error:
         return DoctorFinding(about="secrets", grade="problem", says=error.message)
-    if found.state is None:
+    if report.state is None:
         return DoctorFinding(about="secrets", grade="ok", says="nothing is encrypted yet; the first start creates the key")
-    if found.missing_keys or found.unreadable_count:
-        missing = f"; missing keys: {', '.join(found.missing_keys)}" if found.missing_keys else ": they are damaged"
-        says = f"at least {found.unreadable_count:,} of {found.sealed_count:,} encrypted values cannot be decrypted{missing}"
+    if report.missing_keys or report.unreadable_count:
+        missing = f"; missing keys: {', '.join(report.missing_keys)}" if report.missing_keys else ": they are damaged"
+        text = f"at least {report.unreadable_count:,} of {report.sealed_count:,} encrypted values cannot be decrypted{missing}"
         advice = "Restore the key, or set ROOKERY_SECRET_KEY_PREVIOUS to it. If it is lost, run: rookery secrets rotate --lost"
-        return DoctorFinding(about="secrets", grade="problem", says=says, advice=advice)
-    if found.file_mode is not None and found.file_mode & 0o077:
-        says = f"other users can read {path} (mode {found.file_mode:04o})"
-        return DoctorFinding(about="secrets", grade="problem", says=says, advice=f"chmod 600 {path}, then: rookery secrets rotate")
-    if found.is_rotation_due:
-        says = "the secret key was changed, and some values are still encrypted with the old one"
-        return DoctorFinding(about="secrets", grade="warning", says=says, advice="To finish the change, run: rookery secrets rotate")
-    where = "ROOKERY_SECRET_KEY" if is_set else str(path)
-    return DoctorFinding(about="secrets", grade="ok", says=f"{where} decrypts all {found.sealed_count:,} encrypted values")
+        return DoctorFinding(about="secrets", grade="problem", says=text, advice=advice)
+    if report.file_mode is not None and report.file_mode & 0o077:
+        text = f"other users can read {path} (mode {report.file_mode:04o})"
+        return DoctorFinding(about="secrets", grade="problem", says=text, advice=f"chmod 600 {path}, then: rookery secrets rotate")
+    if report.is_rotation_due:
+        text = "the secret key was changed, and some values are still encrypted with the old one"
+        return DoctorFinding(about="secrets", grade="warning", says=text, advice="To finish the change, run: rookery secrets rotate")
+    key_location = "ROOKERY_SECRET_KEY" if is_set else str(path)
+    return DoctorFinding(about="secrets", grade="ok", says=f"{key_location} decrypts all {report.sealed_count:,} encrypted values")
 
 
 async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
     """Check for active keys that expire soon, and for keys with all scopes that are unused."""
     key_services = ("keys", rookery.access.api_keys), ("agent-keys", rookery.access.agent_keys)
-    found = list[DoctorFinding]()
+    findings = list[DoctorFinding]()
     for command, keys in key_services:
         expiring = await keys.list_expiring(within=_EXPIRY_WARNING, limit=_MAX_LISTED + 1)
         if expiring:
             listed = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
             advice = f"rookery {command} extend KEY_ID --expires-at 90d, or --never"
-            says = f"active, but will expire within {_EXPIRY_WARNING.days} days: {listed}"
-            found.append(DoctorFinding(about="keys", grade="warning", says=says, advice=advice))
+            text = f"active, but will expire within {_EXPIRY_WARNING.days} days: {listed}"
+            findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
         idle = await keys.list_unused(ALL_SCOPES, unused_for=_UNUSED_PERIOD, limit=_MAX_LISTED + 1)
         if idle:
             listed = _list_entries(
                 idle, lambda entry: f"last used {format_iso(entry.usage.last_used_at)}" if entry.usage.last_used_at else "never used"
             )
             advice = f"If it is not needed: rookery {command} delete KEY_ID; to try first: rookery {command} suspend KEY_ID"
-            says = f"have all scopes, but unused for {_UNUSED_PERIOD.days} days: {listed}"
-            found.append(DoctorFinding(about="keys", grade="warning", says=says, advice=advice))
+            text = f"have all scopes, but unused for {_UNUSED_PERIOD.days} days: {listed}"
+            findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
     ok = f"none expires within {_EXPIRY_WARNING.days} days, and none with all scopes has been unused for {_UNUSED_PERIOD.days}"
-    return found or [DoctorFinding(about="keys", grade="ok", says=ok)]
+    return findings or [DoctorFinding(about="keys", grade="ok", says=ok)]
 
 
 def _list_entries(entries: Sequence[KeyWithUsage], describe: Callable[[KeyWithUsage], str]) -> str:
@@ -313,14 +313,14 @@ def _check_connections(rookery: Rookery) -> list[DoctorFinding]:
     possible = max_open_connections(limit)
     if possible == limit:
         return []
-    says = f"the limit on open files allows {possible:,} connections, fewer than ROOKERY_MAX_CONNECTIONS, {limit:,}"
+    text = f"the limit on open files allows {possible:,} connections, fewer than ROOKERY_MAX_CONNECTIONS, {limit:,}"
     advice = f"Raise the hard limit on open files (`ulimit -Hn`, or LimitNOFILE of systemd) to {limit + RESERVED_FILE_DESCRIPTORS:,}."
-    return [DoctorFinding(about="connections", grade="warning", says=says, advice=advice)]
+    return [DoctorFinding(about="connections", grade="warning", says=text, advice=advice)]
 
 
 async def _check_tool_servers(rookery: Rookery) -> list[DoctorFinding]:
     """Check for servers of workspaces that cannot be used, and for servers and tools that were stopped."""
-    found = [
+    findings = [
         DoctorFinding(
             about="tool servers", grade="warning", says=f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}"
         )
@@ -329,14 +329,14 @@ async def _check_tool_servers(rookery: Rookery) -> list[DoctorFinding]:
     for stop in (await rookery.tools.kill_switch.list_stops())[:_MAX_LISTED]:
         target = "/".join(part for part in (stop.server_id, stop.tool) if part) or "all tools"
         scope = f"of workspace {stop.workspace_id}" if stop.workspace_id else "of all workspaces"
-        says = f"{target} {scope}: stopped since {format_iso(stop.stopped_at)}" + (f" ({stop.reason})" if stop.reason else "")
-        found.append(DoctorFinding(about="tool servers", grade="warning", says=says, advice="To allow calls again: rookery tools start"))
-    return found
+        text = f"{target} {scope}: stopped since {format_iso(stop.stopped_at)}" + (f" ({stop.reason})" if stop.reason else "")
+        findings.append(DoctorFinding(about="tool servers", grade="warning", says=text, advice="To allow calls again: rookery tools start"))
+    return findings
 
 
 async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
     """Check for webhooks that were disabled automatically."""
-    found = list[DoctorFinding]()
+    findings = list[DoctorFinding]()
     for endpoint in await rookery.webhooks.endpoints.list_auto_disabled(limit=_MAX_LISTED):
         is_gone = endpoint.disabled_reason is DisabledReason.GONE
         reason = "its receiver answered 410" if is_gone else f"its last {endpoint.failures:,} deliveries failed"
@@ -345,29 +345,29 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
         is_sandboxed = endpoint.workspace_id != endpoint.public_workspace_id
         owner = f"workspace {endpoint.public_workspace_id}"
         owner = f"the sandbox of {owner}" if is_sandboxed else owner
-        says = f"{endpoint.id} of {owner}, to {host}, is disabled{since}: {reason}"
+        text = f"{endpoint.id} of {owner}, to {host}, is disabled{since}: {reason}"
         advice = "Once the receiver works, run: rookery webhooks enable WEBHOOK_ID, then resend-failed. Otherwise remove the webhook."
         if is_sandboxed:
             advice = "Once the receiver works, enable it over HTTP with a test key. Otherwise delete it."
-        found.append(DoctorFinding(about="webhooks", grade="warning", says=says, advice=advice))
-    return found
+        findings.append(DoctorFinding(about="webhooks", grade="warning", says=text, advice=advice))
+    return findings
 
 
 def _check_servers_file(rookery: Rookery) -> list[DoctorFinding]:
     path = rookery.settings.servers_file
     try:
-        found = read_servers_file(path, os.environ)
+        servers_file = read_servers_file(path, os.environ)
     except InvalidServersFile as error:
         advice = "A running server keeps its last valid version until the file is corrected."
         return [DoctorFinding(about="tool servers", grade="problem", says=f"{path}: {error}", advice=advice)]
-    notes = [DoctorFinding(about="tool servers", grade="warning", says=f"{path}: {warning}") for warning in found.warnings]
+    notes = [DoctorFinding(about="tool servers", grade="warning", says=f"{path}: {warning}") for warning in servers_file.warnings]
     advice = "Correct its entry or install the program, then run: rookery servers check"
     notes += [
         DoctorFinding(about="tool servers", grade="warning", says=f"{server.id!r} cannot start: {reason}", advice=advice)
-        for server in found.servers.values()
+        for server in servers_file.servers.values()
         if server.enabled and server.fault is None and (reason := find_start_fault(server, os.environ)) is not None
     ]
-    names = ", ".join(sorted(found.servers)) or "only the built-in servers"
+    names = ", ".join(sorted(servers_file.servers)) or "only the built-in servers"
     return notes or [DoctorFinding(about="tool servers", grade="ok", says=f"{path}: {names}")]
 
 

@@ -133,8 +133,8 @@ def webhook_event_mappings(clock: Clock) -> EventMappings:
 
     def disabled(event: WebhookDisabled) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            found = endpoints.find(tx, viewer.workspace_id, event.endpoint_id)
-            return {"id": event.endpoint_id} if found is None else serialize_endpoint(found, clock())
+            endpoint = endpoints.find(tx, viewer.workspace_id, event.endpoint_id)
+            return {"id": event.endpoint_id} if endpoint is None else serialize_endpoint(endpoint, clock())
 
         return [MappedEvent(DISABLED_EVENT, event.at, render)]
 

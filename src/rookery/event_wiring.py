@@ -134,7 +134,7 @@ class ServerHealthPublisher:
 
 
 def _memory_mappings(memories: MemoryEventPayloads) -> EventMappings:
-    def stored(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
+    def map_memory(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - called by position
             return memories.render_memory(tx, viewer, event.memory_id, with_content=with_content)
 
@@ -149,8 +149,10 @@ def _memory_mappings(memories: MemoryEventPayloads) -> EventMappings:
         return [MappedEvent("memory.reindexed", event.at, render)]
 
     return {
-        MemoryStored: make_mapping(MemoryStored, lambda event: stored("memory.stored", event)),
-        MemoryArchived: make_mapping(MemoryArchived, lambda event: stored(f"memory.{'restored' if event.restored else 'archived'}", event)),
+        MemoryStored: make_mapping(MemoryStored, lambda event: map_memory("memory.stored", event)),
+        MemoryArchived: make_mapping(
+            MemoryArchived, lambda event: map_memory(f"memory.{'restored' if event.restored else 'archived'}", event)
+        ),
         MemorySuperseded: make_mapping(MemorySuperseded, lambda event: ended("memory.superseded", event)),
         MemoryDeleted: make_mapping(MemoryDeleted, lambda event: ended("memory.deleted", event)),
         ReindexCompleted: make_mapping(ReindexCompleted, reindexed, lambda event: [(tenant, "") for tenant in event.by_workspace]),

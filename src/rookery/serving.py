@@ -117,8 +117,8 @@ def make_owner_lookup(trusted_proxies: Sequence[str]) -> Callable[[str], str | N
     shared = (*parse_networks(_LOOPBACK_NETWORKS), *parse_proxies(trusted_proxies))
 
     def owner(address: str) -> str | None:
-        known = canonical_address(address)
-        return None if known is None or contains(shared, known) else client_network(known)
+        canonical = canonical_address(address)
+        return None if canonical is None or contains(shared, canonical) else client_network(canonical)
 
     return owner
 

@@ -67,10 +67,10 @@ class _TarMember(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.size < 0 or (not found.isreg() and found.size > MAX_MANIFEST_BYTES):
-            raise InvalidArchive(f"This is not a backup of Rookery: it contains a header of {found.size:,} bytes.")
-        return found
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0 or (not member.isreg() and member.size > MAX_MANIFEST_BYTES):
+            raise InvalidArchive(f"This is not a backup of Rookery: it contains a header of {member.size:,} bytes.")
+        return member
 
 
 class ArchiveWriter:
@@ -162,7 +162,7 @@ def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextMa
     Raises:
         InvalidArchive: The file is not a backup, is incomplete, or does not match its manifest.
     """
-    found = dict[str, BackupFile]()
+    files = dict[str, BackupFile]()
     manifest: Manifest | None = None
     done = 0
     try:
@@ -170,7 +170,7 @@ def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextMa
             for member in tar:
                 if manifest is not None:
                     raise InvalidArchive(f"{path} is not a backup of Rookery: {MANIFEST_NAME} is not its last file.")
-                _require_known_member(path, member, found)
+                _require_known_member(path, member, files)
                 file = tar.extractfile(member)
                 if file is None:
                     raise InvalidArchive(f"{path} is not a backup of Rookery: {member.name!a} is not a regular file.")
@@ -184,37 +184,37 @@ def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextMa
                         sink.write(piece)
                         done += len(piece)
                         progress(done)
-                found[member.name] = BackupFile(name=member.name, size=member.size, sha256=digest.hexdigest())
+                files[member.name] = BackupFile(name=member.name, size=member.size, sha256=digest.hexdigest())
     except _ARCHIVE_ERRORS as error:
         raise InvalidArchive(f"{path} is not a backup of Rookery, or it is incomplete or damaged: {error}") from error
     if manifest is None:
         raise InvalidArchive(f"{path} is not a backup of Rookery, or it is incomplete: {MANIFEST_NAME} is missing at its end.")
-    _require_matching_manifest(path, manifest, found)
+    _require_matching_manifest(path, manifest, files)
     return manifest
 
 
-def _require_known_member(path: Path, member: tarfile.TarInfo, found: dict[str, BackupFile]) -> None:
+def _require_known_member(path: Path, member: tarfile.TarInfo, files: dict[str, BackupFile]) -> None:
     """Check that *member* is a regular file with a known name, so that nothing is written elsewhere."""
     name = ascii(member.name)[:200]
     if not member.isreg() or member.issparse() or member.name not in {*_ALLOWED_NAMES, MANIFEST_NAME}:
         raise InvalidArchive(f"{path} is not a backup of Rookery: it contains {name}.")
-    if member.name in found:
+    if member.name in files:
         raise InvalidArchive(f"{path} is not a backup of Rookery: it contains {name} twice.")
     if member.name == MANIFEST_NAME and member.size > MAX_MANIFEST_BYTES:
         raise InvalidArchive(f"{path} is not a backup of Rookery: its {MANIFEST_NAME} has {member.size:,} bytes.")
 
 
-def _require_matching_manifest(path: Path, manifest: Manifest, found: dict[str, BackupFile]) -> None:
+def _require_matching_manifest(path: Path, manifest: Manifest, files: dict[str, BackupFile]) -> None:
     for entry in manifest.files:
-        actual = found.pop(entry.name, None)
+        actual = files.pop(entry.name, None)
         if actual is None:
             raise InvalidArchive(f"{path} is damaged: {entry.name} is missing.")
         if actual != entry:
             raise InvalidArchive(
                 f"{path} is damaged or was changed: {entry.name} has SHA-256 {actual.sha256}, but was saved with {entry.sha256}."
             )
-    if found:
-        raise InvalidArchive(f"{path} was changed: its {MANIFEST_NAME} does not list {', '.join(sorted(found))}.")
+    if files:
+        raise InvalidArchive(f"{path} was changed: its {MANIFEST_NAME} does not list {', '.join(sorted(files))}.")
 
 
 @contextmanager

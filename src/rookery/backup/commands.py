@@ -121,7 +121,7 @@ def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) ->
             **_manifest_to_json(result.manifest),
             "left_out": excluded,
         }
-        print_json({**fields, "dropped": [str(each) for each in result.deleted_files]})
+        print_json({**fields, "dropped": [str(file) for file in result.deleted_files]})
     else:
         print_fields(
             {"file": str(result.path), "size": f"{result.size:,} bytes", "sha256": result.sha256, **_manifest_to_text(result.manifest)}
@@ -132,8 +132,8 @@ def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) ->
         print_notice(
             f"The backup does not contain the secret key {missing_key_id}, which its encrypted values need. Store the key elsewhere."
         )
-    for each in result.deleted_files:
-        print_notice(f"{each} was deleted.")
+    for file in result.deleted_files:
+        print_notice(f"{file} was deleted.")
 
 
 def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) -> None:
@@ -174,12 +174,12 @@ def _manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "revision": manifest.revision,
         "secret_key_id": manifest.secret_key_id,
         "has_secret_key": manifest.has_secret_key,
-        "files": [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in manifest.files],
+        "files": [{"name": file.name, "size": file.size, "sha256": file.sha256} for file in manifest.files],
     }
 
 
 def _manifest_to_text(manifest: Manifest) -> dict[str, object]:
-    return {"made at": manifest.made_at, "by version": manifest.version, "holds": ", ".join(each.name for each in manifest.files)}
+    return {"made at": manifest.made_at, "by version": manifest.version, "holds": ", ".join(file.name for file in manifest.files)}
 
 
 @contextmanager
@@ -190,12 +190,12 @@ def _show_byte_progress(title: str, total: int | None) -> Generator[ProgressCall
         return
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, drawn = bar.add_task(title, total=total), 0
+        task, reported_bytes = bar.add_task(title, total=total), 0
 
         def update(done: int) -> None:
-            nonlocal drawn
-            if done - drawn >= _MIB or done < drawn:
-                drawn = done
+            nonlocal reported_bytes
+            if done - reported_bytes >= _MIB or done < reported_bytes:
+                reported_bytes = done
                 bar.update(task, completed=done)
 
         yield update

@@ -170,7 +170,7 @@ def _write_files(
 
 def get_suffix(path: Path) -> str:
     """Return the ending of *path* among `FILE_SUFFIXES`; if it has none, the last one, which means no compression."""
-    return next((each for each in FILE_SUFFIXES if path.name.endswith(each)), FILE_SUFFIXES[-1])
+    return next((suffix for suffix in FILE_SUFFIXES if path.name.endswith(suffix)), FILE_SUFFIXES[-1])
 
 
 def _create_file(path: Path) -> BinaryIO:

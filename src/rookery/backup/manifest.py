@@ -50,12 +50,12 @@ class Manifest:
     @property
     def size(self) -> int:
         """Total bytes of all files."""
-        return sum(each.size for each in self.files)
+        return sum(file.size for file in self.files)
 
     @property
     def has_secret_key(self) -> bool:
         """True if the backup contains secret.key."""
-        return any(each.name == SECRET_KEY_FILE for each in self.files)
+        return any(file.name == SECRET_KEY_FILE for file in self.files)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -76,26 +76,26 @@ def parse_manifest(text: bytes) -> Manifest:
         raise _invalid_manifest("it is not JSON") from error
     if not isinstance(fields, dict):
         raise _invalid_manifest("it is not an object")
-    known = cast("Mapping[str, object]", fields)
-    given = known.get("format")
-    if isinstance(given, int) and given > FORMAT:
+    values = cast("Mapping[str, object]", fields)
+    format_number = values.get("format")
+    if isinstance(format_number, int) and format_number > FORMAT:
         raise InvalidArchive(
-            f"This backup has format {given}, but this Rookery reads formats up to {FORMAT}. Use the version that created it."
+            f"This backup has format {format_number}, but this Rookery reads formats up to {FORMAT}. Use the version that created it."
         )
-    if given != FORMAT:
-        raise _invalid_manifest(f"its format is {_shorten(given)}")
-    revision = _optional_text(known, "revision")
+    if format_number != FORMAT:
+        raise _invalid_manifest(f"its format is {_shorten(format_number)}")
+    revision = _optional_text(values, "revision")
     if revision is not None and _REVISION.fullmatch(revision) is None:
         raise _invalid_manifest(f"its revision is {_shorten(revision)}")
-    files = known.get("files")
-    entries = tuple(_parse_file(each) for each in cast("list[object]", files)) if isinstance(files, list) else ()
-    if not entries or len({each.name for each in entries}) < len(entries):
+    files = values.get("files")
+    entries = tuple(_parse_file(item) for item in cast("list[object]", files)) if isinstance(files, list) else ()
+    if not entries or len({entry.name for entry in entries}) < len(entries):
         raise _invalid_manifest("it lists no files, or one of them twice")
     return Manifest(
-        made_at=_require_text(known, "made_at"),
-        version=_require_text(known, "version"),
+        made_at=_require_text(values, "made_at"),
+        version=_require_text(values, "version"),
         revision=revision,
-        secret_key_id=_optional_text(known, "secret_key_id"),
+        secret_key_id=_optional_text(values, "secret_key_id"),
         files=entries,
     )
 

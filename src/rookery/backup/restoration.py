@@ -150,9 +150,9 @@ def _require_supported_revision(archive: Path, manifest: Manifest) -> None:
 
 def _require_sha256(archive: Path, sha256: str) -> None:
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256.lower():
-        raise InvalidArchive(f"{archive} does not have the expected SHA-256; it has {found}.")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.lower():
+        raise InvalidArchive(f"{archive} does not have the expected SHA-256; it has {digest}.")
 
 
 def _require_empty_folder(folder: Path) -> None:

@@ -43,9 +43,9 @@ def open_snapshot(
     Raises:
         EngineUnavailable: A file cannot be read, or is locked by writers for *timeout_s*.
     """
-    with contextlib.ExitStack() as opened:
-        writers = [opened.enter_context(closing(_open(path))) for path in paths]
-        readers = [opened.enter_context(closing(_open(path, read_only=True))) for path in paths]
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(closing(_open(path))) for path in paths]
+        readers = [stack.enter_context(closing(_open(path, read_only=True))) for path in paths]
         with _map_errors(paths[0].parent if paths else Path()):
             _lock(writers, time.monotonic() + timeout_s)
             try:

@@ -401,8 +401,8 @@ def _hide_flag_types(command: Any) -> None:  # noqa: ANN401 - Typer exports no n
         if isinstance(option, TyperOption) and option.is_flag:
             option.metavar = ""
     if isinstance(command, TyperGroup) and not isinstance(command, LazyGroup):
-        for each in command.commands.values():
-            _hide_flag_types(each)
+        for subcommand in command.commands.values():
+            _hide_flag_types(subcommand)
 
 
 def _empty_callback() -> None:

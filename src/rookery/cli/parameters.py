@@ -48,9 +48,9 @@ def convert_on_demand(command: TyperCommand | TyperGroup) -> None:
         elif isinstance(parameter, TyperArgument):
             parameter.__class__ = _Argument
     if isinstance(command, TyperGroup):
-        for each in command.commands.values():
-            if isinstance(each, TyperCommand | TyperGroup):
-                convert_on_demand(each)
+        for subcommand in command.commands.values():
+            if isinstance(subcommand, TyperCommand | TyperGroup):
+                convert_on_demand(subcommand)
 
 
 def _convert(parameter: TyperOption | TyperArgument, ctx: Any, value: Any) -> Any:  # noqa: ANN401 - as above

@@ -34,15 +34,15 @@ def rotate_secrets(
 ) -> None:
     """Encrypt everything with a new secret key, or with ROOKERY_SECRET_KEY if it is set, and remove the old key."""
     if dry_run:
-        found = asyncio.run(_inspect_secrets(context.obj))
-        shown = {
-            "key_id": found.state.key_id if found.state else None,
-            "sealed": found.sealed_count,
-            "missing": list(found.missing_keys),
-            "unreadable": found.unreadable_count,
+        report = asyncio.run(_inspect_secrets(context.obj))
+        fields = {
+            "key_id": report.state.key_id if report.state else None,
+            "sealed": report.sealed_count,
+            "missing": list(report.missing_keys),
+            "unreadable": report.unreadable_count,
             "dry_run": True,
         }
-        output.print_json(shown) if as_json else output.print_fields(shown)
+        output.print_json(fields) if as_json else output.print_fields(fields)
         return
     if lost:
         command_context.confirm("This deletes the values that only the lost key can decrypt.", yes=yes)

@@ -42,21 +42,21 @@ def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRout
     Raises:
         ValueError: Two different operations have the same operation id.
     """
-    found: dict[str, DocumentedRoute] = {}
+    routes: dict[str, DocumentedRoute] = {}
     for endpoint in endpoints:
         notes = get_route_docs(endpoint.route.handler)
         if notes.hidden:
             continue
         route = endpoint.route
         operation_id = route.operation_id or fallback_operation_id(route.method, endpoint.path)
-        first = found.setdefault(operation_id, DocumentedRoute(operation_id, endpoint, notes))
+        first = routes.setdefault(operation_id, DocumentedRoute(operation_id, endpoint, notes))
         if first.endpoint is endpoint:
             continue
         if _operation_identity(first.endpoint) != _operation_identity(endpoint):
             msg = f"{first.name} and {route.method} {endpoint.path} have the same operation id, {operation_id}"
             raise ValueError(msg)
         first.aliases.append(endpoint.path)
-    return list(found.values())
+    return list(routes.values())
 
 
 def _operation_identity(endpoint: RouteEndpoint) -> tuple[str, object]:

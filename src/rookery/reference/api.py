@@ -81,13 +81,13 @@ class ReferenceApi:
     @hide_from_docs
     async def get_static(self, request: Request, digest: str, name: str) -> Response:
         """Return a file of the documentation pages. Its URL contains its digest, so browsers may cache it for ever."""
-        found = await asyncio.to_thread(self.viewers.find_asset, digest, name)
-        if found is None:
+        asset = await asyncio.to_thread(self.viewers.find_asset, digest, name)
+        if asset is None:
             raise RouteNotFound("The file does not exist. The pages under /api/docs link to the current files.")
-        headers = {"Content-Type": found.media_type, "Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+        headers = {"Content-Type": asset.media_type, "Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
         if accepts_gzip(request):
-            return Response(found.gzipped, headers={**headers, "Content-Encoding": "gzip"})
-        return Response(await asyncio.to_thread(found.decompress), headers=headers)
+            return Response(asset.gzipped, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(await asyncio.to_thread(asset.decompress), headers=headers)
 
     async def _viewer_page(self, name: str) -> Response:
         pages = await asyncio.to_thread(lambda: self.viewers.pages)
@@ -137,4 +137,4 @@ def accepts_gzip(request: Request) -> bool:
 
 def _matches_etag(header: str, etag: str) -> bool:
     """Return whether If-None-Match matches, by weak comparison (RFC 9110, 13.1.2)."""
-    return header.strip() == "*" or etag.removeprefix("W/") in {each.strip().removeprefix("W/") for each in header.split(",")}
+    return header.strip() == "*" or etag.removeprefix("W/") in {tag.strip().removeprefix("W/") for tag in header.split(",")}

@@ -43,17 +43,17 @@ class Components:
 
     def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
         pairs = list(dict.fromkeys(models))
-        found, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
+        references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
-        self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in found.items()}
+        self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
-            shown = self._names[name]
-            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": shown}
-            self._with_defaults[shown] = whole
-            self.schemas[shown] = cast("Schema", _move_defaults(whole))
+            public_name = self._names[name]
+            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
+            self._with_defaults[public_name] = whole
+            self.schemas[public_name] = cast("Schema", _move_defaults(whole))
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -102,10 +102,10 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
 
     def step(value: object, *, is_inside: bool = True) -> object:
         if isinstance(value, list):
-            return [step(each) for each in cast("list[object]", value)]
+            return [step(item) for item in cast("list[object]", value)]
         if not isinstance(value, dict):
             return value
-        out = {key: each if key in _DATA_KEYWORDS else step(each) for key, each in cast("Schema", value).items()}
+        out = {key: item if key in _DATA_KEYWORDS else step(item) for key, item in cast("Schema", value).items()}
         title = out.get("title")
         if not is_inside or not isinstance(title, str) or out.get("type") != "object" or lifted.get(title, out) != out or title in raw:
             return out
@@ -123,20 +123,20 @@ def _move_defaults(value: object) -> object:
     all 16 fields of a recall. A default of null only means that the field is optional, and is left out.
     """
     if isinstance(value, list):
-        return [_move_defaults(each) for each in cast("list[object]", value)]
+        return [_move_defaults(item) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
-    out = {key: each if key in _DATA_KEYWORDS else _move_defaults(each) for key, each in cast("Schema", value).items()}
+    out = {key: item if key in _DATA_KEYWORDS else _move_defaults(item) for key, item in cast("Schema", value).items()}
     fields = out.get("properties")
     if isinstance(fields, dict):
-        out["properties"] = {name: _describe_default(each) for name, each in cast("dict[str, Schema]", fields).items()}
+        out["properties"] = {name: _describe_default(field) for name, field in cast("dict[str, Schema]", fields).items()}
     return out
 
 
 def _describe_default(schema: Schema) -> Schema:
     if "default" not in schema:
         return schema
-    out = {key: each for key, each in schema.items() if key != "default"}
+    out = {key: item for key, item in schema.items() if key != "default"}
     default = schema["default"]
     if default is None or default in ([], {}):
         return out
@@ -165,9 +165,11 @@ def _distribute_descriptions(schema: Schema) -> Schema:
     words, _, fields = text.partition(_FIELDS_HEADING)
     out: Schema = {**schema, "description": _DECISION_REFERENCE.sub("", words).strip()}
     properties = cast("dict[str, Schema]", schema.get("properties", {}))
-    descriptions = {found[1]: _DECISION_REFERENCE.sub("", " ".join(found[2].split())) for found in _FIELD_LINE.finditer(fields)}
+    descriptions = {match[1]: _DECISION_REFERENCE.sub("", " ".join(match[2].split())) for match in _FIELD_LINE.finditer(fields)}
     if properties:
-        out["properties"] = {name: _with_description(each, descriptions.get(name)) for name, each in properties.items()}
+        out["properties"] = {
+            name: _with_description(property_schema, descriptions.get(name)) for name, property_schema in properties.items()
+        }
     return out
 
 
@@ -184,13 +186,13 @@ def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
     `TaskResponse` becomes Task, a page of tasks TaskPage, and models of the same name get their domain as a prefix. A name keeps its suffix
     if it would not be unique without it.
     """
-    plain = {name: _PAGE_NAME.sub(lambda found: found[1] + "Page", name) for name in raw}
-    owned = {name: _prefix_domain(shown) for name, shown in plain.items()}
-    short = {name: _NEW_NAME.sub(_rename_new, _remove_suffix(shown)) for name, shown in owned.items()}
-    taken = list(short.values())
-    names = {name: shown if taken.count(shown) == 1 else owned[name] for name, shown in short.items()}
+    plain = {name: _PAGE_NAME.sub(lambda match: match[1] + "Page", name) for name in raw}
+    owned = {name: _prefix_domain(public_name) for name, public_name in plain.items()}
+    short = {name: _NEW_NAME.sub(_rename_new, _remove_suffix(public_name)) for name, public_name in owned.items()}
+    short_names = list(short.values())
+    names = {name: public_name if short_names.count(public_name) == 1 else owned[name] for name, public_name in short.items()}
     if len(set(names.values())) < len(names):
-        twice = sorted({each for each in names.values() if list(names.values()).count(each) > 1})
+        twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
         msg = f"two schemas have the same name: {', '.join(twice)}"
         raise ValueError(msg)
     return names
@@ -201,9 +203,9 @@ def _remove_suffix(name: str) -> str:
     return _PUBLISHED_NAMES.get(name) or name.replace("Response", "") or name
 
 
-def _rename_new(found: re.Match[str]) -> str:
+def _rename_new(match: re.Match[str]) -> str:
     """Return PlanCreateBody for `NewPlanBody`, and ApiKeyWithSecret for `NewApiKey`: in Go, `NewPlan` is the constructor of Plan."""
-    return f"{found[1]}Create{found[2]}" if found[2] else f"{found[1]}WithSecret"
+    return f"{match[1]}Create{match[2]}" if match[2] else f"{match[1]}WithSecret"
 
 
 def _prefix_domain(name: str) -> str:

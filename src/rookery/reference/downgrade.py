@@ -74,11 +74,11 @@ class _SchemaDowngrade:
         return downgrade(schema, self._rename)
 
     def _convert_values(self) -> None:
-        given, out = self._source, self._result
-        if "const" in given:
+        source, out = self._source, self._result
+        if "const" in source:
             # A schema with both const and enum is written by hand, and const is one of the enum's values.
-            out["enum"] = [given["const"]]
-        examples = given.get("examples")
+            out["enum"] = [source["const"]]
+        examples = source.get("examples")
         if isinstance(examples, list) and examples and "example" not in out:
             out["example"] = cast("list[object]", examples)[0]
         discriminator = out.get("discriminator")
@@ -88,9 +88,9 @@ class _SchemaDowngrade:
                 **cast("Schema", discriminator),
                 "mapping": {name: self._rename_reference(ref) for name, ref in mapping.items()},
             }
-        if given.get("contentEncoding") == "base64":
+        if source.get("contentEncoding") == "base64":
             out.setdefault("format", "byte")
-        elif "contentMediaType" in given:
+        elif "contentMediaType" in source:
             out.setdefault("format", "binary")
 
     def _convert_bounds(self) -> None:
@@ -103,16 +103,18 @@ class _SchemaDowngrade:
             self._result[inclusive], self._result[exclusive] = bound, True
 
     def _convert_object(self) -> None:
-        given, out = self._source, self._result
-        properties = given.get("properties")
+        source, out = self._source, self._result
+        properties = source.get("properties")
         if isinstance(properties, Mapping):
-            out["properties"] = {name: self._downgrade_inner(each) for name, each in cast("Mapping[str, object]", properties).items()}
-        more, patterns = given.get("additionalProperties"), given.get("patternProperties")
+            out["properties"] = {
+                name: self._downgrade_inner(property_schema) for name, property_schema in cast("Mapping[str, object]", properties).items()
+            }
+        more, patterns = source.get("additionalProperties"), source.get("patternProperties")
         if isinstance(patterns, Mapping):
             # 3.0 has no patterns for names, so any of these schemas is allowed for any name.
             if isinstance(more, (bool, Mapping)) and more is not True:
                 either = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
-                inner = [self._downgrade_inner(each) for each in either]
+                inner = [self._downgrade_inner(option) for option in either]
                 out["additionalProperties"] = inner[0] if len(inner) == 1 else {"anyOf": inner}
         elif isinstance(more, bool):
             out["additionalProperties"] = more
@@ -120,19 +122,19 @@ class _SchemaDowngrade:
             out["additionalProperties"] = self._downgrade_inner(more)
 
     def _convert_array(self) -> None:
-        given, out = self._source, self._result
-        first, rest = given.get("prefixItems"), given.get("items")
+        source, out = self._source, self._result
+        first, rest = source.get("prefixItems"), source.get("items")
         if isinstance(first, list):
-            each = [self._downgrade_inner(one) for one in cast("list[object]", first)]
+            item_schemas = [self._downgrade_inner(item) for item in cast("list[object]", first)]
             if rest is False:
-                most = given.get("maxItems")
-                out["maxItems"] = min(most, len(each)) if isinstance(most, int) else len(each)
+                most = source.get("maxItems")
+                out["maxItems"] = min(most, len(item_schemas)) if isinstance(most, int) else len(item_schemas)
             elif rest is not None and rest is not True:
-                each.append(self._downgrade_inner(rest))
+                item_schemas.append(self._downgrade_inner(rest))
             is_open = rest is None or rest is True
-            different = [one for number, one in enumerate(each) if one not in each[:number]]
+            different = [item for number, item in enumerate(item_schemas) if item not in item_schemas[:number]]
             # Items after prefixItems are unrestricted, unless maxItems allows none.
-            is_open = is_open and not (isinstance(given.get("maxItems"), int) and cast("int", given["maxItems"]) <= len(each))
+            is_open = is_open and not (isinstance(source.get("maxItems"), int) and cast("int", source["maxItems"]) <= len(item_schemas))
             out["items"] = {} if is_open or not different else different[0] if len(different) == 1 else {"anyOf": different}
         elif rest is False:
             out["items"], out["maxItems"] = {}, 0
@@ -172,10 +174,10 @@ class _SchemaDowngrade:
             if keyword in self._source:
                 self._result[keyword] = self._downgrade_inner(self._source[keyword])
         for keyword in _SCHEMA_LIST_KEYWORDS:
-            each = self._source.get(keyword)
-            if not isinstance(each, list):
+            options = self._source.get(keyword)
+            if not isinstance(options, list):
                 continue
-            parts = cast("list[object]", each)
+            parts = cast("list[object]", options)
             others = [part for part in parts if part != {"type": "null"}]
             inner = [self._downgrade_inner(part) for part in others]
             if keyword == "allOf" or len(others) == len(parts):

@@ -27,11 +27,11 @@ def load_packaged_examples() -> Examples:
     folder = resources.files("rookery.reference") / "examples"
     if not folder.is_dir():
         return {}
-    found: dict[str, Schema] = {}
-    for each in sorted(folder.iterdir(), key=lambda each: each.name):
-        if each.name.endswith(".json"):
-            found |= cast("dict[str, Schema]", orjson.loads(each.read_bytes()))
-    return found
+    examples: dict[str, Schema] = {}
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".json"):
+            examples |= cast("dict[str, Schema]", orjson.loads(file.read_bytes()))
+    return examples
 
 
 def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> None:

@@ -13,12 +13,12 @@ _NON_WORD_CHARACTERS = re.compile(r"[^a-zA-Z0-9]+")
 
 def document_path(path: str) -> str:
     """Return *path* as in the document, without the converters of its parameters."""
-    return _PARAMETER.sub(lambda found: "{" + document_parameter_name(found[1]) + "}", path)
+    return _PARAMETER.sub(lambda match: "{" + document_parameter_name(match[1]) + "}", path)
 
 
 def list_path_parameters(path: str) -> list[str]:
     """Return the parameters of *path* in order, with their names in the handlers."""
-    return [found[1] for found in _PARAMETER.finditer(path)]
+    return [match[1] for match in _PARAMETER.finditer(path)]
 
 
 def document_parameter_name(name: str) -> str:

@@ -87,15 +87,15 @@ def build_document(
     responses = ResponseDocs(components)
     home = public_url("/api/v1")
     described: dict[str, Schema] = {}
-    for each in documented:
-        endpoint = each.endpoint
-        operation = _Operation(each, components, public_url).build(responses)
+    for documented_route in documented:
+        endpoint = documented_route.endpoint
+        operation = _Operation(documented_route, components, public_url).build(responses)
         item = described.setdefault(document_path(endpoint.path), {})
         if (host := public_url(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
-        add_example(operation, each.all_names, examples)
+        add_example(operation, documented_route.all_names, examples)
         item[endpoint.route.method.lower()] = operation
-    used = [name for each in documented for name in _tags(each.endpoint.route, each.docs)]
+    used = [name for documented_route in documented for name in _tags(documented_route.endpoint.route, documented_route.docs)]
     document: Schema = {
         "openapi": "3.0.3",
         "info": {
@@ -118,7 +118,7 @@ def build_document(
         },
     }
     if events:
-        document["x-webhooks"] = {each.name: _webhook_operation(each) for each in events}
+        document["x-webhooks"] = {event.name: _webhook_operation(event) for event in events}
     return _drop_unused(document)
 
 
@@ -129,9 +129,12 @@ def load_introduction() -> str:
 
 def _list_models(documented: Sequence[DocumentedRoute]) -> list[tuple[type[BaseModel], Mode]]:
     models = list[tuple[type[BaseModel], Mode]]()
-    for each in documented:
-        inputs = (each.endpoint.body, each.endpoint.query)
-        outputs = (each.endpoint.route.response_model, *(response.model for response in each.docs.responses.values()))
+    for documented_route in documented:
+        inputs = (documented_route.endpoint.body, documented_route.endpoint.query)
+        outputs = (
+            documented_route.endpoint.route.response_model,
+            *(response.model for response in documented_route.docs.responses.values()),
+        )
         models.extend((model, "validation") for model in inputs if model is not None)
         models.extend((model, "serialization") for model in outputs if model is not None)
     return models
@@ -194,16 +197,16 @@ class _Operation:
 
     def _parameters(self) -> list[Schema]:
         route, notes = self._endpoint.route, self._docs
-        found = [path_parameter(name) for name in list_path_parameters(self._endpoint.path)]
+        parameters = [path_parameter(name) for name in list_path_parameters(self._endpoint.path)]
         if (model := self._endpoint.query) is not None:
             fields, required = self._components.fields(model, "validation")
-            found += [query_parameter(name, schema, is_required=name in required) for name, schema in fields.items()]
+            parameters += [query_parameter(name, schema, is_required=name in required) for name, schema in fields.items()]
         reads = [
             *(() if route.public and not route.optional_auth else ("X-Workspace-ID",)),
             *(("Idempotency-Key",) if route.idempotent else ()),
             *notes.request_headers,
         ]
-        return found + header_references(list(dict.fromkeys(reads)))
+        return parameters + header_references(list(dict.fromkeys(reads)))
 
     def _body(self) -> Schema | None:
         if (model := self._endpoint.body) is not None:
@@ -255,11 +258,13 @@ def _drop_unused(document: Schema) -> Schema:
                 reached.add(reference)
                 _, _, kind, name = reference.split("/")
                 waiting.append(cast("Schema", components[kind][name]))
-    kept = {
-        kind: each if kind == "securitySchemes" else {name: one for name, one in each.items() if f"#/components/{kind}/{name}" in reached}
-        for kind, each in components.items()
+    used_components = {
+        kind: entries
+        if kind == "securitySchemes"
+        else {name: entry for name, entry in entries.items() if f"#/components/{kind}/{name}" in reached}
+        for kind, entries in components.items()
     }
-    return {**document, "components": kept}
+    return {**document, "components": used_components}
 
 
 _EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
@@ -267,16 +272,16 @@ _EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
 
 
 def _list_references(value: object) -> list[str]:
-    found = list[str]()
+    references = list[str]()
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            inside = cast("dict[str, object]", each)
+        node = waiting.pop()
+        if isinstance(node, dict):
+            inside = cast("dict[str, object]", node)
             reference = inside.get("$ref")
             if isinstance(reference, str):
-                found.append(reference)
+                references.append(reference)
             waiting += (value for name, value in inside.items() if name not in _EXAMPLE_KEYWORDS)
-        elif isinstance(each, list):
-            waiting += cast("list[object]", each)
-    return found
+        elif isinstance(node, list):
+            waiting += cast("list[object]", node)
+    return references

@@ -97,21 +97,21 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
 
     A query has no null, so a field that may be null becomes an optional parameter.
     """
-    shown = {key: value for key, value in schema.items() if key not in {"description", "nullable", "deprecated"}}
-    if shown.get("default", ...) is None:
-        del shown["default"]
-    values, ways = shown.get("enum"), shown.get("anyOf")
+    plain_schema = {key: value for key, value in schema.items() if key not in {"description", "nullable", "deprecated"}}
+    if plain_schema.get("default", ...) is None:
+        del plain_schema["default"]
+    values, ways = plain_schema.get("enum"), plain_schema.get("anyOf")
     if isinstance(values, list):
-        shown["enum"] = [value for value in cast("list[object]", values) if value is not None]
+        plain_schema["enum"] = [value for value in cast("list[object]", values) if value is not None]
     if isinstance(ways, list):
         left = [way for way in cast("list[Schema]", ways) if way != null_schema()]
-        del shown["anyOf"]
-        shown |= {"anyOf": left} if len(left) > 1 else left[0]
-    parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": shown}
+        del plain_schema["anyOf"]
+        plain_schema |= {"anyOf": left} if len(left) > 1 else left[0]
+    parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": plain_schema}
     if isinstance(schema.get("description"), str):
         parameter["description"] = schema["description"]
     if schema.get("deprecated") is True:
         parameter["deprecated"] = True
-    if shown.get("type") == "array":
+    if plain_schema.get("type") == "array":
         parameter |= {"style": "form", "explode": True}
     return parameter

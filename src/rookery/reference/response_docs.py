@@ -138,8 +138,8 @@ class ResponseDocs:
         failure = self._describe_errors(errors[0].status, errors, route)
         content = {**cast("dict[str, Schema]", success.get("content", {}))}
         error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
-        own = content.get(JSON_MEDIA_TYPE)
-        content[JSON_MEDIA_TYPE] = {"schema": error_schema if own is None else {"anyOf": [own["schema"], error_schema]}}
+        existing = content.get(JSON_MEDIA_TYPE)
+        content[JSON_MEDIA_TYPE] = {"schema": error_schema if existing is None else {"anyOf": [existing["schema"], error_schema]}}
         return {
             **success,
             "description": f"{success['description']} Or:\n\n{failure['description']}",
@@ -149,8 +149,8 @@ class ResponseDocs:
 
     def _shared_error_response(self, status: int, errors: Sequence[type[RookeryError]], route: Route) -> Schema:
         codes = list(dict.fromkeys(error.code for error in errors))
-        chosen = () if route.error_format is None else (route.error_format.name,)
-        name = "-".join([str(status), *codes, *(() if _takes_key(route) else ("public",)), *chosen])
+        format_names = () if route.error_format is None else (route.error_format.name,)
+        name = "-".join([str(status), *codes, *(() if _takes_key(route) else ("public",)), *format_names])
         if name not in self.shared_responses:
             self.shared_responses[name] = self._describe_errors(status, errors, route)
         return {"$ref": f"#/components/responses/{name}"}
@@ -169,10 +169,10 @@ class ResponseDocs:
             ),
             *(_RATE_LIMIT_HEADERS if _takes_key(route) else ()),
         ]
-        name, chosen = "Error", route.error_format
-        if chosen is not None:
-            name = chosen.name
-            self.error_formats[name] = dict(chosen.schema)
+        name, error_format = "Error", route.error_format
+        if error_format is not None:
+            name = error_format.name
+            self.error_formats[name] = dict(error_format.schema)
         return {
             "description": "\n".join(f"- `{code}`: {text}" for code, text in texts.items()),
             "headers": _headers(headers),
@@ -196,23 +196,23 @@ _RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVIC
 def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryError]]:
     """Return the possible errors of *endpoint*: those that follow from its row, then the declared ones."""
     route = endpoint.route
-    found: list[type[RookeryError]] = [HostNotAllowed, BadRequest, CrossSiteCredentials]
+    error_types: list[type[RookeryError]] = [HostNotAllowed, BadRequest, CrossSiteCredentials]
     if not route.public or route.optional_auth:
-        found += [Unauthorised, KeyRevoked, KeyExpired, AddressNotAllowed, WorkspaceMismatch, RateLimited]
-        found += [] if route.required_scope is None else [ScopeMissing]
+        error_types += [Unauthorised, KeyRevoked, KeyExpired, AddressNotAllowed, WorkspaceMismatch, RateLimited]
+        error_types += [] if route.required_scope is None else [ScopeMissing]
     if "{" in endpoint.path:
-        found.append(NotFound)
+        error_types.append(NotFound)
     if endpoint.body is not None or notes.request_media_types or endpoint.refuses_body:
-        found += [InvalidJson, RequestTimeout, PayloadTooLarge, UnsupportedMediaType]
-    found.append(ValidationFailed)
+        error_types += [InvalidJson, RequestTimeout, PayloadTooLarge, UnsupportedMediaType]
+    error_types.append(ValidationFailed)
     if endpoint.refuses_if_match:
-        found.append(NotVersioned)
+        error_types.append(NotVersioned)
     if route.idempotent:
-        found += [RequestInProgress, ResponseNotStored, IdempotencyMismatch, *([SecretAlreadyShown] if route.secret_fields else [])]
+        error_types += [RequestInProgress, ResponseNotStored, IdempotencyMismatch, *([SecretAlreadyShown] if route.secret_fields else [])]
     if route.method != "GET" and not route.public:
-        found.append(StorageFull)
-    found += [HeadTooLarge, InternalError, EngineUnavailable, ServerFull]
-    errors = [*(_map_route_error(route, error) for error in found), *route.errors, *notes.errors]
+        error_types.append(StorageFull)
+    error_types += [HeadTooLarge, InternalError, EngineUnavailable, ServerFull]
+    errors = [*(_map_route_error(route, error) for error in error_types), *route.errors, *notes.errors]
     return list(dict.fromkeys(errors))
 
 

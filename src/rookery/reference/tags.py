@@ -36,9 +36,10 @@ _TAG_GROUPS = {
 def build_tags(used: Iterable[str]) -> list[Schema]:
     """Return the *used* tags in the order of `_TAG_DESCRIPTIONS`. Tags without a description come last."""
     names = set(used)
-    known = [name for name in _TAG_DESCRIPTIONS if name in names]
+    known_names = [name for name in _TAG_DESCRIPTIONS if name in names]
     return [
-        {"name": name, "description": _TAG_DESCRIPTIONS.get(name, name)} for name in [*known, *sorted(names - _TAG_DESCRIPTIONS.keys())]
+        {"name": name, "description": _TAG_DESCRIPTIONS.get(name, name)}
+        for name in [*known_names, *sorted(names - _TAG_DESCRIPTIONS.keys())]
     ]
 
 

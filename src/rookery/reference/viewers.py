@@ -84,10 +84,10 @@ class Viewers:
     def assets(self) -> Mapping[str, Asset]:
         """All files by name. The first access reads 2.4 MB from the disk."""
         folder = resources.files("rookery.reference") / "static"
-        packed = {each.name.removesuffix(".gz"): each.read_bytes() for each in (folder / "vendored").iterdir() if each.name.endswith(".gz")}
-        for each in folder.iterdir():
-            if each.name.endswith((".js", ".css")):
-                packed[each.name] = gzip.compress(each.read_bytes(), mtime=0)
+        packed = {file.name.removesuffix(".gz"): file.read_bytes() for file in (folder / "vendored").iterdir() if file.name.endswith(".gz")}
+        for file in folder.iterdir():
+            if file.name.endswith((".js", ".css")):
+                packed[file.name] = gzip.compress(file.read_bytes(), mtime=0)
         return {
             name: Asset(
                 name=name,
@@ -106,8 +106,8 @@ class Viewers:
 
     def find_asset(self, digest: str, name: str) -> Asset | None:
         """Return the file at this URL; None if it does not exist or has other content now."""
-        found = self.assets.get(name)
-        return found if found is not None and found.digest == digest else None
+        asset = self.assets.get(name)
+        return asset if asset is not None and asset.digest == digest else None
 
     def _template_values(self, viewer: Viewer) -> dict[str, str]:
         start = f"{viewer.name}.start.js"
@@ -128,8 +128,8 @@ class Viewers:
         return f"{viewer.root}static/{self.assets[name].digest}/{name}"
 
 
-def _link(here: Viewer, other: Viewer) -> str:
+def _link(viewer: Viewer, other: Viewer) -> str:
     """Return a link between two pages. The first viewer's page has the path of the documentation itself."""
-    target = f"{here.root}{other.name}" if not other.root else "docs" if here.root else "../docs"
-    current = ' aria-current="page"' if here is other else ""
+    target = f"{viewer.root}{other.name}" if not other.root else "docs" if viewer.root else "../docs"
+    current = ' aria-current="page"' if viewer is other else ""
     return f'<a href="{target}"{current}>{other.title}</a>'
