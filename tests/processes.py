@@ -141,3 +141,9 @@ def is_running(pid: int) -> bool:
     except OSError:
         return False
     return stat.rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
+
+
+def earlier_worker_id(worker_id: str) -> str:
+    """Return the id that a worker of an earlier process with the same pid would have."""
+    host, pid, start, unique = worker_id.split(":")
+    return f"{host}:{pid}:before-{start}:{unique}"

@@ -49,7 +49,7 @@ from rookery.memory.store.tables import memories
 from rookery.wiring import build_platform
 from tests.conftest import OPERATOR, Caller, FakeClock, Instance, Settings, eventually, lend_model
 from tests.documentation import ROOT, code, table
-from tests.processes import run_server
+from tests.processes import earlier_worker_id, run_server
 
 KEY = Secret("the secret key of these tests, 0123456789")
 COUNTED = select(func.count().label("n")).select_from(stored_responses)
@@ -758,3 +758,16 @@ async def test_a_claim_of_a_dead_process_is_free_at_once(server: Server, databas
     await database.write(lambda tx: tx.execute(stored_responses.update().values(owner=owner)))
 
     assert isinstance(await server.kept.claim(request), IdempotencyClaim)
+
+
+async def test_a_claim_of_an_earlier_process_with_this_pid_is_free_at_once(server: Server, database: Database) -> None:
+    """D-14: a server that restarts in a container has the same process id, and takes over what it claimed before."""
+    request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
+    claim = await server.kept.claim(request)
+    assert isinstance(claim, IdempotencyClaim)
+    owner = earlier_worker_id(claim.worker_id)
+    await database.write(lambda tx: tx.execute(stored_responses.update().values(owner=owner)))
+
+    assert isinstance(await server.kept.claim(request), IdempotencyClaim)
+    with pytest.raises(RequestInProgress):
+        await server.kept.claim(request)

@@ -17,7 +17,9 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Job, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
+from rookery.kernel.worker_ids import make_worker_id
 from tests.conftest import FakeClock, eventually
+from tests.processes import earlier_worker_id
 
 
 class Recorder:
@@ -217,6 +219,19 @@ async def test_jobs_of_a_dead_process_are_taken_at_the_next_start(database: Data
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     held = update(jobs).values(owner=f"{socket.gethostname()}:{dead.pid}:x", run_at=to_micros(clock() + timedelta(hours=1)))
+    await database.write(lambda tx: tx.execute(held))
+
+    heir = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)
+    await heir.start()
+    await eventually(lambda: handler.batches)
+    await heir.stop()
+
+
+async def test_jobs_of_an_earlier_process_with_this_pid_are_taken_at_the_start(database: Database, clock: FakeClock) -> None:
+    """D-51: a server that restarts in a container has the same process id."""
+    queue, handler = JobQueue(database, clock, uuid7), Recorder()
+    await _fill(queue, 1)
+    held = update(jobs).values(owner=earlier_worker_id(make_worker_id("x")), run_at=to_micros(clock() + timedelta(hours=1)))
     await database.write(lambda tx: tx.execute(held))
 
     heir = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)

@@ -20,12 +20,13 @@ from sqlalchemy import delete, select, update
 from structlog.testing import capture_logs
 
 from rookery.kernel.db import Database, Tx, open_database
+from rookery.kernel.worker_ids import make_worker_id
 from rookery.memory.store.tables import memories
 from rookery.webhooks.models import DeliveryState, EndpointChange, Outcome, ReceiverResponse
 from rookery.webhooks.store import queue
 from rookery.webhooks.store.tables import deliveries, endpoints, events
 from tests.conftest import FakeClock, eventually, lend_model
-from tests.processes import Server
+from tests.processes import Server, earlier_worker_id
 from tests.webhooks.receiver import Receiver, Reply, run_receiver
 from tests.webhooks.rig import WebhookRig, run_webhooks
 
@@ -150,6 +151,21 @@ async def test_what_a_dead_process_of_another_host_had_is_taken_over_when_its_le
 
     assert (delivery.state, delivery.attempt_count, delivery.used_attempts) == (DeliveryState.DELIVERED, 2, 1)
     assert [each.outcome for each in view.attempts] == [Outcome.INTERRUPTED, Outcome.SUCCESS]
+
+
+async def test_deliveries_of_an_earlier_process_with_this_pid_are_taken_over_at_the_start(
+    database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
+) -> None:
+    """D-81: a server that restarts in a container has the same process id."""
+    async with run_webhooks(database, data_dir, clock, is_dispatching=False) as idle:
+        endpoint = await idle.create_endpoint(receiver.url)
+        await idle.add_events("first")
+        until, owner = clock() + timedelta(seconds=30), earlier_worker_id(make_worker_id("x"))
+        await database.write(lambda tx: queue.claim(tx, [(endpoint, 1)], worker_id=owner, now=clock(), until=until))
+        async with run_webhooks(database, data_dir, clock, tenant=idle.tenant) as webhooks:
+            (delivery,) = await webhooks.wait_until_finished(endpoint)
+
+    assert delivery.state == DeliveryState.DELIVERED
 
 
 async def test_a_stop_gives_back_what_is_not_sent_and_says_what_was_interrupted(
