@@ -20,15 +20,15 @@ from tests.memory.makers import FakeGuard, MemoryRig, build_rig, make_agent, mak
 
 @pytest.fixture
 async def rig(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[MemoryRig]:
-    """Memory on an empty store of each dialect in turn."""
-    built = build_rig(database, data_dir, clock)
-    yield built
-    await built.close()
+    """Yield the memory domain on an empty store of each dialect in turn."""
+    rig = build_rig(database, data_dir, clock)
+    yield rig
+    await rig.close()
 
 
 @pytest.fixture
 def guard() -> FakeGuard:
-    """The known callers: two workspaces, two agents, a key of one org, and the sandbox twin of a test key."""
+    """Return a guard for callers of two workspaces, two agents, a key limited to one org, and a test key with its sandbox workspace."""
     return FakeGuard(
         {
             "admin": make_caller(),
@@ -44,27 +44,27 @@ def guard() -> FakeGuard:
 
 @pytest.fixture
 async def api(rig: MemoryRig, guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the memory API; the header X-Test-Caller says as whom, `admin` without it."""
-    brain = rig.services
-    memory = MemoryApi(
-        remember=brain.remember,
-        records=brain.records,
-        recall=brain.recall,
-        search=brain.search,
-        listing=brain.listing,
-        feedback=brain.feedback,
-        context=brain.context,
-        serializer=brain.serializer,
+    """Yield a client of the memory API. The header X-Test-Caller names the caller; the default is `admin`."""
+    services = rig.services
+    memory_api = MemoryApi(
+        remember=services.remember,
+        records=services.records,
+        recall=services.recall,
+        search=services.search,
+        listing=services.listing,
+        feedback=services.feedback,
+        context=services.context,
+        serializer=services.serializer,
     )
-    mounted = RouteTable(FastAPI())
-    mount_routes(mounted, "/v1/brain", memory.routes(), guard)
-    mounted.app.router.default = respond_not_found
-    shell = EdgeMiddleware(
-        endpoints_by_path=mounted.endpoints_by_path,
-        router=mounted.app.router,
+    routes = RouteTable(FastAPI())
+    mount_routes(routes, "/v1/brain", memory_api.routes(), guard)
+    routes.app.router.default = respond_not_found
+    app = EdgeMiddleware(
+        endpoints_by_path=routes.endpoints_by_path,
+        router=routes.app.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         public_url=lambda path: "https://shown.example",
     )
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test/v1/brain") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://rookery.test/v1/brain") as client:
         yield client

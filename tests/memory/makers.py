@@ -61,11 +61,11 @@ _MAX_BATCHES = 200
 @dataclass
 class StemEmbedder:
     """
-    A working embedder without a model: a text is the sum of its stems' directions.
+    An embedder without a model: the vector of a text is the sum of its stems' vectors.
 
     Attributes:
-        is_down: It answers like an engine that is not reachable.
-        poison: A passage with this word raises what no engine should.
+        is_down: Whether it fails like an engine that is not reachable.
+        poison: A passage with this word raises an unexpected error.
     """
 
     model: str = MODEL
@@ -107,7 +107,7 @@ def text_vector(text: str) -> Vector:
 
 
 def make_caller(**fields: object) -> Caller:
-    """Make an API key of workspace 1 that may do everything with memory."""
+    """Return the caller of an API key of workspace 1 with all permissions."""
     caller = Caller(
         key_id="key",
         key_kind="api",
@@ -129,18 +129,18 @@ def make_caller(**fields: object) -> Caller:
 
 
 def make_agent(agent_id: str = "kim", **fields: object) -> Caller:
-    """Make an agent's key that may do with memory what agents do."""
+    """Return the caller of an agent's key, with an agent's permissions."""
     scopes = frozenset({"brain:read", "brain:write", "brain:delete"})
     return make_caller(**{"key_kind": "agent", "agent_id": agent_id, "scopes": scopes, **fields})
 
 
 def make_draft(content: str = HERON, **fields: object) -> Draft:
-    """Make an observation of acme/web."""
+    """Return a draft of an observation in acme/web."""
     return replace(Draft(content=content, type="observation", org="acme", project="web"), **fields)
 
 
 def make_memory(clock: FakeClock, **fields: object) -> Memory:
-    """Make a memory of workspace 1 and acme/web, as if just stored."""
+    """Return a memory in workspace 1 and acme/web that was stored now."""
     now = clock()
     memory = Memory(
         id=uuid7(),
@@ -200,36 +200,36 @@ def _assemble(
     monotonic: Callable[[], float],
 ) -> MemoryServices:
     """Build the services, as `wiring` does."""
-    rebuild = EmbeddingMigration(
+    migration = EmbeddingMigration(
         current=IndexVersion(embedder=embedder, vectors=vectors), model_versions=vectors, find_previous=find_previous
     )
-    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, migration=rebuild)
+    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, migration=migration)
     capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
-    journal, erasing = RecallBuffer(db=db), Erasure(db=db, stores=[texts, vectors], clock=clock)
+    recall_buffer, erasure = RecallBuffer(db=db), Erasure(db=db, stores=[texts, vectors], clock=clock)
     return MemoryServices(
         remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
-            migration=rebuild,
+            migration=migration,
             texts=texts,
-            buffer=journal,
+            buffer=recall_buffer,
             bus=bus,
             clock=clock,
             ids=ids,
         ),
         search=MemorySearch(db=db, texts=texts, clock=clock),
         listing=Listing(db=db, clock=clock, model=embedder.model),
-        feedback=Feedback(db=db, jobs=jobs, recalls=journal, clock=clock),
+        feedback=Feedback(db=db, jobs=jobs, recalls=recall_buffer, clock=clock),
         context=AgentContext(db=db, clock=clock),
         serializer=MemorySerializer(clock=clock, model=embedder.model),
-        reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
+        reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
         maintenance=build_maintenance(
-            db=db, indexer=indexer, vectors=vectors, comparer=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasing
+            db=db, indexer=indexer, vectors=vectors, comparer=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasure
         ),
-        migration=rebuild,
+        migration=migration,
         indexer=indexer,
-        recall_buffer=journal,
+        recall_buffer=recall_buffer,
         training=Training(db=db, bus=bus, clock=clock),
         retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
@@ -251,25 +251,25 @@ class MemoryRig:
     events: list[object] = field(default_factory=list[object])
 
     async def remember(self, content: str = HERON, by: Caller | None = None, **fields: object) -> Memory:
-        """Store a memory *by* an API key of workspace 1, unless told otherwise."""
+        """Store a memory as the caller *by*, by default an API key of workspace 1."""
         return (await self.services.remember.store(by or make_caller(), make_draft(content, **fields))).memory
 
     async def run_jobs(self) -> int:
         """Run every ready job and return their number."""
-        done = 0
+        count = 0
         for _ in range(_MAX_BATCHES):
-            worked = await self.worker.run_ready(DELETE_JOB) + await self.worker.run_ready(EMBED_JOB)
-            done += worked
-            if not worked:
+            jobs_run = await self.worker.run_ready(DELETE_JOB) + await self.worker.run_ready(EMBED_JOB)
+            count += jobs_run
+            if not jobs_run:
                 break
-        return done
+        return count
 
     async def reload(self, memory: Memory) -> Memory:
-        """Return the memory as it is now."""
+        """Return the current state of the memory."""
         return await self.services.records.get(make_caller(workspace_id=memory.workspace_id, scopes=frozenset({"*"})), memory.id)
 
     async def close(self) -> None:
-        """End the engines; the store stays open."""
+        """Close the engines. The store stays open."""
         await self.vectors.close()
         await self.texts.close()
 
@@ -289,7 +289,7 @@ def build_rig(
     vectors = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     texts = text_engines.open("embedded:", data_dir=folder)
     jobs, bus = JobQueue(db, clock, uuid7), EventBus()
-    brain = _assemble(
+    services = _assemble(
         db=db,
         jobs=jobs,
         embedder=embedder,
@@ -303,8 +303,10 @@ def build_rig(
         index_first=index_first,
         monotonic=lambda: clock().timestamp(),
     )
-    worker = JobWorker(jobs, MemoryJobs(db=db, indexer=brain.indexer, clock=clock).kinds(), lease_s=30)
-    rig = MemoryRig(db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, services=brain, worker=worker)
+    worker = JobWorker(jobs, MemoryJobs(db=db, indexer=services.indexer, clock=clock).kinds(), lease_s=30)
+    rig = MemoryRig(
+        db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, services=services, worker=worker
+    )
     for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
         bus.subscribe(event, rig.events.append)
     return rig
@@ -312,7 +314,7 @@ def build_rig(
 
 @dataclass
 class FakeAdmission:
-    """An admission of a caller defined by the test."""
+    """The admission of a caller that the test defines."""
 
     caller: Caller
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -328,7 +330,7 @@ class FakeGuard:
     callers: dict[str, Caller]
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> FakeAdmission:
-        """Let in, or raise as the guard does."""
+        """Admit the caller, or raise as the real guard does."""
         headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
         name = next((value.decode() for key, value in headers if key == b"x-test-caller"), "admin")
         caller = self.callers[name]

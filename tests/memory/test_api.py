@@ -11,7 +11,7 @@ from rookery.kernel.ids import is_uuid
 from tests.memory.makers import MemoryRig
 
 NOW = "2026-11-21T09:30:00.000000Z"
-NOTHING = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
 def _as(name: str) -> dict[str, str]:
@@ -20,25 +20,25 @@ def _as(name: str) -> dict[str, str]:
 
 async def _remember(api: httpx2.AsyncClient, content: str = "We deploy on Tuesdays.", *, caller: str = "admin", **fields: object) -> str:
     body = {"content": content, "type": "decision", "org": "acme", "project": "web", **fields}
-    answer = await api.post("/remember", json=body, headers=_as(caller))
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["id"])
+    response = await api.post("/remember", json=body, headers=_as(caller))
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
 
 
-def _errors(answer: httpx2.Response) -> list[str]:
-    body = cast("dict[str, object]", answer.json())
-    assert (answer.status_code, body["error"]) == (422, "validation_error"), answer.text
+def _errors(response: httpx2.Response) -> list[str]:
+    body = cast("dict[str, object]", response.json())
+    assert (response.status_code, body["error"]) == (422, "validation_error"), response.text
     return list(cast("dict[str, object]", body["errors"]))
 
 
-async def test_remember_answers_before_indexing(api: httpx2.AsyncClient) -> None:
+async def test_remember_responds_before_indexing(api: httpx2.AsyncClient) -> None:
     """`remember` responds before the memory is indexed (spec 4.3; D-40, D-50)."""
-    answer = await api.post(
+    response = await api.post(
         "/remember", json={"content": "We deploy on Tuesdays.", "type": "decision", "org": "acme", "project": "web", "tags": ["Ops"]}
     )
 
-    body = answer.json()
-    assert answer.status_code == 201
+    body = response.json()
+    assert response.status_code == 201
     assert is_uuid(body["id"])
     assert body == {
         "id": body["id"],
@@ -72,16 +72,16 @@ async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None
     """`dedupe` returns the existing memory with status 200 (D-40)."""
     first = await _remember(api)
     body = {"content": "We deploy on Tuesdays.", "type": "fact", "org": "acme", "project": "web", "dedupe": True}
-    answer = await api.post("/remember", json=body)
+    response = await api.post("/remember", json=body)
 
-    assert (answer.status_code, answer.json()["id"], answer.json()["duplicate"]) == (200, first, True)
+    assert (response.status_code, response.json()["id"], response.json()["duplicate"]) == (200, first, True)
 
 
-async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """A recall response has the fields of the specification (spec 4.3; D-42)."""
     memory_id = await _remember(api)
     await rig.run_jobs()
-    answer = await api.post("/recall", json={"query": "deploy tuesdays", "org": "acme", "project": "web"})
+    response = await api.post("/recall", json={"query": "deploy tuesdays", "org": "acme", "project": "web"})
 
     memory: dict[str, object] = {
         "id": memory_id,
@@ -102,7 +102,7 @@ async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: M
         "created_at": NOW,
         "updated_at": NOW,
     }
-    assert answer.json() == {"recall_id": IsStr(), "memories": [memory], "took_ms": IsInt(ge=0)}
+    assert response.json() == {"recall_id": IsStr(), "memories": [memory], "took_ms": IsInt(ge=0)}
     explained = (await api.post("/recall", json={"query": "deploy", "explain": True, "mode": "hybrid"})).json()["memories"][0]
     assert explained["explain"] == {
         "place": 1,
@@ -118,16 +118,16 @@ async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: M
     }
 
 
-async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+async def test_search_tags_and_scopes_return_the_fields_of_the_specification(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Search, tags and scopes return the fields of the specification (spec 4.3; D-49)."""
     memory_id = await _remember(api, tags=["ops", "friday"])
     await _remember(api, "Other.", tags=["ops"])
     await rig.run_jobs()
-    whole = (await api.get(f"/memories/{memory_id}")).json()
+    memory = (await api.get(f"/memories/{memory_id}")).json()
 
     search = (await api.get("/search", params={"q": "deploys", "org": "acme"})).json()
     assert search == {
-        "hits": [{**whole, "score": IsFloat(gt=0), "highlight": "We <mark>deploy</mark> on Tuesdays."}],
+        "hits": [{**memory, "score": IsFloat(gt=0), "highlight": "We <mark>deploy</mark> on Tuesdays."}],
         "total": 1,
         "took_ms": IsInt(ge=0),
     }
@@ -137,14 +137,14 @@ async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.Asy
     assert (await api.get("/scopes")).json() == {"scopes": [{"org": "acme", "count": 2, "projects": [{"name": "web", "count": 2}]}]}
 
 
-async def test_a_memory_is_shown_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """One memory goes through all routes of its life cycle (D-50)."""
+async def test_a_memory_is_read_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """One memory passes through all routes of its life cycle (D-50)."""
     path = f"/memories/{await _remember(api)}"
     await rig.run_jobs()
 
-    shown = (await api.get(path)).json()
+    original = (await api.get(path)).json()
     changed = (await api.patch(path, json={"content": "Never on Fridays.", "expires_in": 1, "project": None})).json()
-    assert (shown["state"], shown["indexed"], shown["indexed_at"]) == ("indexed", True, NOW)
+    assert (original["state"], original["indexed"], original["indexed_at"]) == ("indexed", True, NOW)
     assert (changed["state"], changed["content"], changed["project"]) == ("stale", "Never on Fridays.", None)
     assert changed["expires_at"] == "2026-11-21T10:30:00.000000Z"
     assert (await api.patch(path, json={"expires_in": None, "confidence": 0})).json()["expires_at"] is None
@@ -163,15 +163,15 @@ async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncCl
         rig.clock.advance(seconds=1)
 
     second = (await api.get("/memories", params={"page": 2, "per_page": 2, "org": "acme"})).json()
-    assert [each["id"] for each in second["data"]] == ids[2:4]
+    assert [memory["id"] for memory in second["data"]] == ids[2:4]
     assert second["meta"] == {"current_page": 2, "per_page": 2, "total": 5}
     assert second["links"]["next"] == "https://shown.example/v1/brain/memories?per_page=2&org=acme&page=3"
     assert (await api.get("/memories?tags=odd&state=pending_embed")).json()["meta"]["total"] == 2
     assert (await api.get("/memories?state=indexed")).json()["meta"]["total"] == 0
 
 
-async def test_a_batch_answers_for_each_memory(api: httpx2.AsyncClient) -> None:
-    """D-50: 200 with a status each; what one memory may not be is its own error."""
+async def test_a_batch_returns_a_result_for_each_memory(api: httpx2.AsyncClient) -> None:
+    """The response is 200 with a status for each memory; an invalid memory has its own error (D-50)."""
     good = {"content": "a", "type": "fact"}
     items = [
         good,
@@ -180,11 +180,11 @@ async def test_a_batch_answers_for_each_memory(api: httpx2.AsyncClient) -> None:
         {**good, "memory_scope": "shared"},
         {"type": "fact"},
     ]
-    answer = await api.post("/remember/batch", json={"memories": items})
+    response = await api.post("/remember/batch", json={"memories": items})
 
-    results = answer.json()["results"]
-    assert (answer.status_code, [each["status"] for each in results]) == (200, [201, 422, 200, 422, 422])
-    assert [each["index"] for each in results] == [0, 1, 2, 3, 4]
+    results = response.json()["results"]
+    assert (response.status_code, [result["status"] for result in results]) == (200, [201, 422, 200, 422, 422])
+    assert [result["index"] for result in results] == [0, 1, 2, 3, 4]
     assert results[0]["memory"]["id"] == results[2]["memory"]["id"]
     assert sorted(results[1]["error"]["errors"]) == ["content", "more", "type"]
     assert (results[1]["memory"], results[0]["error"]) == (None, None)
@@ -192,17 +192,17 @@ async def test_a_batch_answers_for_each_memory(api: httpx2.AsyncClient) -> None:
         _errors(await api.post("/remember/batch", json={"memories": memories}))
 
 
-async def test_superseding_twice_is_a_conflict_that_names_the_head(api: httpx2.AsyncClient) -> None:
+async def test_superseding_a_memory_twice_is_a_conflict_with_the_current_head(api: httpx2.AsyncClient) -> None:
     """A second supersede returns 409 with the id of the current head (D-41)."""
     old = await _remember(api)
     new = await _remember(api, "Wednesdays.", supersedes_id=old.upper())
-    answer = await api.post("/remember", json={"content": "c", "type": "fact", "supersedes_id": old})
+    response = await api.post("/remember", json={"content": "c", "type": "fact", "supersedes_id": old})
 
-    assert (answer.status_code, answer.json()["error"], answer.json()["head_id"]) == (409, "already_superseded", new)
+    assert (response.status_code, response.json()["error"], response.json()["head_id"]) == (409, "already_superseded", new)
     assert (await api.get(f"/memories/{old}")).status_code == 404
 
 
-WRONG: list[tuple[str, object]] = [
+INVALID_FIELDS: list[tuple[str, object]] = [
     *[("content", value) for value in (None, "", "  \n", "\u200b\u2060 \ufeff", "x" * 50_001, 7, ["x"])],
     *[("type", value) for value in ("", "Decision", "1st", "a" * 65, "a b", "fact\n", 7)],
     *[("org", value) for value in ("", "x" * 101, 7)],
@@ -214,7 +214,7 @@ WRONG: list[tuple[str, object]] = [
     *[("tags.0", value) for value in ([""], ["x" * 129], [7], [None])],
     *[("confidence", value) for value in (-0.1, 1.1, "0.5", True)],
     *[("source", value) for value in ("", "x" * 101)],
-    *[("supersedes_id", value) for value in ("", "x", NOTHING)],
+    *[("supersedes_id", value) for value in ("", "x", UNKNOWN_ID)],
     *[("expires_in", value) for value in (0, -1, 87_601, "1")],
     *[("dedupe", value) for value in ("true", 1)],
     *[("wait_ms", value) for value in (-1, 5001, 1.5, "1")],
@@ -222,16 +222,16 @@ WRONG: list[tuple[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), WRONG)
-async def test_remember_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncClient, field: str, value: object) -> None:
-    """D-10 and D-40: 422 with the field, never clamped."""
+@pytest.mark.parametrize(("field", "value"), INVALID_FIELDS)
+async def test_remember_rejects_each_field_that_is_out_of_bounds(api: httpx2.AsyncClient, field: str, value: object) -> None:
+    """The response is 422 with the name of the field; values are never clamped (D-10, D-40)."""
     body: dict[str, object] = {"content": "c", "type": "fact", field.split(".", maxsplit=1)[0]: value}
 
     assert _errors(await api.post("/remember", json=body)) == [field]
 
 
-async def test_remember_takes_everything_at_its_bounds(api: httpx2.AsyncClient) -> None:
-    """D-40: the bounds themselves are in."""
+async def test_remember_accepts_every_field_at_its_bounds(api: httpx2.AsyncClient) -> None:
+    """The smallest and largest allowed values are accepted (D-40)."""
     full: Mapping[str, object] = {
         "content": "é" * 50_000,
         "type": "a" + "-" * 63,
@@ -255,42 +255,44 @@ async def test_remember_takes_everything_at_its_bounds(api: httpx2.AsyncClient) 
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "count"),
+    ("filters", "count"),
     [
         *(("tags=bird", 1), ("tags=bird&tags=tree", 0), ("source=wiki", 1), ("min_confidence=0.9", 1), ("memory_scope=shared", 1)),
         *(("since=2000-01-01", 2), ("until=2000-01-01", 0), ("type=decision", 2), ("type=bug", 0)),
     ],
 )
-async def test_a_search_is_narrowed_as_a_list_is(api: httpx2.AsyncClient, narrowed: str, count: int) -> None:
-    """D-49: what tells memories apart in lists does so in searches, and in their totals."""
+async def test_search_has_the_filters_of_the_list(api: httpx2.AsyncClient, filters: str, count: int) -> None:
+    """The filters of the list apply to the hits of a search and to its total (D-49)."""
     await _remember(api, "The heron nests.", tags=["Bird"], confidence=0.95)
     await _remember(api, "The heron hunts.", source="wiki", memory_scope="shared")
 
-    found = (await api.get(f"/search?q=heron&{narrowed}")).json()
+    search = (await api.get(f"/search?q=heron&{filters}")).json()
 
-    assert (len(found["hits"]), found["total"]) == (count, count)
-    assert (await api.get(f"/memories?{narrowed}")).json()["meta"]["total"] == count
-
-
-async def test_null_is_as_not_given(api: httpx2.AsyncClient) -> None:
-    """D-10: a client that writes down every field it knows, those it does not use as null, is understood."""
-    nothing = {"dedupe": None, "wait_ms": None, "tags": None, "expires_in": None, "supersedes_id": None}
-    remembered = await api.post("/remember", json={"content": "The heron nests.", "type": "fact", **nothing})
-    asked = {"query": "heron", "mode": "keyword", "explain": None, "top_k": None, "keywords": None, "max_tokens": None}
-    recalled = await api.post("/recall", json=asked)
-    judged = await api.post(f"/recall/{recalled.json()['recall_id']}/feedback", json={"used": [remembered.json()["id"]], "ignored": None})
-
-    assert [each.status_code for each in (remembered, recalled, judged)] == [201, 200, 200]
-    assert judged.json()["memories"] == [{"id": remembered.json()["id"], "confidence": 0.82}]
+    assert (len(search["hits"]), search["total"]) == (count, count)
+    assert (await api.get(f"/memories?{filters}")).json()["meta"]["total"] == count
 
 
-async def test_the_case_of_an_id_means_nothing(api: httpx2.AsyncClient) -> None:
-    """D-13: a UUID in capitals is the same UUID, in a path as in a body."""
+async def test_null_equals_an_omitted_field(api: httpx2.AsyncClient) -> None:
+    """A client may send all fields, with null for those that it does not use (D-10)."""
+    null_fields = {"dedupe": None, "wait_ms": None, "tags": None, "expires_in": None, "supersedes_id": None}
+    remember_response = await api.post("/remember", json={"content": "The heron nests.", "type": "fact", **null_fields})
+    recall_body = {"query": "heron", "mode": "keyword", "explain": None, "top_k": None, "keywords": None, "max_tokens": None}
+    recall_response = await api.post("/recall", json=recall_body)
+    feedback_response = await api.post(
+        f"/recall/{recall_response.json()['recall_id']}/feedback", json={"used": [remember_response.json()["id"]], "ignored": None}
+    )
+
+    assert [response.status_code for response in (remember_response, recall_response, feedback_response)] == [201, 200, 200]
+    assert feedback_response.json()["memories"] == [{"id": remember_response.json()["id"], "confidence": 0.82}]
+
+
+async def test_ids_are_case_insensitive(api: httpx2.AsyncClient) -> None:
+    """A UUID in capitals is the same UUID, in paths and in bodies (D-13)."""
     memory_id = await _remember(api)
     recall_id: str = (await api.post("/recall", json={"query": "heron", "mode": "keyword"})).json()["recall_id"]
     path = f"/memories/{memory_id.upper()}"
 
-    answers = [
+    responses = [
         await api.get(path),
         await api.get(f"{path}/history"),
         await api.patch(path, json={"tags": ["bird"]}),
@@ -300,10 +302,10 @@ async def test_the_case_of_an_id_means_nothing(api: httpx2.AsyncClient) -> None:
         await api.delete(path),
     ]
 
-    assert [each.status_code for each in answers] == [200, 200, 200, 200, 200, 200, 204]
+    assert [response.status_code for response in responses] == [200, 200, 200, 200, 200, 200, 204]
 
 
-WRONG_QUESTIONS: list[tuple[str, object]] = [
+INVALID_RECALL_FIELDS: list[tuple[str, object]] = [
     *[("query", value) for value in (None, "", " ", "x" * 2001, 7)],
     *[("top_k", value) for value in (0, 101, 2.5, "5", True)],
     *[("include_scopes", value) for value in ("agent", ["agent"] * 5)],
@@ -321,8 +323,8 @@ WRONG_QUESTIONS: list[tuple[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), WRONG_QUESTIONS)
-async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncClient, field: str, value: object) -> None:
+@pytest.mark.parametrize(("field", "value"), INVALID_RECALL_FIELDS)
+async def test_recall_rejects_each_field_that_is_out_of_bounds(api: httpx2.AsyncClient, field: str, value: object) -> None:
     """Recall rejects values out of range and names the field (D-10, D-42)."""
     assert _errors(await api.post("/recall", json={"query": "q", field.split(".", maxsplit=1)[0]: value})) == [field]
 
@@ -334,7 +336,7 @@ async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncCl
         *("/tags?org=", "/scopes?limit=1", "/memories?per_page=101", "/memories?page=0", "/memories?state=gone", "/memories?since=now"),
     ],
 )
-async def test_queries_refuse_what_is_out_of_bounds(api: httpx2.AsyncClient, address: str) -> None:
+async def test_query_parameters_out_of_bounds_are_rejected(api: httpx2.AsyncClient, address: str) -> None:
     """Query parameters out of range are rejected (D-10, D-12, D-49)."""
     assert len(_errors(await api.get(address))) == 1
 
@@ -350,24 +352,24 @@ async def test_a_change_has_the_bounds_of_a_draft(api: httpx2.AsyncClient) -> No
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        *(("POST", "/remember"), ("POST", "/remember/batch"), ("PATCH", f"/memories/{NOTHING}"), ("DELETE", f"/memories/{NOTHING}")),
-        *(("POST", f"/memories/{NOTHING}/archive"), ("POST", f"/memories/{NOTHING}/restore")),
+        *(("POST", "/remember"), ("POST", "/remember/batch"), ("PATCH", f"/memories/{UNKNOWN_ID}"), ("DELETE", f"/memories/{UNKNOWN_ID}")),
+        *(("POST", f"/memories/{UNKNOWN_ID}/archive"), ("POST", f"/memories/{UNKNOWN_ID}/restore")),
     ],
 )
-async def test_a_reader_changes_nothing(api: httpx2.AsyncClient, method: str, path: str) -> None:
-    """D-23: brain:read does not imply brain:write or brain:delete."""
-    answer = await api.request(method, path, json={}, headers=_as("reader"))
+async def test_a_read_only_key_cannot_change_memories(api: httpx2.AsyncClient, method: str, path: str) -> None:
+    """The scope brain:read does not include brain:write or brain:delete (D-23)."""
+    response = await api.request(method, path, json={}, headers=_as("reader"))
 
-    assert (answer.status_code, answer.json()["error"]) == (403, "scope_missing")
+    assert (response.status_code, response.json()["error"]) == (403, "scope_missing")
 
 
-async def test_nothing_of_one_workspace_shows_in_another(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Spec 2.8: over every route."""
+async def test_no_route_returns_memories_of_another_workspace(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """Workspaces are isolated on every route (spec 2.8)."""
     memory_id = await _remember(api, tags=["secret"])
     await rig.run_jobs()
     stranger = _as("stranger")
 
-    seen = [
+    recalled = [
         (await api.post("/recall", json={"query": "deploy", "mode": mode}, headers=stranger)).json()["memories"]
         for mode in ("semantic", "keyword", "hybrid")
     ]
@@ -378,19 +380,19 @@ async def test_nothing_of_one_workspace_shows_in_another(api: httpx2.AsyncClient
         (await api.request(method, f"/memories/{memory_id}{end}", json=body, headers=stranger)).json()["error"]
         for method, end, body in (("GET", "", None), ("PATCH", "", {"content": "x"}), ("DELETE", "", None), ("POST", "/archive", None))
     ]
-    superseding = await api.post("/remember", json={"content": "x", "type": "fact", "supersedes_id": memory_id}, headers=stranger)
+    supersede_response = await api.post("/remember", json={"content": "x", "type": "fact", "supersedes_id": memory_id}, headers=stranger)
 
-    assert seen == [[], [], []]
+    assert recalled == [[], [], []]
     assert (search["hits"], search["total"], lists, page["data"]) == ([], 0, [{"tags": []}, {"scopes": []}], [])
     assert by_id == ["resource_not_found"] * 4
-    assert _errors(superseding) == ["supersedes_id"]
+    assert _errors(supersede_response) == ["supersedes_id"]
     assert (await api.get(f"/memories/{memory_id}")).status_code == 200
 
 
-async def test_another_agent_may_not_be_named(api: httpx2.AsyncClient) -> None:
-    """D-43: 403 permission_denied with brain:admin, on every route that takes agent_id."""
+async def test_an_agent_may_not_use_the_id_of_another_agent(api: httpx2.AsyncClient) -> None:
+    """Every route with `agent_id` responds 403 permission_denied and names brain:admin (D-43)."""
     kim = _as("kim")
-    answers = [
+    responses = [
         await api.post("/remember", json={"content": "c", "type": "fact", "agent_id": "lee"}, headers=kim),
         await api.post("/recall", json={"query": "q", "agent_id": "lee"}, headers=kim),
         await api.get("/search?q=q&agent_id=lee", headers=kim),
@@ -399,29 +401,29 @@ async def test_another_agent_may_not_be_named(api: httpx2.AsyncClient) -> None:
         await api.get("/memories?agent_id=lee", headers=kim),
     ]
 
-    assert {(each.status_code, each.json()["error"], each.json()["required_permission"]) for each in answers} == {
+    assert {(response.status_code, response.json()["error"], response.json()["required_permission"]) for response in responses} == {
         (403, "permission_denied", "brain:admin")
     }
 
 
-async def test_a_key_of_one_org_works_there_alone(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+async def test_a_key_of_one_org_has_access_to_that_org_only(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """A key restricted to one org reads and writes only there (D-23)."""
     await _remember(api, org="zoo")
     mine = await _remember(api, caller="acme")
     await rig.run_jobs()
-    refused = await api.post("/remember", json={"content": "c", "type": "fact", "org": "zoo"}, headers=_as("acme"))
+    response = await api.post("/remember", json={"content": "c", "type": "fact", "org": "zoo"}, headers=_as("acme"))
 
-    assert (refused.status_code, refused.json()["error"]) == (403, "permission_denied")
-    found = (await api.post("/recall", json={"query": "deploy"}, headers=_as("acme"))).json()["memories"]
-    assert [each["id"] for each in found] == [mine]
-    assert [each["org"] for each in (await api.get("/scopes", headers=_as("acme"))).json()["scopes"]] == ["acme"]
+    assert (response.status_code, response.json()["error"]) == (403, "permission_denied")
+    memories = (await api.post("/recall", json={"query": "deploy"}, headers=_as("acme"))).json()["memories"]
+    assert [memory["id"] for memory in memories] == [mine]
+    assert [scope["org"] for scope in (await api.get("/scopes", headers=_as("acme"))).json()["scopes"]] == ["acme"]
 
 
 async def test_a_test_key_shows_its_parents_workspace(api: httpx2.AsyncClient) -> None:
     """Responses to a test key show the parent's workspace id (D-25)."""
     body = {"content": "c", "type": "fact"}
-    answer = (await api.post("/remember", json=body, headers=_as("twin"))).json()
+    memory = (await api.post("/remember", json=body, headers=_as("twin"))).json()
 
-    assert answer["workspace_id"] == 1
-    assert (await api.get(f"/memories/{answer['id']}", headers=_as("twin"))).json()["workspace_id"] == 1
-    assert (await api.get(f"/memories/{answer['id']}")).status_code == 404
+    assert memory["workspace_id"] == 1
+    assert (await api.get(f"/memories/{memory['id']}", headers=_as("twin"))).json()["workspace_id"] == 1
+    assert (await api.get(f"/memories/{memory['id']}")).status_code == 404

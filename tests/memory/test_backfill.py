@@ -22,43 +22,44 @@ from tests.memory.makers import MODEL, MemoryRig, make_caller
         (" /web", None),
     ],
 )
-def test_a_project_names_its_org_before_a_slash(project: str, org: str | None) -> None:
-    """D-52: `org/name` in project → org."""
+def test_the_org_stands_before_the_slash_of_a_project(project: str, org: str | None) -> None:
+    """A project `org/name` gives the org (D-52)."""
     assert parse_org(project) == org
 
 
-async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: MemoryRig) -> None:
-    """Spec 4.4: infers org from project; D-52: else the one org under which that project is known; D-45: leaves Stale."""
-    known = await rig.remember("known", org="acme", project="web")
-    named = await rig.remember("named", org=None, project="zoo/web")
+async def test_backfill_sets_the_org_where_it_is_unambiguous(rig: MemoryRig) -> None:
+    """Backfill takes the org from the project, else the only org with that project; the memory becomes stale (spec 4.4; D-52, D-45)."""
+    with_org = await rig.remember("known", org="acme", project="web")
+    org_in_project = await rig.remember("named", org=None, project="zoo/web")
     inferred = await rig.remember("inferred", org=None, project="web", memory_scope=MemoryScope.AGENT, agent_id="kim")
     for org in ("acme", "zoo"):
         await rig.remember("of two", org=org, project="shared")
     ambiguous = await rig.remember("ambiguous", org=None, project="shared")
-    bare = await rig.remember("bare", org=None, project=None)
+    without_project = await rig.remember("bare", org=None, project=None)
     foreign = await rig.remember("foreign", make_caller(workspace_id=2), org=None, project="acme/web")
     await rig.run_jobs()
-    told, done = list[RunItem](), list[RunItem]()
+    dry_run_items, items = list[RunItem](), list[RunItem]()
 
-    dry = await rig.services.maintenance.backfill.run(
-        BackfillRequest(workspace_id=1, dry_run=True), observer=RunObserver(on_item=told.append, on_progress=lambda done, total: None)
+    dry_run = await rig.services.maintenance.backfill.run(
+        BackfillRequest(workspace_id=1, dry_run=True),
+        observer=RunObserver(on_item=dry_run_items.append, on_progress=lambda done, total: None),
     )
-    assert (await rig.reload(named)).org is None
-    real = await rig.services.maintenance.backfill.run(
-        BackfillRequest(workspace_id=1), observer=RunObserver(on_item=done.append, on_progress=lambda done, total: None)
+    assert (await rig.reload(org_in_project)).org is None
+    report = await rig.services.maintenance.backfill.run(
+        BackfillRequest(workspace_id=1), observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
     )
-    again = await rig.services.maintenance.backfill.run(BackfillRequest(workspace_id=1))
+    second_report = await rig.services.maintenance.backfill.run(BackfillRequest(workspace_id=1))
 
-    assert [(await rig.reload(each)).org for each in (known, named, inferred, ambiguous, bare, foreign)] == [
+    assert [(await rig.reload(memory)).org for memory in (with_org, org_in_project, inferred, ambiguous, without_project, foreign)] == [
         "acme", "zoo", "acme", None, None, None,
     ]  # fmt: skip
-    assert (dry.counts, real.counts, again.counts) == (
+    assert (dry_run.counts, report.counts, second_report.counts) == (
         {"changed": 2, "unknown": 1},
         {"changed": 2, "unknown": 1},
         {"changed": 0, "unknown": 1},
     )
-    assert (dry.total, told) == (3, done)
-    assert (await rig.reload(named)).project == "zoo/web"
-    assert get_state(await rig.reload(named), model=MODEL) is MemoryState.STALE
-    found = await rig.services.recall.find(make_caller(), RecallRequest(query="named", mode="keyword"))
-    assert [hit.memory.id for hit in found.hits] == [named.id]
+    assert (dry_run.total, dry_run_items) == (3, items)
+    assert (await rig.reload(org_in_project)).project == "zoo/web"
+    assert get_state(await rig.reload(org_in_project), model=MODEL) is MemoryState.STALE
+    recall = await rig.services.recall.find(make_caller(), RecallRequest(query="named", mode="keyword"))
+    assert [hit.memory.id for hit in recall.hits] == [org_in_project.id]

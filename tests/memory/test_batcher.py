@@ -20,31 +20,31 @@ from tests.conftest import eventually
 from tests.memory.makers import MemoryRig, make_caller, make_draft
 
 
-async def _at_once(rig: MemoryRig, *drafts: Draft) -> list[RememberResult | BaseException]:
+async def _remember_concurrently(rig: MemoryRig, *drafts: Draft) -> list[RememberResult | BaseException]:
     """Remember *drafts* as concurrent callers."""
-    return await asyncio.gather(*(rig.services.remember.store(make_caller(), each) for each in drafts), return_exceptions=True)
+    return await asyncio.gather(*(rig.services.remember.store(make_caller(), draft) for draft in drafts), return_exceptions=True)
 
 
-async def test_each_is_told_of_those_before_it(rig: MemoryRig, database: Database) -> None:
-    """D-40: the answer lists duplicates, at most ten, the oldest first."""
-    done = await _at_once(rig, *[make_draft(tags=("roof", f"t{number}")) for number in range(13)])
+async def test_concurrent_duplicates_list_those_stored_before(rig: MemoryRig, database: Database) -> None:
+    """Each response lists its duplicates, oldest first and at most ten (D-40)."""
+    results = await _remember_concurrently(rig, *[make_draft(tags=("roof", f"t{number}")) for number in range(13)])
 
-    told = [each for each in done if isinstance(each, RememberResult)]
-    ids = {each.memory.id for each in told}
+    stored = [result for result in results if isinstance(result, RememberResult)]
+    ids = {result.memory.id for result in stored}
     assert len(ids) == 13
-    assert all(set(each.duplicates) <= ids - {each.memory.id} for each in told)
-    if database.dialect == "sqlite":  # else those of one moment may not see each other
-        assert sorted(len(each.duplicates) for each in told) == [*range(11), 10, 10]
+    assert all(set(result.duplicates) <= ids - {result.memory.id} for result in stored)
+    if database.dialect == "sqlite":  # on PostgreSQL concurrent transactions may not see each other
+        assert sorted(len(result.duplicates) for result in stored) == [*range(11), 10, 10]
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 13
     assert {event.memory_id for event in rig.events if isinstance(event, MemoryStored)} == ids
-    assert [(await rig.reload(each.memory)).tags for each in told] == [("roof", f"t{number}") for number in range(13)]
+    assert [(await rig.reload(result.memory)).tags for result in stored] == [("roof", f"t{number}") for number in range(13)]
 
 
-async def test_whoever_deduplicates_finds_what_came_with_it(rig: MemoryRig, database: Database) -> None:
-    """D-40, dedupe; one that is stored in the same transaction is there."""
+async def test_dedupe_finds_a_memory_of_the_same_transaction(rig: MemoryRig, database: Database) -> None:
+    """`dedupe` also compares with memories stored in the same transaction (D-40)."""
     old = await rig.remember("We deploy on Fridays.")
 
-    *stored, twin, new, late = await _at_once(
+    *stored, duplicate, new, late = await _remember_concurrently(
         rig,
         make_draft("One."),
         make_draft("Two."),
@@ -53,48 +53,48 @@ async def test_whoever_deduplicates_finds_what_came_with_it(rig: MemoryRig, data
         make_draft("We deploy on Sundays.", supersedes_id=old.id),
     )
 
-    assert isinstance(twin, RememberResult)
+    assert isinstance(duplicate, RememberResult)
     assert isinstance(new, RememberResult | AlreadySuperseded)
     assert {isinstance(new, AlreadySuperseded), isinstance(late, AlreadySuperseded)} == {False, True}
-    if database.dialect == "sqlite":  # else the twin may have been first
-        assert len({each.memory.id for each in [*stored, twin] if isinstance(each, RememberResult)}) == 2
+    if database.dialect == "sqlite":  # on PostgreSQL the duplicate may have been first
+        assert len({result.memory.id for result in [*stored, duplicate] if isinstance(result, RememberResult)}) == 2
 
 
-async def test_one_that_is_refused_keeps_no_other_from_being_stored(rig: MemoryRig) -> None:
-    """House 5.2: each caller's write stands for itself."""
+async def test_a_rejected_memory_does_not_stop_the_others(rig: MemoryRig) -> None:
+    """Each caller's write succeeds or fails alone (house rules 5.2)."""
 
     def refuse(_: Tx, event: MemoryStored) -> None:
         if event.workspace_id == 2:
             raise LookupError
 
     rig.bus.add_recorder(MemoryStored, refuse)
-    theirs = rig.services.remember.store(make_caller(workspace_id=2), make_draft())
+    foreign = rig.services.remember.store(make_caller(workspace_id=2), make_draft())
     missing = make_draft(supersedes_id="nothing")
 
-    failed, *rest = await asyncio.gather(
-        theirs,
-        *(rig.services.remember.store(make_caller(), each) for each in (make_draft("One."), missing, make_draft("Two."))),
+    failed, *results = await asyncio.gather(
+        foreign,
+        *(rig.services.remember.store(make_caller(), draft) for draft in (make_draft("One."), missing, make_draft("Two."))),
         return_exceptions=True,
     )
 
     assert isinstance(failed, LookupError)
-    assert isinstance(rest.pop(1), ValidationFailed)
-    assert [each.memory.content for each in rest if isinstance(each, RememberResult)] == ["One.", "Two."]
+    assert isinstance(results.pop(1), ValidationFailed)
+    assert [result.memory.content for result in results if isinstance(result, RememberResult)] == ["One.", "Two."]
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 2
 
 
-async def test_who_gives_up_takes_nobody_along(rig: MemoryRig) -> None:
-    """House 5.2: a caller that is cancelled does not stop what others wait for."""
+async def test_a_cancelled_caller_does_not_cancel_the_others(rig: MemoryRig) -> None:
+    """A cancelled caller does not stop the writes that other callers wait for (house rules 5.2)."""
     tasks = [asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(6)]
     await asyncio.sleep(0)
     tasks[0].cancel()
     tasks[3].cancel()
 
-    done = await asyncio.gather(*tasks, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [isinstance(each, RememberResult) for each in done] == [False, True, True, False, True, True]
-    again = await rig.services.remember.store(make_caller(), make_draft("Number 1."))
-    assert len(again.duplicates) == 1
+    assert [isinstance(result, RememberResult) for result in results] == [False, True, True, False, True, True]
+    repeated = await rig.services.remember.store(make_caller(), make_draft("Number 1."))
+    assert len(repeated.duplicates) == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,103 +104,103 @@ async def test_who_gives_up_takes_nobody_along(rig: MemoryRig) -> None:
     pauses=st.lists(st.booleans(), min_size=1, max_size=20),
     waits=st.lists(st.booleans(), min_size=1, max_size=20),
 )
-def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[bool], waits: list[bool]) -> None:
-    """Whatever comes together: everybody gets what alone would have got, and nothing is done at once by two."""
+def test_each_caller_gets_the_result_of_its_own_item(items: list[int], bad: set[int], pauses: list[bool], waits: list[bool]) -> None:
+    """A batch returns the same result for an item as a run of this item alone, and no two batches run at the same time."""
 
     async def run() -> None:
         working = 0
 
-        async def work(given: list[int]) -> list[int]:
+        async def work(items: list[int]) -> list[int]:
             nonlocal working
             working += 1
             assert working == 1
             await asyncio.sleep(0)
             working -= 1
-            if bad & set(given):
+            if bad & set(items):
                 raise KeyError
-            return [-each for each in given]
+            return [-item for item in items]
 
-        together = Batcher[int, int](lambda given: work(list(given)))
-        asked = list[asyncio.Future[int]]()
-        for number, each in enumerate(items):
-            asked.append(asyncio.ensure_future(together.run(each)) if waits[number % len(waits)] else together.submit(each))
+        batcher = Batcher[int, int](lambda items: work(list(items)))
+        futures = list[asyncio.Future[int]]()
+        for number, value in enumerate(items):
+            futures.append(asyncio.ensure_future(batcher.run(value)) if waits[number % len(waits)] else batcher.submit(value))
             if pauses[number % len(pauses)]:
                 await asyncio.sleep(0)
-        done = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
-        for item, each in zip(items, done, strict=True):
-            assert isinstance(each, KeyError) if item in bad else each == -item
+        results = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 20)
+        for item, result in zip(items, results, strict=True):
+            assert isinstance(result, KeyError) if item in bad else result == -item
 
     asyncio.run(run())
 
 
-async def test_who_is_alone_is_served_without_a_task_and_who_is_not_with_the_others() -> None:
-    """Issue, Memory: one writer pays nothing for what many save."""
-    served = list[tuple[int, bool]]()
+async def test_a_single_caller_needs_no_task_and_concurrent_callers_share_a_batch() -> None:
+    """A single writer has no extra cost from batching (issue, Memory)."""
+    batches = list[tuple[int, bool]]()
 
-    async def work(given: list[int]) -> list[int]:
-        served.append((len(given), asyncio.current_task() is me))
+    async def work(items: list[int]) -> list[int]:
+        batches.append((len(items), asyncio.current_task() is this_task))
         await asyncio.sleep(0)
-        return given
+        return items
 
-    async def come(number: int) -> int:
-        return await together.run(number)
+    async def submit(number: int) -> int:
+        return await batcher.run(number)
 
-    together, me = Batcher[int, int](lambda given: work(list(given))), asyncio.current_task()
-    assert [await together.run(1), await together.run(2)] == [1, 2]
+    batcher, this_task = Batcher[int, int](lambda items: work(list(items))), asyncio.current_task()
+    assert [await batcher.run(1), await batcher.run(2)] == [1, 2]
     for _ in range(2):
-        await asyncio.gather(*(come(number) for number in range(5)))
-    assert [await together.run(number) for number in range(10)] == list(range(10))
+        await asyncio.gather(*(submit(number) for number in range(5)))
+    assert [await batcher.run(number) for number in range(10)] == list(range(10))
 
-    assert served == [(1, True), (1, True), (1, False), (4, False), (5, False), *[(1, False)] * 8, (1, True), (1, True)]
+    assert batches == [(1, True), (1, True), (1, False), (4, False), (5, False), *[(1, False)] * 8, (1, True), (1, True)]
 
 
-async def test_who_is_alone_and_gives_up_leaves_those_who_came_meanwhile(rig: MemoryRig) -> None:
-    """House 5.2: they are served all the same."""
+async def test_a_cancelled_first_caller_leaves_the_later_callers(rig: MemoryRig) -> None:
+    """Callers that arrive during a cancelled write still get their results (house rules 5.2)."""
     first = asyncio.create_task(rig.services.remember.store(make_caller(), make_draft("One.")))
     await asyncio.sleep(0)
     others = [asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(3)]
     await asyncio.sleep(0)
     first.cancel()
 
-    done = await asyncio.gather(*others)
+    results = await asyncio.gather(*others)
 
-    assert [each.memory.content for each in done] == ["Number 0.", "Number 1.", "Number 2."]
+    assert [result.memory.content for result in results] == ["Number 0.", "Number 1.", "Number 2."]
     with contextlib.suppress(asyncio.CancelledError):
         await first
 
 
-async def test_an_engine_that_is_down_is_asked_once_for_all() -> None:
-    """D-51: each of many must not wait for it in turn."""
-    asked = list[int]()
+async def test_an_engine_that_is_down_is_called_once_for_a_batch() -> None:
+    """Concurrent callers must not wait for the failing engine one after another (D-51)."""
+    batch_sizes = list[int]()
 
-    async def work(given: list[int]) -> list[int]:
-        asked.append(len(given))
+    async def work(items: list[int]) -> list[int]:
+        batch_sizes.append(len(items))
         await asyncio.sleep(0)
         raise EngineUnavailable("database", "away")
 
-    together = Batcher[int, int](lambda given: work(list(given)))
+    batcher = Batcher[int, int](lambda items: work(list(items)))
 
-    done = await asyncio.gather(*(together.submit(each) for each in range(5)), return_exceptions=True)
+    results = await asyncio.gather(*(batcher.submit(number) for number in range(5)), return_exceptions=True)
 
-    assert all(isinstance(each, RookeryError) for each in done)
-    assert asked == [5]
+    assert all(isinstance(result, RookeryError) for result in results)
+    assert batch_sizes == [5]
 
 
-async def test_what_is_ended_lets_those_who_wait_go() -> None:
-    """At a stop no caller may be left behind."""
-    begun = list[asyncio.Task[None] | None]()
+async def test_a_cancelled_batch_releases_its_callers() -> None:
+    """No caller waits forever when the process stops."""
+    tasks = list[asyncio.Task[None] | None]()
 
-    async def work(given: list[int]) -> list[int]:
-        begun.append(asyncio.current_task())
-        if len(begun) == 1:
+    async def work(items: list[int]) -> list[int]:
+        tasks.append(asyncio.current_task())
+        if len(tasks) == 1:
             await asyncio.Event().wait()
-        return given
+        return items
 
-    together = Batcher[int, int](lambda given: work(list(given)))
-    first = together.submit(1)
-    await eventually(lambda: bool(begun))
-    second = together.submit(2)
-    task = begun[0]
+    batcher = Batcher[int, int](lambda items: work(list(items)))
+    first = batcher.submit(1)
+    await eventually(lambda: bool(tasks))
+    second = batcher.submit(2)
+    task = tasks[0]
     assert task is not None
     task.cancel()
 

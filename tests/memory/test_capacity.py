@@ -1,4 +1,4 @@
-"""Slowing down before refusing."""
+"""`remember` slows down before it rejects requests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rookery.memory.indexing import EMBED_JOB
 from tests.conftest import FakeClock
 
 
-async def test_the_fuller_the_backlog_the_longer_remember_takes(database: Database, clock: FakeClock) -> None:
-    """D-17, issue: remember never waits for indexing, and slows down rather than grow without bound; other workspaces do not."""
+async def test_remember_takes_longer_the_fuller_the_backlog_is(database: Database, clock: FakeClock) -> None:
+    """A full backlog slows `remember` down, in this workspace only; a backlog over the limit is rejected (D-17, issue)."""
     jobs = JobQueue(database, clock, uuid7)
 
-    def fill(tx: Tx, number: int) -> None:
-        for _ in range(number):
+    def fill(tx: Tx, count: int) -> None:
+        for _ in range(count):
             jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={})
 
     took_s = dict[int, float]()
-    for backlog, more in ((50, 50), (70, 20), (90, 20)):
-        await database.write(partial(fill, number=more))
+    for backlog, added in ((50, 50), (70, 20), (90, 20)):
+        await database.write(partial(fill, count=added))
         took_s[backlog] = await _admit(Capacity(db=database, jobs=jobs, limits=StorageLimits(max_backlog=100), monotonic=time.monotonic), 1)
     capacity = Capacity(db=database, jobs=jobs, limits=StorageLimits(max_backlog=100), monotonic=time.monotonic)
 

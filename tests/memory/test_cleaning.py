@@ -1,4 +1,4 @@
-"""Personal data, secrets and untidy letters: what is found, what is left alone."""
+"""Redaction of personal data and secrets, and normalization of texts and tags."""
 
 from __future__ import annotations
 
@@ -19,86 +19,86 @@ PIECES = [line.text for line in read(SAMPLE) if line.labels] + [redaction_mark(k
 texts = st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=5).map(" ".join)
 
 
-def test_the_labelled_sample_is_found_as_published() -> None:
-    """D-52, issue: measured on a labelled sample; docs/how-to/keep-memory-tidy.md has the figures."""
-    known, unseen = measure(read(SAMPLE)), measure(read(UNSEEN)).figures[EVERYTHING]
+def test_the_finders_reach_the_published_figures() -> None:
+    """The figures of docs/how-to/keep-memory-tidy.md are measured on a labelled sample (D-52, issue)."""
+    sample, unseen = measure(read(SAMPLE)), measure(read(UNSEEN)).figures[EVERYTHING]
 
-    assert known.mistakes == []
+    assert sample.mistakes == []
     assert (round(unseen.precision, 3), round(unseen.recall, 3)) == (0.96, 0.857)
 
 
 @pytest.mark.parametrize("kind", list(PiiKind))
 def test_each_kind_has_its_mark(kind: PiiKind) -> None:
-    """D-52: `[email]`-like marks for e-mail, phone, card, IBAN, IP, national ids, secrets."""
+    """Marks such as `[email]` replace e-mail addresses, phone numbers, cards, IBANs, IPs, national ids and secrets (D-52)."""
     line = next(line for line in read(SAMPLE) if {label for label, _, _ in line.labels} == {kind.value})
-    stripped = redact(line.text, FINDERS)
+    redacted = redact(line.text, FINDERS)
     (_, start, stop) = min(line.labels, key=lambda label: label[1])
 
-    assert stripped.counts == {kind: len(line.labels)}
-    assert stripped.text.startswith(f"{line.text[:start]}[{kind.value}]")
-    assert line.text[start:stop] not in stripped.text
+    assert redacted.counts == {kind: len(line.labels)}
+    assert redacted.text.startswith(f"{line.text[:start]}[{kind.value}]")
+    assert line.text[start:stop] not in redacted.text
 
 
-def test_an_address_in_a_link_is_one_too() -> None:
-    """D-52: as browsers write it; look-alike characters are not replaced."""
-    said = "https://example.org/?to=kim.lee%40mail.example.org&by=50%40 off"
+def test_an_email_address_in_a_link_is_redacted() -> None:
+    """The address may be percent-encoded; an encoded at sign outside of an address stays (D-52)."""
+    text = "https://example.org/?to=kim.lee%40mail.example.org&by=50%40 off"
 
-    assert redact(said, FINDERS).text == "https://example.org/?to=[email]&by=50%40 off"
-
-
-@given(texts)
-def test_what_was_stripped_has_nothing_more_to_strip(text: str) -> None:
-    """D-52: a run that was ended in the middle is run again, and changes nothing twice."""
-    once = redact(text, FINDERS).text
-
-    assert redact(once, FINDERS).text == once
+    assert redact(text, FINDERS).text == "https://example.org/?to=[email]&by=50%40 off"
 
 
 @given(texts)
-def test_only_the_finds_are_changed(text: str) -> None:
-    """D-52: what is no find is left as it stands, letter by letter."""
-    stripped, rest = redact(text, FINDERS), text
-    for kind, number in stripped.counts.items():
-        assert stripped.text.count(redaction_mark(kind)) >= number
-    pieces = [stripped.text]
+def test_redacting_twice_equals_redacting_once(text: str) -> None:
+    """An interrupted run can be repeated without changing a memory twice (D-52)."""
+    redacted = redact(text, FINDERS).text
+
+    assert redact(redacted, FINDERS).text == redacted
+
+
+@given(texts)
+def test_redaction_changes_only_what_it_finds(text: str) -> None:
+    """All other text stays, character by character (D-52)."""
+    redacted, remaining_text = redact(text, FINDERS), text
+    for kind, number in redacted.counts.items():
+        assert redacted.text.count(redaction_mark(kind)) >= number
+    unchanged_parts = [redacted.text]
     for kind in PiiKind:
-        pieces = [part for piece in pieces for part in piece.split(redaction_mark(kind))]
-    for piece in pieces:
-        place = rest.find(piece)
-        assert place >= 0
-        rest = rest[place + len(piece) :]
+        unchanged_parts = [part for unchanged_part in unchanged_parts for part in unchanged_part.split(redaction_mark(kind))]
+    for part in unchanged_parts:
+        position = remaining_text.find(part)
+        assert position >= 0
+        remaining_text = remaining_text[position + len(part) :]
 
 
 @given(st.text(alphabet=st.characters() | st.sampled_from(" \t\r\n\u00a0\u200b\u0301`|#")))
-def test_a_normal_text_stays_as_it_is(text: str) -> None:
-    """D-52, --normalise: done again it changes nothing; letters are in NFC; other words are neither made nor lost."""
-    once = normalize_text(text)
+def test_normalizing_a_text_twice_equals_normalizing_it_once(text: str) -> None:
+    """With `--normalise`, letters are in NFC and line ends are LF, without repeated empty lines (D-52)."""
+    normalized = normalize_text(text)
 
-    assert normalize_text(once) == once
-    assert unicodedata.is_normalized("NFC", once)
-    assert "\r" not in once
-    assert "\n\n\n" not in once or "```" in once
+    assert normalize_text(normalized) == normalized
+    assert unicodedata.is_normalized("NFC", normalized)
+    assert "\r" not in normalized
+    assert "\n\n\n" not in normalized or "```" in normalized
 
 
 @given(st.lists(st.text(max_size=12)))
-def test_normal_tags_stay_as_they_are(tags: list[str]) -> None:
-    """D-52, D-40: tags in lower case, without repeats and empty ones."""
-    once = clean_tags(tags)
+def test_cleaning_tags_twice_equals_cleaning_them_once(tags: list[str]) -> None:
+    """Tags are in lower case, without duplicates and empty tags (D-52, D-40)."""
+    cleaned = clean_tags(tags)
 
-    assert clean_tags(once) == once
-    assert len(set(once)) == len(once)
-    assert "" not in once
+    assert clean_tags(cleaned) == cleaned
+    assert len(set(cleaned)) == len(cleaned)
+    assert "" not in cleaned
 
 
-def test_what_one_find_hides_is_found_too() -> None:
-    """D-52: two numbers side by side, and more of the first one's form between them."""
+def test_a_value_that_another_one_overlaps_is_redacted() -> None:
+    """Two IBANs stand side by side, with characters of an IBAN between them (D-52)."""
     text = "NO9386011117947 0 NL20IN GB0001234567"
 
     assert redact(text, FINDERS).text == "[iban] 0 [iban]"
 
 
-def test_white_space_that_says_something_stays() -> None:
-    """D-52: indentation, tables and blocks of code are no untidiness."""
+def test_significant_white_space_stays() -> None:
+    """Indentation, tables and blocks of code stay (D-52)."""
     text = "def f():\n    return  1\n\n| a  |  b |\n\n```\nx  =  1\n```\n    y  = 2"
 
     assert normalize_text(text) == text
@@ -110,6 +110,6 @@ def test_white_space_that_says_something_stays() -> None:
 @pytest.mark.parametrize(
     "piece", ["a@a.", "1 ", "1-", "a:", "1.", "password: ", "-----BEGIN PRIVATE KEY-----", "://a:", "A1B2", "+1", "(at)", "eyJaaaaaaaa."]
 )
-def test_no_text_holds_a_run_up(piece: str) -> None:
-    """D-40: a memory has up to 50,000 characters, whatever they are; the test's own time limit is the bound."""
+def test_redaction_is_fast_on_repetitive_texts(piece: str) -> None:
+    """A memory has up to 50,000 characters, and they may be any; the time limit of the test is the bound (D-40)."""
     redact(piece * (50_000 // len(piece)), FINDERS)

@@ -14,17 +14,17 @@ from tests.memory.makers import MemoryRig, make_agent, make_caller
 KIM = make_agent("kim")
 
 
-async def own(rig: MemoryRig, content: str, **fields: object) -> Memory:
-    """Store a memory that is kim's own."""
+async def remember_own(rig: MemoryRig, content: str, **fields: object) -> Memory:
+    """Store a private memory of the agent kim."""
     return await rig.remember(content, KIM, memory_scope=MemoryScope.AGENT, **fields)
 
 
-async def test_an_agent_s_own_memories_come_surest_first_as_age_leaves_them(rig: MemoryRig, clock: FakeClock) -> None:
-    """Spec 4.3 and D-48: by effective confidence: an old observation stands behind a fresh one that was less sure."""
-    old = await own(rig, "old", confidence=0.9)
-    lasting = await own(rig, "lasting", confidence=0.6, type="convention")
+async def test_an_agents_own_memories_are_sorted_by_effective_confidence(rig: MemoryRig, clock: FakeClock) -> None:
+    """An old observation comes after a new one with a lower original confidence (spec 4.3; D-48)."""
+    old = await remember_own(rig, "old", confidence=0.9)
+    lasting = await remember_own(rig, "lasting", confidence=0.6, type="convention")
     clock.advance(days=60)
-    fresh = await own(rig, "fresh", confidence=0.5)
+    fresh = await remember_own(rig, "fresh", confidence=0.5)
     await rig.remember("everybody's", KIM)
     await rig.remember("lee's", make_agent("lee"), memory_scope=MemoryScope.AGENT)
 
@@ -35,16 +35,16 @@ async def test_an_agent_s_own_memories_come_surest_first_as_age_leaves_them(rig:
     assert (total, [memory.id for memory in second]) == (3, [fresh.id])
 
 
-async def test_another_agent_s_own_need_a_permission(rig: MemoryRig) -> None:
-    """D-43: 403, unless the key has brain:admin."""
-    await own(rig, "mine")
+async def test_the_own_memories_of_another_agent_need_a_permission(rig: MemoryRig) -> None:
+    """The response is 403 unless the key has brain:admin (D-43)."""
+    await remember_own(rig, "mine")
 
-    for ask in (
+    for call in (
         rig.services.context.list_agent_memories(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=1, offset=0),
         rig.services.context.boot(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=5),
     ):
         with pytest.raises(PermissionDenied):
-            await ask
+            await call
     admin = make_agent("lee", scopes=frozenset({"brain:read", "brain:admin"}))
     assert (await rig.services.context.list_agent_memories(admin, MemoryFilter(agent_id="kim"), limit=1, offset=0))[1] == 1
     assert (await rig.services.context.list_agent_memories(make_caller(workspace_id=2), MemoryFilter(agent_id="kim"), limit=1, offset=0))[
@@ -52,14 +52,14 @@ async def test_another_agent_s_own_need_a_permission(rig: MemoryRig) -> None:
     ] == 0
 
 
-async def test_a_boot_has_each_kind_within_its_space(rig: MemoryRig, clock: FakeClock) -> None:
-    """Spec 4.3: own, the org's shared, the project's latest, and the session's when resuming; archived and foreign ones never."""
-    mine = await own(rig, "mine")
-    everybody = await rig.remember("shared", memory_scope=MemoryScope.SHARED)
+async def test_a_boot_returns_each_kind_of_memory_within_its_scope(rig: MemoryRig, clock: FakeClock) -> None:
+    """A boot returns own, shared, recent project and resumed session memories, never archived or foreign ones (spec 4.3)."""
+    own_memory = await remember_own(rig, "mine")
+    shared = await rig.remember("shared", memory_scope=MemoryScope.SHARED)
     first = await rig.remember("first of the project")
     clock.advance(seconds=1)
     latest = await rig.remember("latest of the project")
-    noted = await rig.remember("of the session", memory_scope=MemoryScope.SESSION, session_id="s1")
+    session_memory = await rig.remember("of the session", memory_scope=MemoryScope.SESSION, session_id="s1")
     await rig.remember("other project", project="other")
     await rig.remember("other org", org="zeta", memory_scope=MemoryScope.SHARED)
     archived = await rig.remember("archived")
@@ -70,29 +70,29 @@ async def test_a_boot_has_each_kind_within_its_space(rig: MemoryRig, clock: Fake
     resumed = await rig.services.context.boot(KIM, MemoryFilter(agent_id="kim", org="acme", project="web", session_id="s1"), limit=50)
 
     assert [[memory.id for memory in part] for part in (boot.agent, boot.shared, boot.project, boot.session)] == [
-        [mine.id],
-        [everybody.id],
+        [own_memory.id],
+        [shared.id],
         [latest.id, first.id],
         [],
     ]
-    assert [memory.id for memory in resumed.session] == [noted.id]
+    assert [memory.id for memory in resumed.session] == [session_memory.id]
 
 
 @given(st.lists(st.lists(st.integers(), max_size=20), max_size=5), st.integers(min_value=0, max_value=60))
-def test_a_budget_is_shared_equally_and_nothing_of_it_is_wasted(lists: list[list[int]], budget: int) -> None:
-    """D-48: beginnings, together as many as there are or the budget has; who got less than another had no more."""
+def test_a_budget_is_shared_equally_and_fully_used(lists: list[list[int]], budget: int) -> None:
+    """Each list gets a prefix; one that gets less than another has no more elements (D-48)."""
     parts = share_budget(lists, budget)
 
     assert sum(map(len, parts)) == min(budget, sum(map(len, lists)))
     assert all(whole[: len(part)] == part for part, whole in zip(parts, lists, strict=True))
-    most = max(map(len, parts), default=0)
-    assert all(len(part) >= most - 1 or part == whole for part, whole in zip(parts, lists, strict=True))
+    largest = max(map(len, parts), default=0)
+    assert all(len(part) >= largest - 1 or part == whole for part, whole in zip(parts, lists, strict=True))
 
 
-async def test_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """D-48: a page of the agent's own; a boot within max_memories; for a stranger neither."""
+async def test_context_and_boot_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """Context is paged and boot limited by max_memories; strangers get neither (D-48)."""
     for number in range(3):
-        await own(rig, f"memory {number}", confidence=0.3 + number / 10)
+        await remember_own(rig, f"memory {number}", confidence=0.3 + number / 10)
     await rig.remember("shared", memory_scope=MemoryScope.SHARED)
 
     page = (await api.get("/agent/kim/context", params={"per_page": 2, "org": "acme"})).json()

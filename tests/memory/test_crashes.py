@@ -1,4 +1,4 @@
-"""The answers of a server that was killed, after its restart."""
+"""Responses of a server that was killed and restarted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = [
 ]
 
 
-async def test_after_kill_9_nothing_shows_what_was_archived_replaced_or_deleted(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 14: search found text of memories that were gone, after crashes; D-46: every hit is read from its record."""
+async def test_after_kill_9_archived_superseded_and_deleted_memories_stay_hidden(tmp_path: Path, model_folder: Path) -> None:
+    """Each hit is read from its record, so that old index entries are not returned after a crash (issue 14; D-46)."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
-    crashing = CrashRun(seed=14)
+    crash_run = CrashRun(seed=14)
 
     for number in range(KILLS):
-        crashing.run_round(folder, number)
+        crash_run.run_round(folder, number)
 
-    assert (crashing.failures, crashing.checks > 1_000) == ([], True)
+    assert (crash_run.failures, crash_run.checks > 1_000) == ([], True)

@@ -16,92 +16,94 @@ from tests.memory.makers import HERON, MemoryRig, make_agent, make_caller
 SHARES = st.floats(min_value=0, max_value=1)
 
 
-async def recalled(rig: MemoryRig, *memories: Memory, query: str = "heron") -> str:
+async def recall(rig: MemoryRig, *memories: Memory, query: str = "heron") -> str:
     """Recall *memories*, and return the recall's id."""
-    answer = await rig.services.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter()))
-    assert {memory.id for memory in memories} <= {hit.memory.id for hit in answer.hits}
-    return answer.recall_id
+    result = await rig.services.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter()))
+    assert {memory.id for memory in memories} <= {hit.memory.id for hit in result.hits}
+    return result.recall_id
 
 
-async def test_what_was_used_gains_and_what_was_ignored_loses(rig: MemoryRig) -> None:
-    """D-47: a tenth nearer to 1, a twentieth less; the answer tells both."""
-    good = await rig.remember("The heron sleeps.", confidence=0.8)
-    bad = await rig.remember("The heron dreams.", confidence=0.8)
+async def test_used_memories_gain_and_ignored_memories_lose_confidence(rig: MemoryRig) -> None:
+    """A use moves the confidence by a tenth towards 1; ignoring lowers it by a twentieth (D-47)."""
+    used = await rig.remember("The heron sleeps.", confidence=0.8)
+    ignored = await rig.remember("The heron dreams.", confidence=0.8)
     await rig.run_jobs()
-    recall_id = await recalled(rig, good, bad)
+    recall_id = await recall(rig, used, ignored)
 
-    told = await rig.services.feedback.record(make_caller(), recall_id, used=[good.id], ignored=[bad.id])
+    result = await rig.services.feedback.record(make_caller(), recall_id, used=[used.id], ignored=[ignored.id])
 
-    assert (told.used, told.ignored) == ((good.id,), (bad.id,))
-    assert {memory.id: memory.confidence for memory in told.memories} == {good.id: pytest.approx(0.82), bad.id: pytest.approx(0.76)}
-    assert [(await rig.reload(each)).confidence for each in (good, bad)] == [pytest.approx(0.82), pytest.approx(0.76)]
+    assert (result.used, result.ignored) == ((used.id,), (ignored.id,))
+    assert {memory.id: memory.confidence for memory in result.memories} == {used.id: pytest.approx(0.82), ignored.id: pytest.approx(0.76)}
+    assert [(await rig.reload(memory)).confidence for memory in (used, ignored)] == [pytest.approx(0.82), pytest.approx(0.76)]
 
 
-async def test_feedback_makes_nothing_stale_and_is_seen_by_filters(rig: MemoryRig) -> None:
-    """D-45: updated_at stays; yet a recall for sure memories finds what became sure, and no longer what ceased to be."""
-    risen = await rig.remember("The heron sleeps.", confidence=0.89)
-    fallen = await rig.remember("The heron dreams.", confidence=0.9)
+async def test_feedback_does_not_make_memories_stale_and_affects_filters(rig: MemoryRig) -> None:
+    """updated_at stays, and a recall with min_confidence uses the new values (D-45)."""
+    raised = await rig.remember("The heron sleeps.", confidence=0.89)
+    lowered = await rig.remember("The heron dreams.", confidence=0.9)
     await rig.run_jobs()
-    await rig.services.feedback.record(make_caller(), await recalled(rig, risen, fallen), used=[risen.id], ignored=[fallen.id])
+    await rig.services.feedback.record(make_caller(), await recall(rig, raised, lowered), used=[raised.id], ignored=[lowered.id])
 
-    assert (await rig.reload(risen)).updated_at == risen.updated_at
+    assert (await rig.reload(raised)).updated_at == raised.updated_at
     await rig.run_jobs()
     for mode in ("semantic", "keyword"):
-        sure = await rig.services.recall.find(
+        result = await rig.services.recall.find(
             make_caller(), RecallRequest(query="heron", mode=mode, filters=MemoryFilter(min_confidence=0.9))
         )
-        assert [hit.memory.id for hit in sure.hits] == [risen.id], mode
+        assert [hit.memory.id for hit in result.hits] == [raised.id], mode
 
 
-async def test_it_counts_once_a_recall_and_once_a_day_for_one_key(rig: MemoryRig, clock: FakeClock) -> None:
-    """D-47: neither repeating it nor recalling again makes a memory surer; another key may say so, too, and tomorrow."""
+async def test_feedback_of_one_key_counts_once_per_recall_and_once_a_day(rig: MemoryRig, clock: FakeClock) -> None:
+    """Repeated feedback has no effect; feedback of another key or on the next day counts (D-47)."""
     memory = await rig.remember(HERON, confidence=0.5)
     await rig.run_jobs()
-    first, second, third = [await recalled(rig, memory) for _ in range(3)]
+    first, second, third = [await recall(rig, memory) for _ in range(3)]
     kim, other = make_caller(), make_caller(key_id="other")
 
-    async def counted(by: object, recall_id: str) -> bool:
+    async def is_counted(by: object, recall_id: str) -> bool:
         caller = kim if by is kim else other
         return (await rig.services.feedback.record(caller, recall_id, used=[memory.id], ignored=[])).used == (memory.id,)
 
-    assert [await counted(kim, first), await counted(kim, first), await counted(kim, second)] == [True, False, False]
-    assert [await counted(other, first), await counted(other, second)] == [False, True]
+    assert [await is_counted(kim, first), await is_counted(kim, first), await is_counted(kim, second)] == [True, False, False]
+    assert [await is_counted(other, first), await is_counted(other, second)] == [False, True]
     clock.advance(days=1)
-    assert await counted(kim, third)
+    assert await is_counted(kim, third)
     assert (await rig.reload(memory)).confidence == pytest.approx(
         adjust_confidence(adjust_confidence(adjust_confidence(0.5, base=0.5, is_used=True), base=0.5, is_used=True), base=0.5, is_used=True)
     )
 
 
-async def test_of_many_at_once_one_counts(rig: MemoryRig) -> None:
-    """D-47: twenty callers of one key with the same word raise the confidence once."""
+async def test_of_many_concurrent_feedbacks_one_counts(rig: MemoryRig) -> None:
+    """Twenty concurrent calls of one key raise the confidence once (D-47)."""
     memory = await rig.remember(HERON, confidence=0.5)
     await rig.run_jobs()
-    recalls = [await recalled(rig, memory) for _ in range(20)]
+    recall_ids = [await recall(rig, memory) for _ in range(20)]
 
-    await asyncio.gather(*(rig.services.feedback.record(make_caller(), each, used=[memory.id], ignored=[]) for each in recalls))
+    await asyncio.gather(
+        *(rig.services.feedback.record(make_caller(), recall_id, used=[memory.id], ignored=[]) for recall_id in recall_ids)
+    )
 
     assert (await rig.reload(memory)).confidence == pytest.approx(0.55)
 
 
-async def test_what_cannot_be_is_refused_and_changes_nothing(rig: MemoryRig) -> None:
-    """D-47: 422 for ids that were not returned or are in both lists, 404 for an unknown recall; other tenants know none of ours."""
-    memory, strange = await rig.remember(HERON), await rig.remember("The owl hoots.", org="elsewhere")
+async def test_invalid_feedback_is_rejected_and_changes_nothing(rig: MemoryRig) -> None:
+    """Ids outside the recall or in both lists give 422; an unknown recall or another tenant's gives 404 (D-47)."""
+    memory, foreign = await rig.remember(HERON), await rig.remember("The owl hoots.", org="elsewhere")
     await rig.run_jobs()
-    recall_id = await recalled(rig, memory)
-    give = rig.services.feedback.record
+    recall_id = await recall(rig, memory)
+    record = rig.services.feedback.record
 
-    with pytest.raises(ValidationFailed) as refused:
-        await give(make_caller(), recall_id, used=[memory.id, "0" * 36], ignored=[memory.id])
-    assert set(refused.value.detail["errors"]) == {"used", "ignored"}  # pyright: ignore[reportArgumentType] - an object of JSON
-    for caller, unknown in ((make_caller(), strange.id), (make_caller(workspace_id=2), recall_id)):
+    with pytest.raises(ValidationFailed) as error:
+        await record(make_caller(), recall_id, used=[memory.id, "0" * 36], ignored=[memory.id])
+    assert set(error.value.detail["errors"]) == {"used", "ignored"}  # pyright: ignore[reportArgumentType] - an object of JSON
+    for caller, unknown in ((make_caller(), foreign.id), (make_caller(workspace_id=2), recall_id)):
         with pytest.raises(NotFound):
-            await give(caller, unknown, used=[], ignored=[])
+            await record(caller, unknown, used=[], ignored=[])
     assert (await rig.reload(memory)).confidence == memory.confidence
 
 
-async def test_what_never_was_a_recall_is_not_waited_for(rig: MemoryRig) -> None:
-    """D-47: only a very recent recall id may still be unwritten in another process; other ids fail at once."""
+async def test_unknown_recall_ids_fail_without_waiting(rig: MemoryRig) -> None:
+    """Only a very recent recall id may still be unwritten in another process; other ids fail immediately (D-47)."""
     feedback = rig.services.feedback
     async with asyncio.timeout(10):
         for unknown in ("nothing", "01a1fbcb-446f-75ce-83e5-d2f5fa0e9eb6") * 10:
@@ -109,30 +111,30 @@ async def test_what_never_was_a_recall_is_not_waited_for(rig: MemoryRig) -> None
                 await feedback.record(make_caller(), unknown, used=[], ignored=[])
 
 
-async def test_what_is_gone_or_not_for_this_key_is_passed_over(rig: MemoryRig) -> None:
-    """D-47, D-23: a memory deleted or archived since, or beyond the key's orgs, neither fails the rest nor changes."""
-    kept, gone, old, foreign = [
-        await rig.remember(f"The heron number {each}.", org=org) for each, org in enumerate(("acme", "acme", "acme", "zeta"))
+async def test_feedback_skips_deleted_archived_and_inaccessible_memories(rig: MemoryRig) -> None:
+    """Such a memory does not change, and the feedback for the others succeeds (D-47, D-23)."""
+    visible, deleted, archived, foreign = [
+        await rig.remember(f"The heron number {number}.", org=org) for number, org in enumerate(("acme", "acme", "acme", "zeta"))
     ]
     await rig.run_jobs()
-    recall_id = await recalled(rig, kept, gone, old, foreign)
-    await rig.services.records.delete(make_caller(), gone.id)
-    await rig.services.records.archive(make_caller(), old.id)
+    recall_id = await recall(rig, visible, deleted, archived, foreign)
+    await rig.services.records.delete(make_caller(), deleted.id)
+    await rig.services.records.archive(make_caller(), archived.id)
 
-    told = await rig.services.feedback.record(
-        make_caller(orgs=frozenset({"acme"})), recall_id, used=[kept.id, gone.id, old.id, foreign.id], ignored=[]
+    result = await rig.services.feedback.record(
+        make_caller(orgs=frozenset({"acme"})), recall_id, used=[visible.id, deleted.id, archived.id, foreign.id], ignored=[]
     )
 
-    assert told.used == (kept.id,)
-    assert [memory.id for memory in told.memories] == [kept.id]
+    assert result.used == (visible.id,)
+    assert [memory.id for memory in result.memories] == [visible.id]
     assert (await rig.reload(foreign)).confidence == foreign.confidence
 
 
-async def test_verdicts_are_forgotten_with_their_recalls(rig: MemoryRig, clock: FakeClock) -> None:
-    """D-17: after 30 days the recall is unknown."""
+async def test_feedback_is_rejected_after_its_recall_expired(rig: MemoryRig, clock: FakeClock) -> None:
+    """A recall id is kept for 30 days (D-17)."""
     memory = await rig.remember(HERON)
     await rig.run_jobs()
-    recall_id = await recalled(rig, memory)
+    recall_id = await recall(rig, memory)
     await rig.services.feedback.record(make_caller(), recall_id, used=[memory.id], ignored=[])
     await rig.services.recall_buffer.flush()
     clock.advance(days=32)
@@ -142,46 +144,46 @@ async def test_verdicts_are_forgotten_with_their_recalls(rig: MemoryRig, clock: 
         await rig.services.feedback.record(make_caller(), recall_id, used=[memory.id], ignored=[])
 
 
-async def test_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Spec 4.3: POST /recall/{recall_id}/feedback with used and ignored."""
+async def test_feedback_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """POST /recall/{recall_id}/feedback takes used and ignored (spec 4.3)."""
     memory = await rig.remember(HERON)
     await rig.run_jobs()
     recall = (await api.post("/recall", json={"query": "heron"})).json()
 
-    done = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": [memory.id]})
-    again = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": [memory.id.upper()]})
-    refused = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": ["x"], "usd": []})
-    reader = await api.post(f"/recall/{recall['recall_id']}/feedback", json={}, headers={"X-Test-Caller": "reader"})
+    response = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": [memory.id]})
+    repeated = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": [memory.id.upper()]})
+    invalid = await api.post(f"/recall/{recall['recall_id']}/feedback", json={"used": ["x"], "usd": []})
+    forbidden = await api.post(f"/recall/{recall['recall_id']}/feedback", json={}, headers={"X-Test-Caller": "reader"})
 
-    assert (done.status_code, again.status_code, refused.status_code, reader.status_code) == (200, 200, 422, 403)
-    assert done.json() == {
+    assert (response.status_code, repeated.status_code, invalid.status_code, forbidden.status_code) == (200, 200, 422, 403)
+    assert response.json() == {
         "recall_id": recall["recall_id"],
         "used": [memory.id],
         "ignored": [],
         "memories": [{"id": memory.id, "confidence": pytest.approx(0.82)}],
     }
-    assert again.json()["used"] == []
-    assert set(refused.json()["errors"]) == {"used.0", "usd"}
+    assert repeated.json()["used"] == []
+    assert set(invalid.json()["errors"]) == {"used.0", "usd"}
 
 
 @given(SHARES, SHARES, st.lists(st.booleans(), max_size=60))
-def test_confidence_stays_a_share_and_never_falls_under_half_of_what_was_given(base: float, start: float, verdicts: list[bool]) -> None:
-    """D-47: in 0..1 whatever is said; a use never lowers it, ignoring never raises it, and half of the author's word is kept."""
+def test_confidence_stays_between_half_of_its_base_and_one(base: float, start: float, are_used: list[bool]) -> None:
+    """A use never lowers the confidence, and ignoring never raises it (D-47)."""
     confidence = max(base, start)
-    for is_used in verdicts:
-        after = adjust_confidence(confidence, base=base, is_used=is_used)
-        assert 0 <= after <= 1
-        assert after >= confidence if is_used else after <= confidence
-        assert after >= base / 2
-        confidence = after
+    for is_used in are_used:
+        adjusted = adjust_confidence(confidence, base=base, is_used=is_used)
+        assert 0 <= adjusted <= 1
+        assert adjusted >= confidence if is_used else adjusted <= confidence
+        assert adjusted >= base / 2
+        confidence = adjusted
 
 
-async def test_an_agent_s_own_memory_is_no_other_agent_s_to_judge(rig: MemoryRig) -> None:
-    """D-43: lee may know the recall's id, and still not change what is kim's own."""
+async def test_an_agent_cannot_give_feedback_on_another_agents_own_memory(rig: MemoryRig) -> None:
+    """The recall id does not give lee access to kim's private memory (D-43)."""
     memory = await rig.remember("kim's heron", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.run_jobs()
-    answer = await rig.services.recall.find(make_agent("kim"), RecallRequest(query="heron", filters=MemoryFilter(agent_id="kim")))
+    result = await rig.services.recall.find(make_agent("kim"), RecallRequest(query="heron", filters=MemoryFilter(agent_id="kim")))
 
-    told = await rig.services.feedback.record(make_agent("lee"), answer.recall_id, used=[memory.id], ignored=[])
+    result = await rig.services.feedback.record(make_agent("lee"), result.recall_id, used=[memory.id], ignored=[])
 
-    assert told.memories == ()
+    assert result.memories == ()

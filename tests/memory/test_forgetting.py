@@ -35,94 +35,94 @@ MORE = f"{BASE}. Kim saw them in March."
 
 async def _forget(rig: MemoryRig, *ids: str, dry_run: bool = False, **criteria: str) -> tuple[dict[str, int], list[RunItem]]:
     items = list[RunItem]()
-    wanted = replace(ForgetRequest(workspace_id=1, ids=ids, dry_run=dry_run), **criteria)
+    request = replace(ForgetRequest(workspace_id=1, ids=ids, dry_run=dry_run), **criteria)
     report = await rig.services.maintenance.forgetting.run(
-        wanted, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
+        request, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
     )
     assert (report.failures, report.stopped) == (0, None)
     return dict(report.counts), items
 
 
-async def _there(rig: MemoryRig, *found: Memory) -> list[bool]:
-    there = list[bool]()
-    for each in found:
+async def _are_present(rig: MemoryRig, *remembered: Memory) -> list[bool]:
+    are_present = list[bool]()
+    for memory in remembered:
         try:
-            await rig.reload(each)
+            await rig.reload(memory)
         except NotFound:
-            there.append(False)
+            are_present.append(False)
         else:
-            there.append(True)
-    return there
+            are_present.append(True)
+    return are_present
 
 
-async def _rows(rig: MemoryRig, memory_id: str) -> int:
-    """Return how many rows have anything of the memory but its place in the lineage."""
+async def _count_rows(rig: MemoryRig, memory_id: str) -> int:
+    """Return the number of rows with data of the memory, not counting its place in the lineage."""
     statements = [select(func.count().label("n")).select_from(memories).where(memories.c.id == memory_id)]
     statements += [
-        select(func.count().label("n")).select_from(each).where(each.c.memory_id == memory_id) for each in (memory_tags, recall_feedback)
+        select(func.count().label("n")).select_from(table).where(table.c.memory_id == memory_id) for table in (memory_tags, recall_feedback)
     ]
     statements.append(select(func.count().label("n")).select_from(merges).where(merges.c.memory_id == memory_id, merges.c.length > 0))
-    rows = [await rig.db.read(lambda tx, asked=statement: tx.fetch_one(asked)) for statement in statements]
+    rows = [await rig.db.read(lambda tx, query=statement: tx.fetch_one(query)) for statement in statements]
     return sum(row.integer("n") for row in rows if row is not None)
 
 
-async def test_all_of_an_agent_is_forgotten_in_whatever_state(rig: MemoryRig) -> None:
-    """D-04: --agent takes every scope; spec 3.4: from all stores, archived and expired ones too; another workspace's stay."""
-    own = await rig.remember("heron of kim", agent_id="kim", memory_scope=MemoryScope.AGENT)
-    written = await rig.remember("heron by kim", agent_id="kim")
+async def test_forget_by_agent_deletes_its_memories_in_every_state(rig: MemoryRig) -> None:
+    """All scopes, archived and expired memories are deleted from all stores; other workspaces keep theirs (D-04; spec 3.4)."""
+    private = await rig.remember("heron of kim", agent_id="kim", memory_scope=MemoryScope.AGENT)
+    shared = await rig.remember("heron by kim", agent_id="kim")
     archived = await rig.remember("old heron of kim", agent_id="kim")
     expired = await rig.remember("brief heron of kim", agent_id="kim", expires_in_h=1)
-    kept = await rig.remember("heron of lee", agent_id="lee")
-    foreign = await rig.remember("heron of kim", make_caller(workspace_id=2), agent_id="kim")
+    other_agent = await rig.remember("heron of lee", agent_id="lee")
+    other_workspace = await rig.remember("heron of kim", make_caller(workspace_id=2), agent_id="kim")
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), archived.id)
     rig.clock.advance(hours=2)
 
-    dry, would = await _forget(rig, agent_id="kim", dry_run=True)
-    assert (dry, len(would), await _rows(rig, own.id)) == ({"deleted": 4}, 4, 1)
+    dry_counts, dry_items = await _forget(rig, agent_id="kim", dry_run=True)
+    assert (dry_counts, len(dry_items), await _count_rows(rig, private.id)) == ({"deleted": 4}, 4, 1)
     counts, items = await _forget(rig, agent_id="kim")
 
-    gone = {own.id, written.id, archived.id, expired.id}
-    assert (counts, {item.id for item in items}) == ({"deleted": 4}, gone)
-    assert [await _rows(rig, each) for each in sorted(gone)] == [0, 0, 0, 0]
-    assert await _there(rig, kept, foreign) == [True, True]
-    # At once, before any job has run; the jobs then find nothing to do.
+    deleted_ids = {private.id, shared.id, archived.id, expired.id}
+    assert (counts, {item.id for item in items}) == ({"deleted": 4}, deleted_ids)
+    assert [await _count_rows(rig, memory_id) for memory_id in sorted(deleted_ids)] == [0, 0, 0, 0]
+    assert await _are_present(rig, other_agent, other_workspace) == [True, True]
+    # The indexes are empty before any job has run. The jobs then find nothing to do.
     assert (await rig.vectors.count(1), await rig.vectors.count(2)) == (1, 1)
-    found = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
-    assert [hit.memory.id for hit in found.hits] == [kept.id]
-    assert {event.memory_id for event in rig.events if isinstance(event, MemoryDeleted)} == gone
+    recall = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
+    assert [hit.memory.id for hit in recall.hits] == [other_agent.id]
+    assert {event.memory_id for event in rig.events if isinstance(event, MemoryDeleted)} == deleted_ids
     assert (await _forget(rig, agent_id="kim"))[0] == {"deleted": 0}
     await rig.run_jobs()
     assert await rig.vectors.count(1) == 1
 
 
-async def test_criteria_narrow_each_other(rig: MemoryRig) -> None:
-    """D-04: what is given must all be true: a session of one project is not all of that project."""
-    both = await rig.remember("heron", session_id="s1", project="web", memory_scope=MemoryScope.SESSION)
-    one = await rig.remember("heron two", session_id="s1", project="api", memory_scope=MemoryScope.SESSION)
-    other = await rig.remember("heron three", project="web")
+async def test_criteria_are_combined_with_and(rig: MemoryRig) -> None:
+    """With a session and a project, only memories that match both are deleted (D-04)."""
+    both_criteria = await rig.remember("heron", session_id="s1", project="web", memory_scope=MemoryScope.SESSION)
+    session_only = await rig.remember("heron two", session_id="s1", project="api", memory_scope=MemoryScope.SESSION)
+    project_only = await rig.remember("heron three", project="web")
 
     assert (await _forget(rig, session_id="s1", project="web"))[0] == {"deleted": 1}
-    assert await _there(rig, both, one, other) == [False, True, True]
+    assert await _are_present(rig, both_criteria, session_only, project_only) == [False, True, True]
     assert (await _forget(rig, org="acme"))[0] == {"deleted": 2}
 
 
-async def test_by_id_and_twice_is_as_once(rig: MemoryRig) -> None:
-    """D-04: ids that are not there are counted, not refused; a tombstone without content keeps the line of descent (D-41)."""
+async def test_forgetting_an_id_twice_equals_forgetting_it_once(rig: MemoryRig) -> None:
+    """Missing ids are counted, not rejected; a tombstone without content keeps the lineage (D-04, D-41)."""
     first = await rig.remember("The heron nests in May.", tags=("spring",))
     second = await rig.remember("The heron nests in April.", supersedes_id=first.id)
     await rig.run_jobs()
 
     counts, _ = await _forget(rig, second.id, second.id, first.id)
-    again, _ = await _forget(rig, second.id)
+    second_counts, _ = await _forget(rig, second.id)
 
-    assert (counts, again) == ({"deleted": 1, "absent": 1}, {"deleted": 0, "absent": 1})
-    chain = await rig.services.records.history(make_caller(), second.id)
-    assert [(type(each), each.id) for each in chain] == [(Tombstone, first.id), (Tombstone, second.id)]
+    assert (counts, second_counts) == ({"deleted": 1, "absent": 1}, {"deleted": 0, "absent": 1})
+    history = await rig.services.records.history(make_caller(), second.id)
+    assert [(type(entry), entry.id) for entry in history] == [(Tombstone, first.id), (Tombstone, second.id)]
 
 
-async def test_what_was_merged_is_taken_out_of_where_it_went(rig: MemoryRig) -> None:
-    """D-52, spec 3.4: the words of a memory that consolidation merged into another go with it, where they still are as they came."""
+async def test_forgetting_a_merged_memory_removes_its_text_from_the_primary(rig: MemoryRig) -> None:
+    """Text that consolidation added to another memory is removed if it is unchanged (D-52; spec 3.4)."""
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5, agent_id=None, tags=("march",))
     await rig.run_jobs()
@@ -132,15 +132,15 @@ async def test_what_was_merged_is_taken_out_of_where_it_went(rig: MemoryRig) -> 
 
     _, items = await _forget(rig, merged.id)
     await rig.run_jobs()
-    after = await rig.reload(primary)
+    current = await rig.reload(primary)
 
-    assert (after.content, after.tags) == (BASE, ())
-    assert (await _rows(rig, merged.id), items[0].why) == (0, "selected by its id")
+    assert (current.content, current.tags) == (BASE, ())
+    assert (await _count_rows(rig, merged.id), items[0].why) == (0, "selected by its id")
 
 
-@pytest.mark.parametrize("how", ["forget", "delete"])
-async def test_what_was_merged_twice_is_taken_out_of_both(rig: MemoryRig, how: str) -> None:
-    """D-41: a memory that took words in and was merged itself brought them along; what else it brought stays."""
+@pytest.mark.parametrize("method", ["forget", "delete"])
+async def test_deleting_a_memory_removes_its_text_from_every_memory_it_was_merged_into(rig: MemoryRig, method: str) -> None:
+    """A merged memory passes on text that was merged into it before; only the deleted text is removed (D-41)."""
     top = await rig.remember(BASE, confidence=0.9)
     middle = await rig.remember(f"{BASE}. Lee saw them in May.", confidence=0.7)
     merged = await rig.remember(MORE, confidence=0.5, tags=("march",))
@@ -148,26 +148,26 @@ async def test_what_was_merged_twice_is_taken_out_of_both(rig: MemoryRig, how: s
     def plan(tx: Tx) -> None:
         second, rows = merging.merge_memories(middle, [merged], run="1")
         store.update_memory(tx, middle, replace(second, archived_at=second.created_at))
-        first, later = merging.merge_memories(top, [second], run="2")
+        first, second_rows = merging.merge_memories(top, [second], run="2")
         store.update_memory(tx, top, first)
-        merge_store.add(tx, [replace(each, is_done=True) for each in (*rows, *later)])
+        merge_store.add(tx, [replace(merge, is_done=True) for merge in (*rows, *second_rows)])
 
     await rig.db.write(plan)
     assert {"Kim", "Lee"} <= set((await rig.reload(top)).content.split())
 
-    if how == "forget":
+    if method == "forget":
         await _forget(rig, merged.id)
     else:
         await rig.services.records.delete(make_caller(), merged.id)
-    left = [await rig.reload(each) for each in (top, middle)]
+    current = [await rig.reload(memory) for memory in (top, middle)]
     await rig.services.records.restore(make_caller(), middle.id)
 
-    assert [("Kim" in each.content, "Lee" in each.content, each.tags) for each in left] == [(False, True, ())] * 2
+    assert [("Kim" in memory.content, "Lee" in memory.content, memory.tags) for memory in current] == [(False, True, ())] * 2
     assert (await rig.reload(top)).content == BASE
 
 
-async def test_words_that_were_changed_after_a_merge_are_pointed_at(rig: MemoryRig) -> None:
-    """D-52: ambiguous matches are not changed; the report names the memory to check."""
+async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
+    """Ambiguous matches are not changed; the report names the memory to check (D-52)."""
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.run_jobs()
@@ -187,7 +187,7 @@ class _OpenPlatform:
     maintenance: MaintenanceServices
 
     async def workspaces(self) -> dict[int, str]:
-        """Return the only one."""
+        """Return the only workspace."""
         return {1: "main"}
 
 
@@ -197,7 +197,7 @@ class _Platform:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_OpenPlatform]:
-        """Open memory on the folder, as another process than the server would."""
+        """Open the memory domain on the folder, as a separate process."""
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
         if await rig.vectors.count(1) == 0:
@@ -209,21 +209,21 @@ class _Platform:
             await db.close()
 
 
-def _type(opens: _Platform, *words: str) -> tuple[int, str]:
+def _run_command(platform: _Platform, *words: str) -> tuple[int, str]:
     app = typer.Typer()
     add_commands(app, "brain", "export")
-    done = CliRunner().invoke(app, ["brain", "forget", *words], obj=opens)
-    return done.exit_code, done.stdout
+    result = CliRunner().invoke(app, ["brain", "forget", *words], obj=platform)
+    return result.exit_code, result.stdout
 
 
-def test_the_command_asks_and_tells(data_dir: Path) -> None:
-    """D-04: without a criterion, and off a terminal without --yes, it ends with 2; --dry-run names each memory, --json is one document."""
-    opens = _Platform(data_dir)
+def test_the_command_needs_a_criterion_and_a_confirmation(data_dir: Path) -> None:
+    """Without a criterion, or without --yes off a terminal, it exits with 2; --json prints one document (D-04)."""
+    platform = _Platform(data_dir)
 
-    assert _type(opens)[0] == 2
-    assert _type(opens, "--agent", "kim")[0] == 2
-    code, said = _type(opens, "--agent", "kim", "--dry-run", "--json")
-    dry = json.loads(said)
-    assert (code, [item["why"] for item in dry["items"]], dry["deleted"], dry["dry_run"]) == (0, ["agent kim"], 1, True)
-    code, said = _type(opens, "--agent", "kim", "--yes", "--json")
-    assert (code, json.loads(said)["deleted"] >= 1) == (0, True)
+    assert _run_command(platform)[0] == 2
+    assert _run_command(platform, "--agent", "kim")[0] == 2
+    code, output = _run_command(platform, "--agent", "kim", "--dry-run", "--json")
+    dry_run = json.loads(output)
+    assert (code, [item["why"] for item in dry_run["items"]], dry_run["deleted"], dry_run["dry_run"]) == (0, ["agent kim"], 1, True)
+    code, output = _run_command(platform, "--agent", "kim", "--yes", "--json")
+    assert (code, json.loads(output)["deleted"] >= 1) == (0, True)

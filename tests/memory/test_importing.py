@@ -12,8 +12,7 @@ from rookery.memory.batch_runs import RunReport
 from rookery.memory.capacity import StorageLimits
 from rookery.memory.store import transfer
 from rookery.memory.store.transfer import TransferRecord
-from rookery.memory.transfer.importing import BATCH_SIZE
-from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.importing import BATCH_SIZE, ImportRequest
 from rookery.memory.transfer.items import copy_id
 from tests.memory.makers import MemoryRig, make_caller, make_memory
 from tests.memory.transfers import Transfers, lines_of_kind
@@ -25,89 +24,93 @@ def _counts(report: RunReport) -> dict[str, int]:
     return {name: number for name, number in report.counts.items() if number}
 
 
-async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: MemoryRig) -> None:
-    """D-17: max_memories holds for an import too, to the last one; it says from where on nothing was stored, and goes on from there."""
-    moves, full = Transfers(rig), Transfers(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
+async def test_an_import_stops_when_the_workspace_is_full(rig: MemoryRig) -> None:
+    """max_memories limits imports too; the report names the first line that was not stored, and --resume continues there (D-17)."""
+    transfers, limited_transfers = Transfers(rig), Transfers(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
     memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH_SIZE + 10)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
-    lines = await moves.export_lines()
-    wanted = In(workspace_id=2, new_ids=True, run="import 2 a file")
+    lines = await transfers.export_lines()
+    request = ImportRequest(workspace_id=2, new_ids=True, run="import 2 a file")
 
-    dry, _ = await full.import_source(lines, replace(wanted, dry_run=True))
-    report, _ = await full.import_source(lines, wanted)
-    again, _ = await full.import_source(lines, wanted)
-    rest, _ = await moves.import_source(lines, replace(wanted, resume=True))
+    dry_run, _ = await limited_transfers.import_source(lines, replace(request, dry_run=True))
+    report, _ = await limited_transfers.import_source(lines, request)
+    second_report, _ = await limited_transfers.import_source(lines, request)
+    last_report, _ = await transfers.import_source(lines, replace(request, resume=True))
 
     assert report.stopped is not None
     assert f"Nothing was stored from line {BATCH_SIZE + 7} on" in report.stopped
-    assert (_counts(report), _counts(dry), dry.stopped) == ({"imported": BATCH_SIZE + 5}, {"imported": BATCH_SIZE + 5}, report.stopped)
-    assert (_counts(again), again.stopped) == ({"unchanged": BATCH_SIZE + 5}, report.stopped)
-    assert (_counts(rest), rest.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
+    assert (_counts(report), _counts(dry_run), dry_run.stopped) == (
+        {"imported": BATCH_SIZE + 5},
+        {"imported": BATCH_SIZE + 5},
+        report.stopped,
+    )
+    assert (_counts(second_report), second_report.stopped) == ({"unchanged": BATCH_SIZE + 5}, report.stopped)
+    assert (_counts(last_report), last_report.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
 
 
-async def test_what_was_moved_in_is_announced_unless_quiet(rig: MemoryRig) -> None:
-    """Spec 6.1: MemoryStored is raised when a memory is stored, however it came; what ends by an import is announced as well (D-41)."""
-    moves = Transfers(rig)
+async def test_an_import_sends_events_unless_quiet(rig: MemoryRig) -> None:
+    """An import sends MemoryStored for new memories and MemorySuperseded for replaced ones (spec 6.1; D-41)."""
+    transfers = Transfers(rig)
     old = (await rig.remember("we deploy on Monday")).id
-    before = await moves.export_lines()
+    first_export = await transfers.export_lines()
     new = (await rig.remember("we deploy on Friday", supersedes_id=old)).id
     rig.events.clear()
 
-    await moves.import_source(before, In(workspace_id=2, new_ids=True, is_quiet=True))
+    await transfers.import_source(first_export, ImportRequest(workspace_id=2, new_ids=True, is_quiet=True))
     quiet = list(rig.events)
-    await moves.import_source(await moves.export_lines(), In(workspace_id=2, new_ids=True))
-    await moves.import_source(await moves.export_lines(), In(workspace_id=2, new_ids=True))
+    await transfers.import_source(await transfers.export_lines(), ImportRequest(workspace_id=2, new_ids=True))
+    await transfers.import_source(await transfers.export_lines(), ImportRequest(workspace_id=2, new_ids=True))
 
-    copies = [copy_id(2, each) for each in (old, new)]
+    copies = [copy_id(2, memory_id) for memory_id in (old, new)]
     assert quiet == []
-    assert [(type(each).__name__, each.memory_id) for each in rig.events if isinstance(each, MemoryStored | MemorySuperseded)] == [
+    assert [(type(event).__name__, event.memory_id) for event in rig.events if isinstance(event, MemoryStored | MemorySuperseded)] == [
         ("MemoryStored", copies[1]),
         ("MemorySuperseded", copies[0]),
     ]
 
 
-async def test_a_lineage_that_runs_in_a_circle_and_a_time_to_come_are_refused(rig: MemoryRig) -> None:
-    """D-41: history has an end; issue 5: a bad line is refused in words, by whatever order it comes, also in a dry run."""
-    moves = Transfers(rig)
+async def test_a_circular_lineage_and_a_future_time_are_rejected(rig: MemoryRig) -> None:
+    """Each bad line is reported with a reason, in any order of lines, also in a dry run (D-41; issue 5)."""
+    transfers = Transfers(rig)
     first = (await rig.remember("first")).id
-    (line,) = lines_of_kind(await moves.export_lines(), "memory")
+    (line,) = lines_of_kind(await transfers.export_lines(), "memory")
     ids = [uuid7() for _ in range(4)]
-    later = "2999-01-01T00:00:00Z"
+    future = "2999-01-01T00:00:00Z"
     rows = [
         {**line, "id": ids[0], "superseded_by": ids[1]},
         {**line, "id": ids[1], "superseded_by": ids[0]},
         {**line, "id": ids[2], "supersedes_id": ids[2]},
-        {**line, "id": ids[3], "created_at": later, "updated_at": later},
+        {**line, "id": ids[3], "created_at": future, "updated_at": future},
     ]
 
-    written = b"\n".join([HEADER, *map(orjson.dumps, rows)])
+    export = b"\n".join([HEADER, *map(orjson.dumps, rows)])
 
-    dry, _ = await moves.import_source(written, In(workspace_id=1, dry_run=True))
-    report, heard = await moves.import_source(written)
+    dry_run, _ = await transfers.import_source(export, ImportRequest(workspace_id=1, dry_run=True))
+    report, rejections = await transfers.import_source(export)
 
-    assert _counts(dry) == _counts(report) == {"imported": 1, "refused": 4}
-    assert [each.why.partition(":")[0] for each in heard] == ["line 3", "line 4", "line 5", "the end"]
+    assert _counts(dry_run) == _counts(report) == {"imported": 1, "refused": 4}
+    assert [rejection.why.partition(":")[0] for rejection in rejections] == ["line 3", "line 4", "line 5", "the end"]
     assert len(await rig.services.records.history(make_caller(), first)) == 1
 
 
-async def test_a_circle_that_is_there_already_ends_in_a_history(rig: MemoryRig) -> None:
-    """D-41: a store that was damaged, or filled by an older version, is shown once round."""
+async def test_the_history_of_a_stored_circular_lineage_ends(rig: MemoryRig) -> None:
+    """A damaged store, or one of an older version, lists each memory of the circle once (D-41)."""
     one, other = (make_memory(rig.clock, content=word) for word in ("one", "other"))
     circle = [replace(one, superseded_by=other.id), replace(other, superseded_by=one.id)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in circle]))
 
     history = await rig.services.records.history(make_caller(), one.id)
 
-    assert [each.id for each in history] == [one.id, other.id]
+    assert [memory.id for memory in history] == [one.id, other.id]
 
 
-async def test_a_byte_order_mark_says_nothing(rig: MemoryRig) -> None:
-    """Issue 5: what an editor of another system put before the first line keeps nothing from being read."""
-    moves = Transfers(rig)
+async def test_a_byte_order_mark_is_ignored(rig: MemoryRig) -> None:
+    """Some editors write it before the first line (issue 5)."""
+    transfers = Transfers(rig)
     await rig.remember("first")
-    lines = (await moves.export_lines()).replace(b"\n", b"\r\n")
+    lines = (await transfers.export_lines()).replace(b"\n", b"\r\n")
 
-    report, heard = await moves.import_source(b"\xef\xbb\xbf" + lines, In(workspace_id=2, new_ids=True))
-    mem0, _ = await moves.import_source(b'\xef\xbb\xbf[{"memory": "kim likes tea"}]', In(workspace_id=2))
+    report, rejections = await transfers.import_source(b"\xef\xbb\xbf" + lines, ImportRequest(workspace_id=2, new_ids=True))
+    mem0_report, _ = await transfers.import_source(b'\xef\xbb\xbf[{"memory": "kim likes tea"}]', ImportRequest(workspace_id=2))
 
-    assert (_counts(report), heard, _counts(mem0)) == ({"imported": 1}, [], {"imported": 1})
+    assert (_counts(report), rejections, _counts(mem0_report)) == ({"imported": 1}, [], {"imported": 1})

@@ -19,7 +19,7 @@ async def _state(rig: MemoryRig, memory: Memory) -> MemoryState:
     return get_state(await rig.reload(memory), model=MODEL)
 
 
-async def _recalled(rig: MemoryRig, query: str) -> list[str]:
+async def _recall(rig: MemoryRig, query: str) -> list[str]:
     return [hit.memory.content for hit in (await rig.services.recall.find(make_caller(), RecallRequest(query=query))).hits]
 
 
@@ -28,7 +28,7 @@ def _jobs(rig: MemoryRig) -> MemoryJobs:
 
 
 def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
-    """Make a job for *memory*, as the worker hands it over."""
+    """Return a job for *memory* as the worker passes it to the handler."""
     return Job(
         id=f"job-{memory.id}",
         kind=kind,
@@ -40,7 +40,7 @@ def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
 
 
 async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
-    """Spec 3.4: embedding, vector upsert and full text succeed; indexed_at is set."""
+    """indexed_at is set after both indexes are written (spec 3.4)."""
     memory = await rig.remember()
     before = await _state(rig, memory)
     rig.clock.advance(seconds=1)
@@ -51,16 +51,16 @@ async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
     assert (await rig.reload(memory)).updated_at == memory.updated_at
 
 
-async def test_jobs_are_worked_in_batches(rig: MemoryRig) -> None:
-    """D-51: taken in batches."""
+async def test_jobs_run_in_batches(rig: MemoryRig) -> None:
+    """The worker claims jobs in batches (D-51)."""
     for number in range(BATCH_SIZE + 1):
         await rig.remember(f"memory {number}")
 
     assert [await rig.worker.run_ready(EMBED_JOB) for _ in range(3)] == [BATCH_SIZE, 1, 0]
 
 
-async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig: MemoryRig) -> None:
-    """Spec 3.4 and D-51: one run, retries after 10, 60 and 300 s, then failed; tried again a day later."""
+async def test_a_failing_memory_is_retried_on_schedule_then_failed(rig: MemoryRig) -> None:
+    """It is retried after 10, 60 and 300 s, then marked as failed, and tried again a day later (spec 3.4; D-51)."""
     rig.embedder.poison = "arsenic"
     memory = await rig.remember("arsenic")
     for wait_s in RETRY_DELAYS_S:
@@ -79,8 +79,8 @@ async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig
     assert await rig.jobs.list_failed() == []
 
 
-async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: MemoryRig) -> None:
-    """D-51: a failure is a memory's own."""
+async def test_one_bad_memory_does_not_stop_the_indexing_of_the_others(rig: MemoryRig) -> None:
+    """Only the failing memory stays pending (D-51)."""
     rig.embedder.poison = "arsenic"
     memories = [await rig.remember("arsenic" if number == 5 else f"memory {number}") for number in range(9)]
     await rig.run_jobs()
@@ -89,8 +89,8 @@ async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: M
     assert states == [MemoryState.PENDING_EMBED if number == 5 else MemoryState.INDEXED for number in range(9)]
 
 
-async def test_an_engine_that_is_down_spends_no_attempt(rig: MemoryRig) -> None:
-    """D-51: it pauses the kind."""
+async def test_an_engine_that_is_down_uses_no_attempt(rig: MemoryRig) -> None:
+    """The worker pauses jobs of this kind instead (D-51)."""
     memory = await rig.remember()
     rig.embedder.is_down = True
     for _ in range(6):
@@ -101,8 +101,8 @@ async def test_an_engine_that_is_down_spends_no_attempt(rig: MemoryRig) -> None:
     assert await _state(rig, memory) is MemoryState.INDEXED
 
 
-async def test_a_memory_deleted_first_ends_its_job_without_error(rig: MemoryRig) -> None:
-    """Spec 3.4: no record, job ends without error."""
+async def test_the_job_of_a_deleted_memory_ends_without_error(rig: MemoryRig) -> None:
+    """Without a record the job does nothing (spec 3.4)."""
     memory = await rig.remember()
     await rig.services.records.delete(make_caller(), memory.id)
 
@@ -110,32 +110,32 @@ async def test_a_memory_deleted_first_ends_its_job_without_error(rig: MemoryRig)
     assert (rig.embedder.embedded_contents, await rig.vectors.count(1)) == ([], 0)
 
 
-class _DeletesMeanwhile(StemEmbedder):
+class _DeletingEmbedder(StemEmbedder):
     """An embedder that deletes the memory while it embeds, before the indexes are written."""
 
     rig: MemoryRig
     memory: Memory
 
     async def embed_passages(self, passages: object) -> list[tuple[bytes, ...]]:
-        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
+        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port passes
         await self.rig.services.records.delete(make_caller(), self.memory.id)
         await self.rig.worker.run_ready("DeleteFromIndex")
         return vectors
 
 
-async def test_a_memory_deleted_while_it_is_embedded_leaves_nothing_behind(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """Spec 3.4: deleted means removed from all stores, whatever ran meanwhile."""
-    embedder = _DeletesMeanwhile()
+async def test_a_memory_deleted_while_it_is_embedded_leaves_no_index_entry(database: Database, data_dir: Path, clock: FakeClock) -> None:
+    """A deleted memory is removed from all stores, whatever runs at the same time (spec 3.4)."""
+    embedder = _DeletingEmbedder()
     rig = build_rig(database, data_dir, clock, embedder=embedder)
     embedder.rig, embedder.memory = rig, await rig.remember()
     await rig.worker.run_ready(EMBED_JOB)
-    left = (await rig.vectors.count(1), (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
+    remaining = (await rig.vectors.count(1), (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
     await rig.close()
 
-    assert left == (0, 0)
+    assert remaining == (0, 0)
 
 
-class _ChangesMeanwhile(StemEmbedder):
+class _ChangingEmbedder(StemEmbedder):
     """An embedder that changes the memory while it embeds."""
 
     rig: MemoryRig
@@ -143,7 +143,7 @@ class _ChangesMeanwhile(StemEmbedder):
     has_changed: bool = False
 
     async def embed_passages(self, passages: object) -> list[tuple[bytes, ...]]:
-        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
+        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port passes
         if not self.has_changed:
             self.has_changed = True
             change = MemoryChange(changed_fields=frozenset({"content"}), content="A crane nests here.")
@@ -151,25 +151,27 @@ class _ChangesMeanwhile(StemEmbedder):
         return vectors
 
 
-async def test_a_memory_changed_while_it_is_embedded_is_indexed_as_it_is_now(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """D-45 and D-51: indexed_at is set only if the record is still the one embedded; what was embedded is not what stays."""
-    embedder = _ChangesMeanwhile()
+async def test_a_memory_changed_while_it_is_embedded_is_indexed_with_the_new_content(
+    database: Database, data_dir: Path, clock: FakeClock
+) -> None:
+    """indexed_at is set only if the record is unchanged since it was embedded (D-45, D-51)."""
+    embedder = _ChangingEmbedder()
     rig = build_rig(database, data_dir, clock, embedder=embedder)
     memory = embedder.memory = await rig.remember()
     embedder.rig = rig
     await rig.worker.run_ready(EMBED_JOB)
     first = await _state(rig, memory)
     await rig.run_jobs()
-    states, found = (first, await _state(rig, memory)), await _recalled(rig, "crane")
+    states, recalled = (first, await _state(rig, memory)), await _recall(rig, "crane")
     await rig.close()
 
     assert states == (MemoryState.INDEXED, MemoryState.INDEXED)
     assert embedder.embedded_contents == [HERON, "A crane nests here."]
-    assert found == ["A crane nests here."]
+    assert recalled == ["A crane nests here."]
 
 
-async def test_a_job_given_twice_does_its_work_once(rig: MemoryRig) -> None:
-    """D-51: at least once is harmless."""
+async def test_a_job_that_runs_twice_embeds_once(rig: MemoryRig) -> None:
+    """Jobs run at least once, so repeats must be harmless (D-51)."""
     memory = await rig.remember()
     handler = _jobs(rig).embed
 
@@ -179,21 +181,21 @@ async def test_a_job_given_twice_does_its_work_once(rig: MemoryRig) -> None:
     assert (rig.embedder.embedded_contents, await rig.vectors.count(1)) == ([memory.content], 1)
 
 
-async def test_a_worker_killed_in_the_middle_loses_nothing(rig: MemoryRig) -> None:
-    """D-51: the job's lease runs out and another worker does it all again."""
+async def test_the_job_of_a_killed_worker_runs_again(rig: MemoryRig) -> None:
+    """The lease of the job expires, and another worker repeats it (D-51)."""
     memory = await rig.remember()
     rig.embedder.is_down = True
     with pytest.raises(EngineUnavailable):
         await _jobs(rig).embed([make_job(memory)])
     rig.embedder.is_down = False
-    running = asyncio.create_task(_jobs(rig).embed([make_job(memory)]))
+    task = asyncio.create_task(_jobs(rig).embed([make_job(memory)]))
     await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
     await rig.run_jobs()
 
-    assert await _recalled(rig, "heron") == [memory.content]
+    assert await _recall(rig, "heron") == [memory.content]
 
 
 async def test_another_model_makes_a_memory_stale(rig: MemoryRig) -> None:
@@ -204,8 +206,8 @@ async def test_another_model_makes_a_memory_stale(rig: MemoryRig) -> None:
     assert get_state(await rig.reload(memory), model="other/2") is MemoryState.STALE
 
 
-def test_what_is_embedded_is_enriched_with_tags(clock: FakeClock) -> None:
-    """D-55: date, type, tags."""
+def test_the_embedded_text_has_the_tags_as_context(clock: FakeClock) -> None:
+    """The tags stand before the content (D-55)."""
     memory = make_memory(clock, tags=("api", "deploy"))
 
     assert build_passage(memory) == Passage(context="api, deploy", content=memory.content)
@@ -216,7 +218,7 @@ async def test_recalls_are_kept_thirty_days(rig: MemoryRig) -> None:
     await rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
     await rig.services.recall_buffer.flush()
     rig.clock.advance(days=30)
-    early = await rig.services.retention.sweep()
+    first_sweep = await rig.services.retention.sweep()
     rig.clock.advance(seconds=1)
 
-    assert (early, await rig.services.retention.sweep()) == ((0, 0), (0, 1))
+    assert (first_sweep, await rig.services.retention.sweep()) == ((0, 0), (0, 1))

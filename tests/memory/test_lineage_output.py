@@ -17,9 +17,9 @@ SECOND = f"{FIRST}. They return in March."
 _CONTENT = "The heron nests on the roof of the boat house. " * 5 + "It is grey"
 
 
-async def test_a_merged_memory_says_why_it_is_archived_and_the_kept_one_what_it_took_in(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: GET showed neither; spec 3.4: lineage tracked through supersedes_id; D-52."""
-    kept, merged = [
+async def test_merged_memories_have_a_reason_and_a_link_to_each_other(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """GET returns archived_reason, superseded_by and supersedes_id after a merge (issue 14; spec 3.4; D-52)."""
+    primary_id, merged_id = [
         (await api.post("/remember", json={"content": content, "confidence": confidence})).json()["id"]
         for content, confidence in ((FIRST, 0.9), (SECOND, 0.5))
     ]
@@ -27,28 +27,34 @@ async def test_a_merged_memory_says_why_it_is_archived_and_the_kept_one_what_it_
     await rig.services.maintenance.consolidation.run(ConsolidationRequest(workspace_id=1))
     await rig.run_jobs()
 
-    gone, whole = [(await api.get(f"/memories/{each}")).json() for each in (merged, kept)]
-    assert (gone["state"], gone["archived_reason"], gone["superseded_by"]) == ("archived", "merged", kept)
-    assert (whole["supersedes_id"], whole["superseded_by"], whole["archived_reason"]) == (merged, None, None)
-    history = (await api.get(f"/memories/{kept}/history")).json()["data"]
-    assert [(each["id"], each["state"]) for each in history] == [(merged, "archived"), (kept, "indexed")]
+    archived_memory, primary = [(await api.get(f"/memories/{memory_id}")).json() for memory_id in (merged_id, primary_id)]
+    assert (archived_memory["state"], archived_memory["archived_reason"], archived_memory["superseded_by"]) == (
+        "archived",
+        "merged",
+        primary_id,
+    )
+    assert (primary["supersedes_id"], primary["superseded_by"], primary["archived_reason"]) == (merged_id, None, None)
+    history = (await api.get(f"/memories/{primary_id}/history")).json()["data"]
+    assert [(entry["id"], entry["state"]) for entry in history] == [(merged_id, "archived"), (primary_id, "indexed")]
 
-    await api.post(f"/memories/{merged}/restore")
-    assert (await api.get(f"/memories/{kept}")).json()["supersedes_id"] is None
-    archived = (await api.post(f"/memories/{kept}/archive")).json()
+    await api.post(f"/memories/{merged_id}/restore")
+    assert (await api.get(f"/memories/{primary_id}")).json()["supersedes_id"] is None
+    archived = (await api.post(f"/memories/{primary_id}/archive")).json()
     assert (archived["state"], archived["archived_reason"]) == ("archived", None)
 
 
-async def test_a_model_reads_no_packaging(instance: Instance) -> None:
-    """Issue 14: five memories of 244 characters were 2,303 bytes of text; structuredContent stays whole."""
+async def test_the_text_for_models_is_compact(instance: Instance) -> None:
+    """The text output has only the fields that a model needs; structuredContent has all (issue 14)."""
     for number in range(5):
         await instance.admin.remember(_CONTENT[:242] + f" {number}")
     call = {"server": "brain", "tool": "recall", "arguments": {"query": "Where does the heron nest?"}}
-    whole = cast("dict[str, object]", (await instance.admin.post("/api/v1/mcp/tools/call", call)).json()["result"])
-    text = text_output.render_text("recall", cast("dict[str, object]", whole.get("structuredContent", whole)))
-    read = json.loads(text)
+    result = cast("dict[str, object]", (await instance.admin.post("/api/v1/mcp/tools/call", call)).json()["result"])
+    text = text_output.render_text("recall", cast("dict[str, object]", result.get("structuredContent", result)))
+    output = json.loads(text)
 
-    assert [len(each["content"]) for each in read["memories"]] == [244] * 5
-    assert {name for each in read["memories"] for name in each} == {"id", "content", "type", "score", "confidence", "created_at"}
-    assert all(each["score"] == round(each["score"], 2) and len(each["created_at"]) == len("2026-11-22") for each in read["memories"])
+    assert [len(memory["content"]) for memory in output["memories"]] == [244] * 5
+    assert {name for memory in output["memories"] for name in memory} == {"id", "content", "type", "score", "confidence", "created_at"}
+    assert all(
+        memory["score"] == round(memory["score"], 2) and len(memory["created_at"]) == len("2026-11-22") for memory in output["memories"]
+    )
     assert len(text) < 5 * 244 + 1_000

@@ -15,21 +15,21 @@ from tests.memory.makers import MemoryRig, make_agent, make_caller
 
 
 def _server(rig: MemoryRig) -> BrainServer:
-    brain = rig.services
+    services = rig.services
     return BrainServer(
-        remember=brain.remember,
-        records=brain.records,
-        recall=brain.recall,
-        search=brain.search,
-        listing=brain.listing,
-        feedback=brain.feedback,
-        context=brain.context,
-        serializer=brain.serializer,
+        remember=services.remember,
+        records=services.records,
+        recall=services.recall,
+        search=services.search,
+        listing=services.listing,
+        feedback=services.feedback,
+        context=services.context,
+        serializer=services.serializer,
     )
 
 
 async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -> None:
-    """D-92: each tool is its REST twin, as its caller."""
+    """Each tool does the same as its REST route, as its caller (D-92)."""
     server, kim = _server(rig), make_agent("kim")
 
     stored = await server.call("remember", {"content": "We deploy on Tuesdays.", "type": "decision"}, kim)
@@ -39,42 +39,42 @@ async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -
     forgotten = await server.call("forget", {"ids": [stored["id"], "nothing"]}, kim)
 
     assert (stored["agent_id"], stored["indexed"], stored["created_at"]) == ("kim", False, "2026-11-21T09:30:00.000000Z")
-    assert [each["id"] for each in cast("list[dict[str, object]]", recalled["memories"])] == [stored["id"]]
+    assert [memory["id"] for memory in cast("list[dict[str, object]]", recalled["memories"])] == [stored["id"]]
     assert searched["total"] == 1
     assert forgotten == {"forgotten": [stored["id"]], "missing": ["nothing"]}
     assert (await server.call("search", {"query": "deploy"}, kim))["total"] == 0
 
 
-async def test_an_agents_own_memories_count_without_being_named(rig: MemoryRig) -> None:
-    """D-92 and D-43: an agent's search includes its own memories, and no other agent's."""
+async def test_an_agent_finds_its_own_memories_without_an_agent_id(rig: MemoryRig) -> None:
+    """Recall and search include the caller's own memories, and no other agent's (D-92, D-43)."""
     server = _server(rig)
     await rig.remember("kim knows herons", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.run_jobs()
 
-    async def found(agent_id: str) -> tuple[int, object]:
+    async def count_found(agent_id: str) -> tuple[int, object]:
         recalled = await server.call("recall", {"query": "herons"}, make_agent(agent_id))
         searched = await server.call("search", {"query": "herons"}, make_agent(agent_id))
         return len(cast("list[object]", recalled["memories"])), searched["total"]
 
-    assert (await found("kim"), await found("lee")) == ((1, 1), (0, 0))
+    assert (await count_found("kim"), await count_found("lee")) == ((1, 1), (0, 0))
 
 
-def test_the_schemas_are_valid_and_say_what_the_rest_twins_take() -> None:
-    """D-92: real JSON Schemas; no field that the twin has not."""
-    twins = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery, "list": MemoriesQuery}
+def test_the_schemas_are_valid_and_match_the_rest_routes() -> None:
+    """The schemas are valid JSON Schemas without fields that the REST route lacks (D-92)."""
+    rest_models = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery, "list": MemoriesQuery}
     for tool in TOOLS:
         jsonschema_rs.meta.validate(dict(tool.input_schema))
         assert tool.input_schema["additionalProperties"] is False
-        if tool.name in twins:
+        if tool.name in rest_models:
             names = {
                 "q" if name == "query" and tool.name == "search" else name
                 for name in cast("dict[str, object]", tool.input_schema["properties"])
             }
-            assert names <= set(twins[tool.name].model_fields)
+            assert names <= set(rest_models[tool.name].model_fields)
 
 
-def test_the_hints_and_scopes_are_true() -> None:
-    """D-92: what only reads says so, what destroys too; the scope is the REST twin's."""
+def test_the_hints_and_scopes_are_correct() -> None:
+    """Read-only and destructive tools are marked; the scope is that of the REST route (D-92)."""
     assert {
         tool.name: (tool.required_scope, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False)) for tool in TOOLS
     } == {
@@ -95,36 +95,36 @@ def test_the_hints_and_scopes_are_true() -> None:
     }
 
 
-async def test_the_rest_of_a_memory_s_life_is_there_too(rig: MemoryRig) -> None:
-    """D-92: all of memory: context, feedback, one memory read, changed, archived, brought back, its lineage, and what words are in use."""
+async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> None:
+    """There are tools for context, feedback, get, change, archive, restore, list, history, tags and scopes (D-92)."""
     server, kim = _server(rig), make_agent("kim")
-    mine = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
+    memory = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
     await rig.run_jobs()
     recall = await server.call("recall", {"query": "own"}, kim)
 
-    judged = await server.call("feedback", {"recall_id": recall["recall_id"], "used": [mine.id]}, kim)
-    begun = await server.call("context", {"org": "acme"}, kim)
-    nobody = await server.call("context", {}, make_caller())
-    changed = await server.call("change", {"id": mine.id, "content": "kim's herons"}, kim)
-    got = await server.call("get", {"id": mine.id.upper()}, kim)
-    archived = await server.call("archive", {"id": mine.id}, kim)
-    shelf = await server.call("list", {"state": "archived"}, kim)
-    await server.call("restore", {"id": mine.id}, kim)
-    listed = await server.call("list", {"per_page": 1}, kim)
-    history = await server.call("history", {"id": mine.id}, kim)
+    feedback = await server.call("feedback", {"recall_id": recall["recall_id"], "used": [memory.id]}, kim)
+    context = await server.call("context", {"org": "acme"}, kim)
+    context_without_agent = await server.call("context", {}, make_caller())
+    changed = await server.call("change", {"id": memory.id, "content": "kim's herons"}, kim)
+    read = await server.call("get", {"id": memory.id.upper()}, kim)
+    archived = await server.call("archive", {"id": memory.id}, kim)
+    archived_list = await server.call("list", {"state": "archived"}, kim)
+    await server.call("restore", {"id": memory.id}, kim)
+    first_page = await server.call("list", {"per_page": 1}, kim)
+    history = await server.call("history", {"id": memory.id}, kim)
     tags, scopes = await server.call("tags", {}, kim), await server.call("scopes", {}, kim)
 
-    assert judged["used"] == [mine.id]
-    assert [memory["id"] for memory in cast("list[dict[str, object]]", begun["agent"])] == [mine.id]
-    assert nobody == {"agent": [], "shared": [], "project": [], "session": []}
-    assert changed["content"] == got["content"] == "kim's herons"
-    assert (archived["state"], shelf["total"], listed["total"], history["count"]) == ("archived", 1, 1, 1)
+    assert feedback["used"] == [memory.id]
+    assert [memory["id"] for memory in cast("list[dict[str, object]]", context["agent"])] == [memory.id]
+    assert context_without_agent == {"agent": [], "shared": [], "project": [], "session": []}
+    assert changed["content"] == read["content"] == "kim's herons"
+    assert (archived["state"], archived_list["total"], first_page["total"], history["count"]) == ("archived", 1, 1, 1)
     assert tags == {"tags": [{"name": "birds", "count": 1}]}
     assert scopes == {"scopes": [{"org": "acme", "count": 1, "projects": [{"name": "web", "count": 1}]}]}
 
 
-async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: MemoryRig) -> None:
-    """D-92: as the REST twins: since and until where memories are looked for; null for an org, a project, an expiry that go."""
+async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> None:
+    """As in REST, since and until filter memories, and null clears org, project and expiry (D-92)."""
     server = _server(rig)
     memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
     schemas = {tool.name: dict(tool.input_schema) for tool in TOOLS}
@@ -133,39 +133,39 @@ async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: MemoryRig
         assert jsonschema_rs.is_valid(schemas[tool], arguments)
         return await server.call(tool, arguments, make_caller())
 
-    late, early = {"since": "2000-01-01"}, {"until": "2000-01-01T00:00:00Z"}
-    found = [
-        len(cast("list[object]", (await call(tool, **asked, **when))[name]))
-        for tool, name, asked in (
+    matching, excluding = {"since": "2000-01-01"}, {"until": "2000-01-01T00:00:00Z"}
+    counts = [
+        len(cast("list[object]", (await call(tool, **arguments, **period))[name]))
+        for tool, name, arguments in (
             ("recall", "memories", {"query": "heron", "mode": "keyword", "boost_keywords": 0.5, "keywords": ["nest"]}),
             ("search", "hits", {"query": "heron", "limit": 5}),
             ("list", "memories", {}),
         )
-        for when in (late, early)
+        for period in (matching, excluding)
     ]
     changed = await call("change", id=memory.id, org=None, project=None, expires_in=None)
 
-    assert found == [1, 0] * 3
+    assert counts == [1, 0] * 3
     assert (changed["org"], changed["project"], changed["expires_at"]) == (None, None, None)
 
 
-async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: MemoryRig) -> None:
-    """D-43: lee neither reads, changes, archives nor deletes what is kim's; it is as if it were not there."""
+async def test_tools_do_not_give_access_to_another_agents_own_memories(rig: MemoryRig) -> None:
+    """Lee cannot read, change, archive or delete kim's private memory; the tools respond as if it did not exist (D-43)."""
     server = _server(rig)
-    mine = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
+    memory = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
 
     for tool in ("get", "archive", "restore", "history"):
         with pytest.raises(NotFound):
-            await server.call(tool, {"id": mine.id}, make_agent("lee"))
+            await server.call(tool, {"id": memory.id}, make_agent("lee"))
     with pytest.raises(NotFound):
-        await server.call("change", {"id": mine.id, "content": "lee's"}, make_agent("lee"))
-    forgotten = await server.call("forget", {"ids": [mine.id]}, make_agent("lee"))
+        await server.call("change", {"id": memory.id, "content": "lee's"}, make_agent("lee"))
+    forgotten = await server.call("forget", {"ids": [memory.id]}, make_agent("lee"))
 
-    assert forgotten == {"forgotten": [], "missing": [mine.id]}
+    assert forgotten == {"forgotten": [], "missing": [memory.id]}
 
 
-async def test_what_a_tool_refuses_it_says_in_words(rig: MemoryRig) -> None:
-    """D-10: the twin's errors."""
+async def test_tools_raise_the_errors_of_the_rest_routes(rig: MemoryRig) -> None:
+    """Invalid arguments and unknown tools raise the same errors as in REST (D-10)."""
     with pytest.raises(ValidationFailed):
         await _server(rig).call("remember", {"content": "c", "type": "fact", "memory_scope": "session"}, make_caller())
     with pytest.raises(ValidationFailed):

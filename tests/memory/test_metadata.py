@@ -1,4 +1,4 @@
-"""Metadata of memories: stored, returned, changed, filtered by, moved; and what else a stranger's first request needs."""
+"""Metadata of memories, and further fields that new integrators need first."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ Row = dict[str, object]
 
 
 async def _store(api: httpx2.AsyncClient, content: str, **fields: object) -> Row:
-    answer = await api.post("/remember", json={"content": content, **fields})
-    assert answer.status_code == 201, answer.text
-    return cast("Row", answer.json())
+    response = await api.post("/remember", json={"content": content, **fields})
+    assert response.status_code == 201, response.text
+    return cast("Row", response.json())
 
 
 async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: `type` was required; it is `observation` by default, in remember, in a batch and over MCP."""
-    stored = await _store(api, "The heron nests.")
-    batch = (await api.post("/remember/batch", json={"memories": [{"content": "It is grey."}]})).json()["results"][0]["memory"]
-    brain = rig.services
+    """`type` is `observation` by default, in remember, in a batch and over MCP (issue 14)."""
+    by_rest = await _store(api, "The heron nests.")
+    by_batch = (await api.post("/remember/batch", json={"memories": [{"content": "It is grey."}]})).json()["results"][0]["memory"]
+    services = rig.services
     server = BrainServer(
-        remember=brain.remember,
-        records=brain.records,
-        recall=brain.recall,
-        search=brain.search,
-        listing=brain.listing,
-        feedback=brain.feedback,
-        context=brain.context,
-        serializer=brain.serializer,
+        remember=services.remember,
+        records=services.records,
+        recall=services.recall,
+        search=services.search,
+        listing=services.listing,
+        feedback=services.feedback,
+        context=services.context,
+        serializer=services.serializer,
     )
-    tool = await server.call("remember", {"content": "It flies."}, make_caller())
+    by_tool = await server.call("remember", {"content": "It flies."}, make_caller())
 
-    assert [each["type"] for each in (stored, batch, tool)] == ["observation"] * 3
+    assert [memory["type"] for memory in (by_rest, by_batch, by_tool)] == ["observation"] * 3
 
 
-async def test_the_answer_of_remember_is_the_memory_but_for_its_text(api: httpx2.AsyncClient) -> None:
-    """Issue 14: the answer lacked updated_at and effective_confidence; its text the caller has, and no stored response may (D-41)."""
+async def test_remember_returns_the_memory_without_its_text(api: httpx2.AsyncClient) -> None:
+    """All other fields are returned; stored responses must not contain the text (issue 14; D-41)."""
     stored = await _store(api, "The heron nests.", metadata={"user": "u1"})
-    shown = (await api.get(f"/memories/{stored['id']}")).json()
+    memory = (await api.get(f"/memories/{stored['id']}")).json()
 
-    assert {**stored, "content": "The heron nests.", "metadata": {"user": "u1"}} == {**shown, "duplicate": False, "duplicates": []}
+    assert {**stored, "content": "The heron nests.", "metadata": {"user": "u1"}} == {**memory, "duplicate": False, "duplicates": []}
 
 
 async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: a memory had no place for an integrator's own fields."""
-    given = {"user_id": "u1", "n": 7, "deep": {"list": [1, None, "x"]}, "none": None, "yes": True}
-    stored = await _store(api, "The heron nests.", metadata=given)
+    """Metadata holds an integrator's own fields (issue 14)."""
+    metadata = {"user_id": "u1", "n": 7, "deep": {"list": [1, None, "x"]}, "none": None, "yes": True}
+    stored = await _store(api, "The heron nests.", metadata=metadata)
     path = f"/memories/{stored['id']}"
     await rig.run_jobs()
 
     recalled = (await api.post("/recall", json={"query": "heron"})).json()["memories"][0]
-    found = (await api.get("/search?q=heron")).json()["hits"][0]
-    assert recalled["metadata"] == found["metadata"] == (await api.get(path)).json()["metadata"] == given
-    assert (await api.patch(path, json={"tags": ["bird"]})).json()["metadata"] == given
+    hit = (await api.get("/search?q=heron")).json()["hits"][0]
+    assert recalled["metadata"] == hit["metadata"] == (await api.get(path)).json()["metadata"] == metadata
+    assert (await api.patch(path, json={"tags": ["bird"]})).json()["metadata"] == metadata
     assert (await api.patch(path, json={"metadata": {"user_id": "u2"}})).json()["metadata"] == {"user_id": "u2"}
     assert (await api.get("/memories?metadata.user_id=u1")).json()["meta"]["total"] == 0
     assert (await api.get("/memories?metadata.user_id=u2")).json()["meta"]["total"] == 1
@@ -67,40 +67,40 @@ async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, 
     assert (await api.get("/memories?metadata.user_id=u2")).json()["meta"]["total"] == 0
 
 
-async def test_every_way_to_look_filters_by_metadata(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: by equality, in recall of each mode, search, lists; values are compared as text, as a query string has no types."""
-    wanted = await _store(api, "heron of one", metadata={"user": "u1", "n": 7, "ok": True})
+async def test_recall_search_and_lists_filter_by_metadata(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """Values are compared as text, because a query string has no types (issue 14)."""
+    match = await _store(api, "heron of one", metadata={"user": "u1", "n": 7, "ok": True})
     await _store(api, "heron of two", metadata={"user": "u2", "n": 8, "ok": False})
-    await _store(api, "heron of none")
+    await _store(api, "heron of nobody")
     await _store(api, "heron of a tag", tags=["u1", "user", "7"])
     await rig.run_jobs()
 
-    for asked in ({"user": "u1"}, {"n": 7}, {"n": "7"}, {"n": 7.0}, {"ok": True}, {"user": "u1", "ok": "true"}):
+    for metadata_filter in ({"user": "u1"}, {"n": 7}, {"n": "7"}, {"n": 7.0}, {"ok": True}, {"user": "u1", "ok": "true"}):
         for mode in ("semantic", "keyword", "hybrid"):
-            answer = await api.post("/recall", json={"query": "heron", "mode": mode, "metadata": asked})
-            assert [each["id"] for each in answer.json()["memories"]] == [wanted["id"]], (asked, mode)
+            response = await api.post("/recall", json={"query": "heron", "mode": mode, "metadata": metadata_filter})
+            assert [memory["id"] for memory in response.json()["memories"]] == [match["id"]], (metadata_filter, mode)
     for query in ("metadata.user=u1", "metadata[user]=u1", "metadata.n=7", "metadata.ok=true&metadata.user=u1"):
-        assert [each["id"] for each in (await api.get(f"/memories?{query}")).json()["data"]] == [wanted["id"]]
-        searched = (await api.get(f"/search?q=heron&{query}")).json()
-        assert ([each["id"] for each in searched["hits"]], searched["total"]) == ([wanted["id"]], 1)
+        assert [memory["id"] for memory in (await api.get(f"/memories?{query}")).json()["data"]] == [match["id"]]
+        search = (await api.get(f"/search?q=heron&{query}")).json()
+        assert ([hit["id"] for hit in search["hits"]], search["total"]) == ([match["id"]], 1)
     assert (await api.post("/recall", json={"query": "heron", "metadata": {"user": "u1", "n": 8}})).json()["memories"] == []
 
 
-async def test_a_filter_by_metadata_is_not_thinned(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: the indexes filter, so one memory among hundreds of nearer ones is found."""
+async def test_a_metadata_filter_finds_one_memory_among_hundreds(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """The indexes apply the filter, so nearer memories do not displace the match (issue 14)."""
     body = [{"content": "heron heron heron", "metadata": {"user": "many", "id": number}} for number in range(300)]
     await api.post("/remember/batch", json={"memories": body})
-    wanted = await _store(api, "the roof has a heron", metadata={"user": "one"})
+    match = await _store(api, "the roof has a heron", metadata={"user": "one"})
     for _ in range(20):
         await rig.run_jobs()
 
     for mode in ("semantic", "keyword", "hybrid"):
-        answer = await api.post("/recall", json={"query": "heron", "mode": mode, "top_k": 1, "metadata": {"user": "one"}})
-        assert [each["id"] for each in answer.json()["memories"]] == [wanted["id"]]
+        response = await api.post("/recall", json={"query": "heron", "mode": mode, "top_k": 1, "metadata": {"user": "one"}})
+        assert [memory["id"] for memory in response.json()["memories"]] == [match["id"]]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "says"),
+    ("metadata", "message"),
     [
         ({f"k{number}": 1 for number in range(MAX_KEYS + 1)}, f"at most {MAX_KEYS} keys"),
         ({"k": "x" * MAX_BYTES}, "bytes as JSON"),
@@ -110,23 +110,23 @@ async def test_a_filter_by_metadata_is_not_thinned(api: httpx2.AsyncClient, rig:
         ("x", ""),
     ],
 )
-async def test_metadata_is_bounded(api: httpx2.AsyncClient, metadata: object, says: str) -> None:
-    """Issue 14; D-16: a JSON object of at most 16 KiB."""
-    answer = await api.post("/remember", json={"content": "x", "metadata": metadata})
+async def test_metadata_is_bounded(api: httpx2.AsyncClient, metadata: object, message: str) -> None:
+    """Metadata is a JSON object of at most 16 KiB (issue 14; D-16)."""
+    response = await api.post("/remember", json={"content": "x", "metadata": metadata})
 
-    assert (answer.status_code, list(answer.json()["errors"])) == (422, ["metadata"]), answer.text
-    assert says in answer.json()["errors"]["metadata"][0]
+    assert (response.status_code, list(response.json()["errors"])) == (422, ["metadata"]), response.text
+    assert message in response.json()["errors"]["metadata"][0]
 
 
-async def test_a_filter_that_cannot_match_is_refused(api: httpx2.AsyncClient) -> None:
-    """Issue 14: objects and lists are stored and cannot be filtered by."""
-    answer = await api.post("/recall", json={"query": "x", "metadata": {"deep": {"a": 1}}})
+async def test_a_metadata_filter_that_cannot_match_is_rejected(api: httpx2.AsyncClient) -> None:
+    """Objects and lists are stored, but cannot be filter values (issue 14)."""
+    response = await api.post("/recall", json={"query": "x", "metadata": {"deep": {"a": 1}}})
 
-    assert (answer.status_code, list(answer.json()["errors"])) == (422, ["metadata"])
+    assert (response.status_code, list(response.json()["errors"])) == (422, ["metadata"])
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "field", "meant"),
+    ("path", "body", "field", "suggestion"),
     [
         ("/remember", {"content": "x", "text": "x"}, "text", "content"),
         ("/remember", {"content": "x", "user_id": "kim"}, "user_id", "agent_id"),
@@ -136,31 +136,35 @@ async def test_a_filter_that_cannot_match_is_refused(api: httpx2.AsyncClient) ->
         ("/recall", {"query": "x", "filters": {}}, "filters", "metadata"),
     ],
 )
-async def test_names_of_other_products_lead_to_ours(api: httpx2.AsyncClient, path: str, body: Row, field: str, meant: str) -> None:
-    """Issue 14: `user_id` was answered with "did you mean 'supersedes_id'"."""
-    answer = await api.post(path, json=body)
+async def test_field_names_of_other_products_get_a_suggestion(
+    api: httpx2.AsyncClient, path: str, body: Row, field: str, suggestion: str
+) -> None:
+    """The suggestion for `user_id` was 'supersedes_id' (issue 14)."""
+    response = await api.post(path, json=body)
 
-    assert (answer.status_code, answer.json()["errors"]) == (422, {field: [f"unknown field; did you mean {meant!r}?"]})
+    assert (response.status_code, response.json()["errors"]) == (422, {field: [f"unknown field; did you mean {suggestion!r}?"]})
 
 
-async def test_recall_leaves_out_what_is_below_the_least_relevance(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: nonsense still returned five memories; `min_relevance` is compared with the `score` that is shown, in every mode."""
+async def test_recall_leaves_out_memories_below_min_relevance(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """`min_relevance` is compared with the returned `score`, in every mode (issue 14)."""
     for content in ("the heron nests on the roof", "the heron", "a ladder leans on the wall", "swallows fly south"):
         await _store(api, content)
     await rig.run_jobs()
 
     for mode in ("semantic", "keyword", "hybrid"):
         body = {"query": "heron on the roof", "mode": mode, "top_k": 10}
-        every = (await api.post("/recall", json=body)).json()["memories"]
-        scores = [each["score"] for each in every]
-        for least in {0, *scores, 1}:
-            kept = (await api.post("/recall", json={**body, "min_relevance": max(0, least)})).json()["memories"]
-            assert [each["id"] for each in kept] == [each["id"] for each in every if each["score"] >= max(0, least)], (mode, least)
+        all_memories = (await api.post("/recall", json=body)).json()["memories"]
+        scores = [memory["score"] for memory in all_memories]
+        for threshold in {0, *scores, 1}:
+            filtered = (await api.post("/recall", json={**body, "min_relevance": max(0, threshold)})).json()["memories"]
+            assert [memory["id"] for memory in filtered] == [
+                memory["id"] for memory in all_memories if memory["score"] >= max(0, threshold)
+            ], (mode, threshold)
     assert (await api.post("/recall", json={"query": "x", "min_relevance": 1.1})).status_code == 422
 
 
 async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: 16 digits were shown of a number that orders by two."""
+    """They had 16 digits, although only two are significant (issue 14)."""
     await _store(api, "the heron nests on the roof", confidence=0.7)
     await rig.run_jobs()
     rig.clock.advance(days=17)
@@ -171,30 +175,30 @@ async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient
 
 
 @pytest.mark.parametrize("field", ["content", "type", "confidence", "source"])
-async def test_null_is_refused_for_what_every_memory_has(api: httpx2.AsyncClient, field: str) -> None:
-    """Issue 14: PATCH with null answered 200 and changed nothing."""
+async def test_null_is_rejected_for_required_fields(api: httpx2.AsyncClient, field: str) -> None:
+    """PATCH with null returned 200 and changed nothing (issue 14)."""
     stored = await _store(api, "x")
-    answer = await api.patch(f"/memories/{stored['id']}", json={field: None})
+    response = await api.patch(f"/memories/{stored['id']}", json={field: None})
 
-    assert (answer.status_code, list(answer.json()["errors"])) == (422, [field])
+    assert (response.status_code, list(response.json()["errors"])) == (422, [field])
 
 
-async def test_null_empties_what_a_memory_may_be_without(api: httpx2.AsyncClient) -> None:
-    """Issue 14: what may be empty is cleared."""
+async def test_null_clears_optional_fields(api: httpx2.AsyncClient) -> None:
+    """PATCH with null clears a field that may be empty (issue 14)."""
     stored = await _store(api, "x", org="acme", project="web", tags=["a"], metadata={"a": 1}, expires_in=5)
     body = dict.fromkeys(("org", "project", "tags", "metadata", "expires_in"))
-    changed = (await api.patch(f"/memories/{stored['id']}", json=body)).json()
+    memory = (await api.patch(f"/memories/{stored['id']}", json=body)).json()
 
-    assert [changed[name] for name in ("org", "project", "tags", "metadata", "expires_at")] == [None, None, [], {}, None]
+    assert [memory[name] for name in ("org", "project", "tags", "metadata", "expires_at")] == [None, None, [], {}, None]
 
 
-async def test_a_batch_can_be_waited_for(instance: Instance) -> None:
-    """Issue 14: `wait_ms` was an unknown field of a batch."""
+async def test_wait_ms_waits_for_the_indexing_of_a_batch(instance: Instance) -> None:
+    """`wait_ms` is a field of a batch too (issue 14)."""
     body = {"memories": [{"content": f"heron {number}"} for number in range(3)], "wait_ms": 5000}
     await instance.admin.remember("the model is loaded by now")
     results = (await instance.admin.post("/v1/brain/remember/batch", body)).json()["results"]
 
-    assert [each["memory"]["state"] for each in results] == ["indexed"] * 3
+    assert [result["memory"]["state"] for result in results] == ["indexed"] * 3
 
 
 async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: httpx2.AsyncClient) -> None:
@@ -203,12 +207,12 @@ async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: ht
 
     for path in ("/agent/team%2Fann/context", "/agent/team/ann/context"):
         assert (await api.get(path)).json()["meta"]["total"] == 1
-    assert [each["content"] for each in (await api.get("/agent/team%2Fann/boot")).json()["agent"]] == ["mine"]
+    assert [memory["content"] for memory in (await api.get("/agent/team%2Fann/boot")).json()["agent"]] == ["mine"]
     assert (await api.get("/agent/ann/context")).json()["meta"]["total"] == 0
 
 
 async def test_all_agents_memories_are_listed_for_an_administrator(api: httpx2.AsyncClient) -> None:
-    """Issue 14: no one could list them; `agent_id=*` needs brain:admin."""
+    """`agent_id=*` lists them and needs brain:admin (issue 14)."""
     for agent in ("kim", "lee"):
         await _store(api, f"of {agent}", agent_id=agent, memory_scope="agent", tags=[agent])
 
@@ -220,7 +224,7 @@ async def test_all_agents_memories_are_listed_for_an_administrator(api: httpx2.A
 
 
 async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Issue 14: a plain recall, search or list left them out silently; D-43."""
+    """A recall, search or list without agent_id includes the agent's own memories (issue 14; D-43)."""
     await _store(api, "kim knows", agent_id="kim", memory_scope="agent")
     await rig.run_jobs()
     kim, lee = {"X-Test-Caller": "kim"}, {"X-Test-Caller": "lee"}
@@ -231,23 +235,23 @@ async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: h
         assert (await api.get("/memories", headers=headers)).json()["meta"]["total"] == count
 
 
-async def test_a_question_that_nothing_can_answer_is_refused(api: httpx2.AsyncClient) -> None:
-    """Issue 14: the scope agent without an agent was an empty list, and no scopes meant all."""
-    nobody = await api.post("/recall", json={"query": "x", "include_scopes": ["agent"]})
-    none = await api.post("/recall", json={"query": "x", "include_scopes": []})
+async def test_a_recall_that_can_match_nothing_is_rejected(api: httpx2.AsyncClient) -> None:
+    """Scope agent without an agent, or an empty list of scopes, is an error (issue 14)."""
+    without_agent = await api.post("/recall", json={"query": "x", "include_scopes": ["agent"]})
+    without_scopes = await api.post("/recall", json={"query": "x", "include_scopes": []})
 
-    assert (nobody.status_code, list(nobody.json()["errors"])) == (422, ["agent_id"])
-    assert (none.status_code, list(none.json()["errors"])) == (422, ["include_scopes"])
+    assert (without_agent.status_code, list(without_agent.json()["errors"])) == (422, ["agent_id"])
+    assert (without_scopes.status_code, list(without_scopes.json()["errors"])) == (422, ["include_scopes"])
     assert (await api.get("/memories?memory_scope=session")).json()["errors"].keys() == {"session_id"}
     assert (await api.post("/recall", json={"query": "x", "include_scopes": ["agent", "shared"]})).status_code == 200
 
 
-async def test_every_state_of_the_specification_may_be_asked_for(api: httpx2.AsyncClient) -> None:
-    """Spec 3.4, D-50: `created` and `deleted` were refused; a deleted memory is in its history alone."""
-    old = await _store(api, "old")
-    new = await _store(api, "new", supersedes_id=old["id"])
+async def test_lists_accept_every_state_of_the_specification(api: httpx2.AsyncClient) -> None:
+    """`created` and `deleted` are accepted too; a deleted memory is only in its history (spec 3.4; D-50)."""
+    superseded = await _store(api, "old")
+    current = await _store(api, "new", supersedes_id=superseded["id"])
 
-    assert [each["id"] for each in (await api.get("/memories?state=created")).json()["data"]] == [new["id"]]
+    assert [memory["id"] for memory in (await api.get("/memories?state=created")).json()["data"]] == [current["id"]]
     assert (await api.get("/memories?state=deleted")).json()["data"] == []
-    history = (await api.get(f"/memories/{old['id']}/history")).json()["data"]
-    assert [(each["id"], each["state"]) for each in history] == [(old["id"], "deleted"), (new["id"], "pending_embed")]
+    history = (await api.get(f"/memories/{superseded['id']}/history")).json()["data"]
+    assert [(entry["id"], entry["state"]) for entry in history] == [(superseded["id"], "deleted"), (current["id"], "pending_embed")]

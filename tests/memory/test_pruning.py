@@ -15,119 +15,119 @@ from rookery.memory.maintenance.pruning import PruneRequest
 from rookery.memory.models import Memory, MemoryScope, RecallRequest
 from tests.memory.makers import MemoryRig, make_caller
 
-NOTHING = PruneRequest(workspace_id=1)
+NO_CRITERIA = PruneRequest(workspace_id=1)
 
 
-async def _prune(rig: MemoryRig, wanted: PruneRequest) -> tuple[dict[str, int], list[RunItem]]:
+async def _prune(rig: MemoryRig, request: PruneRequest) -> tuple[dict[str, int], list[RunItem]]:
     items = list[RunItem]()
     report = await rig.services.maintenance.pruning.run(
-        wanted, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
+        request, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
     )
     return dict(report.counts), items
 
 
-async def _archived(rig: MemoryRig, *memories: Memory) -> list[bool]:
+async def _are_archived(rig: MemoryRig, *memories: Memory) -> list[bool]:
     return [(await rig.reload(memory)).archived_at is not None for memory in memories]
 
 
-async def test_any_criterion_is_enough_and_a_restore_brings_back(rig: MemoryRig) -> None:
-    """D-52: criteria are OR; archives; spec 3.4: archived memories are out of recall and kept."""
+async def test_memories_that_match_any_criterion_are_archived_and_can_be_restored(rig: MemoryRig) -> None:
+    """Criteria are combined with OR; archived memories are stored but not recalled (D-52; spec 3.4)."""
     low = await rig.remember("low heron", confidence=0.1)
     old = await rig.remember("old heron", type="observation")
     timeless = await rig.remember("timeless heron", type="convention")
     rig.clock.advance(days=90)
-    young = await rig.remember("young heron")
+    recent = await rig.remember("young heron")
     await rig.run_jobs()
 
-    counts, items = await _prune(rig, replace(NOTHING, min_confidence=0.2, min_effective_confidence=0.15))
+    counts, items = await _prune(rig, replace(NO_CRITERIA, min_confidence=0.2, min_effective_confidence=0.15))
     await rig.run_jobs()
-    found = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
+    recall = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
 
     assert counts == {"archived": 2, "candidates": 0}
     assert {item.id: item.why for item in items} == {
         low.id: "confidence 0.10 is under 0.20",
         old.id: "effective confidence 0.10 is under 0.15",
     }
-    assert await _archived(rig, low, old, timeless, young) == [True, True, False, False]
-    assert {hit.memory.id for hit in found.hits} == {timeless.id, young.id}
+    assert await _are_archived(rig, low, old, timeless, recent) == [True, True, False, False]
+    assert {hit.memory.id for hit in recall.hits} == {timeless.id, recent.id}
     assert {event.memory_id for event in rig.events if isinstance(event, MemoryArchived)} == {low.id, old.id}
     await rig.services.records.restore(make_caller(), low.id)
-    assert await _archived(rig, low) == [False]
+    assert await _are_archived(rig, low) == [False]
 
 
-async def test_what_is_exactly_at_a_threshold_stays(rig: MemoryRig) -> None:
-    """Spec 4.4: a minimum is what still is enough."""
+async def test_a_memory_exactly_at_the_threshold_stays(rig: MemoryRig) -> None:
+    """The minimum itself is high enough (spec 4.4)."""
     await rig.remember("heron", confidence=0.3)
 
-    assert (await _prune(rig, replace(NOTHING, min_confidence=0.3)))[0]["archived"] == 0
+    assert (await _prune(rig, replace(NO_CRITERIA, min_confidence=0.3)))[0]["archived"] == 0
 
 
-async def test_what_has_expired_or_is_archived_is_no_business_of_prune(rig: MemoryRig) -> None:
-    """D-43: archived and expired memories never count; they have their own end."""
+async def test_prune_ignores_expired_and_archived_memories(rig: MemoryRig) -> None:
+    """They are neither counted nor archived, and no duplicates of live memories (D-43)."""
     await rig.remember("heron", confidence=0.1, expires_in_h=1)
     archived = await rig.remember("heron", confidence=0.2)
     await rig.services.records.archive(make_caller(), archived.id)
-    kept = await rig.remember("heron", confidence=0.15)
+    remaining = await rig.remember("heron", confidence=0.15)
     rig.clock.advance(hours=2)
 
-    report = await rig.services.maintenance.pruning.run(replace(NOTHING, min_confidence=0.12, deduplicate=True))
-    assert (report.total, report.counts["archived"], await _archived(rig, kept)) == (1, 0, [False])
+    report = await rig.services.maintenance.pruning.run(replace(NO_CRITERIA, min_confidence=0.12, deduplicate=True))
+    assert (report.total, report.counts["archived"], await _are_archived(rig, remaining)) == (1, 0, [False])
 
 
-async def test_of_duplicates_the_most_trusted_stays(rig: MemoryRig) -> None:
-    """Spec 4.4: --deduplicate keeps the highest confidence; D-40: the same content in the same space; ties: the oldest stays."""
+async def test_the_duplicate_with_the_highest_confidence_stays(rig: MemoryRig) -> None:
+    """Duplicates have the same content in the same space; of equal confidences the oldest stays (spec 4.4; D-40)."""
     first = await rig.remember("heron", confidence=0.5)
     best = await rig.remember("heron", confidence=0.9)
-    later = await rig.remember("heron", confidence=0.9)
-    elsewhere = [
+    tied = await rig.remember("heron", confidence=0.9)
+    in_other_spaces = [
         await rig.remember("heron", project="api"),
         await rig.remember("heron", memory_scope=MemoryScope.SHARED),
         await rig.remember("Heron"),
         await rig.remember("heron", make_caller(workspace_id=2)),
     ]
 
-    counts, items = await _prune(rig, replace(NOTHING, deduplicate=True))
+    counts, items = await _prune(rig, replace(NO_CRITERIA, deduplicate=True))
 
     assert counts["archived"] == 2
-    assert {item.id: item.why for item in items} == {first.id: f"a duplicate of {best.id}", later.id: f"a duplicate of {best.id}"}
-    assert await _archived(rig, first, best, later, *elsewhere) == [True, False, True, False, False, False, False]
+    assert {item.id: item.why for item in items} == {first.id: f"a duplicate of {best.id}", tied.id: f"a duplicate of {best.id}"}
+    assert await _are_archived(rig, first, best, tied, *in_other_spaces) == [True, False, True, False, False, False, False]
 
 
-async def test_a_duplicate_stays_when_the_better_one_goes_by_another_criterion(rig: MemoryRig) -> None:
-    """D-52: OR must not take all of a text: the best that no other criterion takes is kept."""
+async def test_a_duplicate_stays_if_another_criterion_archives_the_better_one(rig: MemoryRig) -> None:
+    """The best duplicate that no other criterion matches stays (D-52)."""
     better = await rig.remember("heron", confidence=0.9, type="observation")
     rig.clock.advance(days=120)
-    fresh = await rig.remember("heron", confidence=0.8, type="observation")
-    wanted = replace(NOTHING, deduplicate=True, min_effective_confidence=0.3)
+    recent = await rig.remember("heron", confidence=0.8, type="observation")
+    request = replace(NO_CRITERIA, deduplicate=True, min_effective_confidence=0.3)
 
-    told = (await _prune(rig, replace(wanted, dry_run=True)))[1]
-    done = (await _prune(rig, wanted))[1]
+    planned_items = (await _prune(rig, replace(request, dry_run=True)))[1]
+    items = (await _prune(rig, request))[1]
 
-    assert told == done
-    assert await _archived(rig, better, fresh) == [True, False]
+    assert planned_items == items
+    assert await _are_archived(rig, better, recent) == [True, False]
 
 
-async def test_duplicates_stay_of_which_the_better_one_leaves_meanwhile(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: safe beside a server: of each text one stays, and texts that are judged together go each by its own."""
+async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One memory of each text stays, also when a batch has several texts (issue)."""
     pairs = [(await rig.remember(text, confidence=0.9), await rig.remember(text, confidence=0.8)) for text in ("heron", "crane", "stork")]
-    write, first = rig.db.write, [True]
+    write, is_first = rig.db.write, [True]
 
-    async def archive_one_first(work: Callable[[Tx], object]) -> object:
-        if first:
-            first.clear()
+    async def archive_before_write(work: Callable[[Tx], object]) -> object:
+        if is_first:
+            is_first.clear()
             await rig.services.records.archive(make_caller(), pairs[1][0].id)
         return await write(work)
 
-    monkeypatch.setattr(rig.db, "write", archive_one_first)
-    counts, _ = await _prune(rig, replace(NOTHING, deduplicate=True))
+    monkeypatch.setattr(rig.db, "write", archive_before_write)
+    counts, _ = await _prune(rig, replace(NO_CRITERIA, deduplicate=True))
 
     assert counts["archived"] == 2
-    assert [await _archived(rig, *pair) for pair in pairs] == [[False, True], [True, False], [False, True]]
+    assert [await _are_archived(rig, *pair) for pair in pairs] == [[False, True], [True, False], [False, True]]
 
 
-async def test_what_nobody_ever_asked_for_is_named_and_pruned_only_on_request(rig: MemoryRig) -> None:
-    """D-47: never returned by any recall for 180 days and effective under 0.3: a candidate that prune names."""
-    forgotten = await rig.remember("crane")
+async def test_never_recalled_memories_are_listed_and_pruned_only_on_request(rig: MemoryRig) -> None:
+    """A memory without a recall for 180 days and an effective confidence under 0.3 is a candidate (D-47)."""
+    never_recalled = await rig.remember("crane")
     recalled = await rig.remember("heron")
     trusted = await rig.remember("stork", type="convention")
     await rig.run_jobs()
@@ -136,19 +136,19 @@ async def test_what_nobody_ever_asked_for_is_named_and_pruned_only_on_request(ri
     await rig.services.recall_buffer.flush()
     rig.clock.advance(days=90)
 
-    counts, items = await _prune(rig, replace(NOTHING, min_confidence=0.0))
-    assert (counts, [(item.id, item.action) for item in items]) == ({"archived": 0, "candidates": 1}, [(forgotten.id, "candidate")])
+    counts, items = await _prune(rig, replace(NO_CRITERIA, min_confidence=0.0))
+    assert (counts, [(item.id, item.action) for item in items]) == ({"archived": 0, "candidates": 1}, [(never_recalled.id, "candidate")])
     assert items[0].why == "not returned by any recall for 190 days, effective confidence 0.01"
-    counts, items = await _prune(rig, replace(NOTHING, unused=True))
+    counts, items = await _prune(rig, replace(NO_CRITERIA, unused=True))
     assert counts == {"archived": 1, "candidates": 0}
-    assert await _archived(rig, forgotten, recalled, trusted) == [True, False, False]
+    assert await _are_archived(rig, never_recalled, recalled, trusted) == [True, False, False]
 
 
-async def test_delete_leaves_nothing(rig: MemoryRig) -> None:
-    """D-52: --delete deletes, from every store."""
+async def test_delete_removes_memories_from_every_store(rig: MemoryRig) -> None:
+    """--delete deletes instead of archiving (D-52)."""
     memory = await rig.remember("heron", confidence=0.1)
     await rig.run_jobs()
-    counts, items = await _prune(rig, replace(NOTHING, min_confidence=0.2, delete=True))
+    counts, items = await _prune(rig, replace(NO_CRITERIA, min_confidence=0.2, delete=True))
     await rig.run_jobs()
 
     assert (counts, items[0].action) == ({"deleted": 1, "candidates": 0}, "delete")
@@ -158,14 +158,14 @@ async def test_delete_leaves_nothing(rig: MemoryRig) -> None:
     assert [event.memory_id for event in rig.events if isinstance(event, MemoryDeleted)] == [memory.id]
 
 
-async def test_a_dry_run_tells_what_a_run_then_does(rig: MemoryRig) -> None:
-    """Issue: ids and why; it changes nothing; more than one batch."""
+async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
+    """A dry run lists ids and reasons and changes nothing, also over several batches (issue)."""
     stored = [await rig.remember(f"heron {number % 100}", confidence=(number % 10) / 10) for number in range(200)]
-    wanted = replace(NOTHING, min_confidence=0.35, deduplicate=True)
+    request = replace(NO_CRITERIA, min_confidence=0.35, deduplicate=True)
 
-    told = await _prune(rig, replace(wanted, dry_run=True))
-    assert not any(await _archived(rig, *stored))
-    assert await _prune(rig, wanted) == told
-    # 60 texts have confidence 0.4 and more, each is there twice.
-    assert told[0]["archived"] == 200 - 60
-    assert (await _prune(rig, wanted))[0]["archived"] == 0
+    planned = await _prune(rig, replace(request, dry_run=True))
+    assert not any(await _are_archived(rig, *stored))
+    assert await _prune(rig, request) == planned
+    # 60 texts have confidence 0.4 or more. Each text is stored twice.
+    assert planned[0]["archived"] == 200 - 60
+    assert (await _prune(rig, request))[0]["archived"] == 0

@@ -27,7 +27,7 @@ AT = FakeClock().at
 _MOMENTS = st.sampled_from([AT - timedelta(days=1), AT, AT + timedelta(microseconds=1)])
 
 
-def _maybe(*values: str) -> st.SearchStrategy[str | None]:
+def _optional(*values: str) -> st.SearchStrategy[str | None]:
     return st.none() | st.sampled_from(values)
 
 
@@ -38,10 +38,10 @@ def _memory(**fields: object) -> Memory:
 memories = st.builds(
     _memory,
     workspace_id=st.sampled_from([1, 1, 1, 2]),
-    org=_maybe("acme", "Acme"),
-    project=_maybe("api", "web"),
-    agent_id=_maybe("kim", "lee"),
-    session_id=_maybe("s1", "s2"),
+    org=_optional("acme", "Acme"),
+    project=_optional("api", "web"),
+    agent_id=_optional("kim", "lee"),
+    session_id=_optional("s1", "s2"),
     memory_scope=st.sampled_from(MemoryScope),
     type=st.sampled_from(["decision", "context"]),
     tags=st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True).map(tuple),
@@ -52,65 +52,69 @@ memories = st.builds(
     expires_at=st.none() | _MOMENTS,
 )
 
-withins = st.builds(
+access_filters = st.builds(
     AccessFilter,
     workspace_id=st.sampled_from([1, 1, 2, 3]),
     at=st.just(AT),
-    org=_maybe("acme", "Acme"),
-    project=_maybe("api", "web"),
-    agent_id=_maybe("kim", "nobody"),
+    org=_optional("acme", "Acme"),
+    project=_optional("api", "web"),
+    agent_id=_optional("kim", "nobody"),
     includes_all_agents=st.booleans(),
-    session_id=_maybe("s1", "s3"),
+    session_id=_optional("s1", "s3"),
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
-    type=_maybe("decision", "unheard"),
-    tags=st.frozensets(st.sampled_from(["a", "b", "unheard"]), max_size=2),
+    type=_optional("decision", "unknown"),
+    tags=st.frozensets(st.sampled_from(["a", "b", "unknown"]), max_size=2),
     labels=st.frozensets(st.sampled_from([build_label("user", "u1"), build_label("user", "1"), build_label("deep", "u1")]), max_size=2),
-    source=_maybe("manual", "unheard"),
+    source=_optional("manual", "unknown"),
     since=st.none() | _MOMENTS,
     until=st.none() | _MOMENTS,
     min_confidence=st.none() | st.sampled_from([0.3, 0.1 + 0.2, 0.8]),
-    orgs=st.none() | st.frozensets(st.sampled_from(["acme", "Acme", "unheard"])),
+    orgs=st.none() | st.frozensets(st.sampled_from(["acme", "Acme", "unknown"])),
     projects=st.none() | st.frozensets(st.sampled_from(["api", "web"])),
 )
 
 
-class _Undone(Exception):
-    """Ends a transaction without a trace."""
+class _Rollback(Exception):
+    """Raised to roll a transaction back."""
 
 
-async def _page(database: Database, stored: Sequence[Memory], within: AccessFilter, state: MemoryState | None) -> list[Memory]:
-    """Return what a list shows of *stored*, and leave the store as it was."""
-    found = list[Memory]()
+async def _list_page(
+    database: Database, memories_to_list: Sequence[Memory], access_filter: AccessFilter, state: MemoryState | None
+) -> list[Memory]:
+    """Return the memories of *memories_to_list* that a list contains, and roll the store back."""
+    listed = list[Memory]()
 
     def work(tx: Tx) -> None:
-        for memory in stored:
+        for memory in memories_to_list:
             records.add(tx, memory)
-        page, total = queries.list_page(tx, within, state, model=MODEL, limit=100, offset=0)
+        page, total = queries.list_page(tx, access_filter, state, model=MODEL, limit=100, offset=0)
         assert len(page) == total
-        found.extend(page)
-        raise _Undone
+        listed.extend(page)
+        raise _Rollback
 
-    with pytest.raises(_Undone):
+    with pytest.raises(_Rollback):
         await database.write(work)
-    return found
+    return listed
 
 
 @pytest.fixture
-async def opened(database_url: str, data_dir: Path) -> AsyncIterator[Database]:
-    """A store whose work runs in this event loop, for Hypothesis to use many times."""
+async def hypothesis_database(database_url: str, data_dir: Path) -> AsyncIterator[Database]:
+    """Yield a store that Hypothesis can use for many examples in this event loop."""
     db = open_database(database_url, data_dir=data_dir)
     yield db
     await db.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
-@given(stored=st.lists(memories, max_size=12), within=withins)
-async def test_lists_show_exactly_what_the_one_rule_lets_through(opened: Database, stored: list[Memory], within: AccessFilter) -> None:
-    """D-43: one rule of visibility; here in SQL."""
-    found = await _page(opened, stored, within, None)
+@given(stored=st.lists(memories, max_size=12), access_filter=access_filters)
+async def test_lists_contain_exactly_the_visible_memories(
+    hypothesis_database: Database, stored: list[Memory], access_filter: AccessFilter
+) -> None:
+    """The SQL filter equals the visibility rule in Python (D-43)."""
+    listed = await _list_page(hypothesis_database, stored, access_filter, None)
 
-    assert {memory.id for memory in found} == {memory.id for memory in stored if is_visible(within, memory)}
-    assert found == sorted(found, key=lambda memory: (memory.created_at, memory.id), reverse=True)
+    assert {memory.id for memory in listed} == {memory.id for memory in stored if is_visible(access_filter, memory)}
+    assert listed == sorted(listed, key=lambda memory: (memory.created_at, memory.id), reverse=True)
 
 
 _STATES = st.sampled_from([state for state in MemoryState if state is not MemoryState.CREATED])
@@ -130,38 +134,44 @@ _STATES = st.sampled_from([state for state in MemoryState if state is not Memory
     ),
     state=st.none() | _STATES,
 )
-async def test_a_list_of_a_state_has_the_memories_in_that_state(opened: Database, stored: list[Memory], state: MemoryState | None) -> None:
-    """D-50 and D-54: the states of spec 3.4, and failed; another model makes a memory stale."""
-    found = await _page(opened, stored, AccessFilter(workspace_id=1, at=AT), state)
+async def test_a_list_with_a_state_has_the_memories_in_that_state(
+    hypothesis_database: Database, stored: list[Memory], state: MemoryState | None
+) -> None:
+    """The SQL filter equals the states in Python; another model makes a memory stale (spec 3.4; D-50, D-54)."""
+    listed = await _list_page(hypothesis_database, stored, AccessFilter(workspace_id=1, at=AT), state)
 
     states = {memory.id: get_state(memory, model=MODEL) for memory in stored}
-    wanted = {each for each, its in states.items() if (its is not MemoryState.ARCHIVED if state is None else its is state)}
-    assert {memory.id for memory in found} == wanted
+    expected = {
+        memory_id
+        for memory_id, memory_state in states.items()
+        if (memory_state is not MemoryState.ARCHIVED if state is None else memory_state is state)
+    }
+    assert {memory.id for memory in listed} == expected
 
 
 async def _store(database: Database, *stored: Memory) -> None:
     await database.write(lambda tx: [records.add(tx, memory) for memory in stored])
 
 
-async def test_a_long_list_and_a_short_one_have_one_order(database: Database, clock: FakeClock) -> None:
-    """Spec 5.1, pages: many are read newest first, few are sorted; who turns the pages sees each memory once, and the same total."""
+async def test_long_and_short_lists_have_the_same_order(database: Database, clock: FakeClock) -> None:
+    """A client that reads all pages gets each memory once and the same total (spec 5.1)."""
     stored = [make_memory(clock, project="few" if number % 40 == 0 else "many") for number in range(2_050)]
     await _store(database, *stored)
     newest_first = sorted(stored, key=lambda memory: (memory.created_at, memory.id), reverse=True)
 
     for project in (None, "few"):
-        wanted = [memory.id for memory in newest_first if project in {None, memory.project}]
+        expected = [memory.id for memory in newest_first if project in {None, memory.project}]
         within = AccessFilter(workspace_id=1, at=clock(), project=project)
-        for offset in (0, 15, len(wanted) - 7, len(wanted)):
+        for offset in (0, 15, len(expected) - 7, len(expected)):
             page, total = await database.read(
                 lambda tx, within=within, offset=offset: queries.list_page(tx, within, None, model=MODEL, limit=20, offset=offset)
             )
-            assert [memory.id for memory in page] == wanted[offset : offset + 20]
-            assert total == len(wanted)
+            assert [memory.id for memory in page] == expected[offset : offset + 20]
+            assert total == len(expected)
 
 
 async def test_tags_are_counted_most_frequent_first(database: Database, clock: FakeClock) -> None:
-    """Spec 4.3, tags; D-43: only what is visible counts."""
+    """Only visible memories count (spec 4.3; D-43)."""
     await _store(
         database,
         make_memory(clock, tags=("deploy", "api")),
@@ -173,14 +183,16 @@ async def test_tags_are_counted_most_frequent_first(database: Database, clock: F
         make_memory(clock, tags=("zebra", "api"), org="other"),
     )
 
-    whole = await database.read(lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock())))
-    acme = await database.read(lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock(), org="acme", agent_id="kim")))
+    counts = await database.read(lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock())))
+    acme_counts = await database.read(
+        lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock(), org="acme", agent_id="kim"))
+    )
 
-    assert whole == [NameCount(name="api", count=2), NameCount(name="deploy", count=2), NameCount(name="zebra", count=1)]
-    assert acme == [NameCount(name="deploy", count=3), NameCount(name="api", count=1), NameCount(name="secret", count=1)]
+    assert counts == [NameCount(name="api", count=2), NameCount(name="deploy", count=2), NameCount(name="zebra", count=1)]
+    assert acme_counts == [NameCount(name="deploy", count=3), NameCount(name="api", count=1), NameCount(name="secret", count=1)]
 
 
-async def test_scopes_are_orgs_and_their_projects_most_memories_first(database: Database, clock: FakeClock) -> None:
+async def test_scopes_are_sorted_by_number_of_memories(database: Database, clock: FakeClock) -> None:
     """The scopes route lists orgs and projects by number of memories, largest first (spec 4.3; D-43)."""
     await _store(
         database,
@@ -192,44 +204,44 @@ async def test_scopes_are_orgs_and_their_projects_most_memories_first(database: 
         make_memory(clock, workspace_id=2),
     )
 
-    found = await database.read(lambda tx: queries.count_scopes(tx, AccessFilter(workspace_id=1, at=clock())))
+    scopes = await database.read(lambda tx: queries.count_scopes(tx, AccessFilter(workspace_id=1, at=clock())))
 
-    assert found == [
+    assert scopes == [
         OrgCount(org="acme", count=4, projects=(NameCount(name="web", count=2), NameCount(name="api", count=1))),
         OrgCount(org="zoo", count=1, projects=(NameCount(name="ark", count=1),)),
         OrgCount(org=None, count=1, projects=()),
     ]
 
 
-async def test_no_function_of_the_store_reaches_another_workspace(database: Database, clock: FakeClock) -> None:
-    """Spec 2.8: workspace_id is a hard tenant boundary."""
-    old, mine = make_memory(clock, supersedes_id="x"), make_memory(clock, content="mine", tags=("a",))
-    await _store(database, old, mine)
-    await database.write(lambda tx: records.delete_memory(tx, old, at=clock(), superseded_by=mine.id))
+async def test_no_store_function_reads_or_changes_another_workspace(database: Database, clock: FakeClock) -> None:
+    """The workspace is a strict boundary between tenants (spec 2.8)."""
+    superseded, current = make_memory(clock, supersedes_id="x"), make_memory(clock, content="mine", tags=("a",))
+    await _store(database, superseded, current)
+    await database.write(lambda tx: records.delete_memory(tx, superseded, at=clock(), superseded_by=current.id))
 
-    def as_stranger(tx: Tx) -> list[object]:
-        fake = replace(mine, workspace_id=2)
+    def call_as_other_workspace(tx: Tx) -> list[object]:
+        foreign = replace(current, workspace_id=2)
         return [
-            records.get_memory(tx, 2, mine.id),
-            records.lock_memory(tx, 2, mine.id),
-            records.get_memories(tx, 2, [mine.id]),
-            records.list_unindexed(tx, 2, [mine.id]),
-            records.get_tombstone(tx, 2, old.id),
+            records.get_memory(tx, 2, current.id),
+            records.lock_memory(tx, 2, current.id),
+            records.get_memories(tx, 2, [current.id]),
+            records.list_unindexed(tx, 2, [current.id]),
+            records.get_tombstone(tx, 2, superseded.id),
             records.count_memories(tx, 2),
-            records.delete_memory(tx, fake, at=clock()),
-            records.update_memory(tx, fake, replace(fake, content="stolen")),
+            records.delete_memory(tx, foreign, at=clock()),
+            records.update_memory(tx, foreign, replace(foreign, content="stolen")),
             queries.list_page(tx, AccessFilter(workspace_id=2, at=clock()), None, model=MODEL, limit=10, offset=0),
             queries.count_tags(tx, AccessFilter(workspace_id=2, at=clock())),
             queries.count_scopes(tx, AccessFilter(workspace_id=2, at=clock())),
             queries.scan(tx, after="", limit=10, at=clock(), workspace_id=2, org=None, project=None, stale_model=None),
         ]
 
-    assert await database.write(as_stranger) == [None, None, [], [], None, 0, False, None, ([], 0), [], [], []]
-    assert await database.read(lambda tx: records.get_memory(tx, 1, mine.id)) == mine
+    assert await database.write(call_as_other_workspace) == [None, None, [], [], None, 0, False, None, ([], 0), [], [], []]
+    assert await database.read(lambda tx: records.get_memory(tx, 1, current.id)) == current
 
 
-async def test_what_is_stored_is_what_is_read(database: Database, clock: FakeClock) -> None:
-    """Spec 2.5: every field, to the microsecond."""
+async def test_a_memory_is_read_back_as_stored(database: Database, clock: FakeClock) -> None:
+    """Every field is kept, times to the microsecond (spec 2.5)."""
     memory = make_memory(
         clock,
         tags=("b", "a"),
@@ -247,31 +259,31 @@ async def test_what_is_stored_is_what_is_read(database: Database, clock: FakeClo
     assert await database.lookup(lambda tx: records.get_memory(tx, 1, memory.id)) == memory
 
 
-class _Explaining(SqliteTx):
-    """A transaction that notes how SQLite goes about each read."""
+class _ExplainingTx(SqliteTx):
+    """A transaction that records the query plan of each read."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection, StatementCompiler())
         self.plans: list[str] = []
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
-        """Note the plan, then read."""
+        """Record the plan, then read."""
         sql, values = self._compile(statement, params or {}).bind(params or {})
         self.plans += [str(row[3]) for row in self._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
         return super().fetch_all(statement, params)
 
 
 def test_looking_up_a_few_memories_does_not_read_the_whole_workspace(data_dir: Path, clock: FakeClock) -> None:
-    """A measurement: SQLite took the index of the workspace for look-ups by id and fingerprint, 14 times slower at 2,000 memories."""
+    """With the index of the workspace, look-ups by id and fingerprint were 14 times slower at 2,000 memories."""
     with closing(connect(data_dir / "records.db")) as connection:
-        tx = _Explaining(connection)
+        tx = _ExplainingTx(connection)
         memory = make_memory(clock)
         records.add(tx, memory)
 
         assert records.get_memories(tx, 1, [memory.id, "other"]) == [memory]
         assert records.find_duplicates(tx, 1, fingerprint(memory), at=clock()) == [memory.id]
         assert indexing.filter_live(tx, 1, [memory.id, "other"], at=clock()) == {memory.id}
-        looked = [plan for plan in tx.plans if "memories" in plan]
+        plans = [plan for plan in tx.plans if "memories" in plan]
 
-    assert len(looked) == 3
-    assert all("autoindex" in plan or "fingerprint" in plan for plan in looked), looked
+    assert len(plans) == 3
+    assert all("autoindex" in plan or "fingerprint" in plan for plan in plans), plans

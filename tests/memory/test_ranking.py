@@ -31,22 +31,22 @@ shares = st.floats(0, 1)
 
 
 def make_ranked(memory_id: str = "a", **fields: object) -> RankedMemory:
-    """Make a ranked memory of relevance 0.5."""
+    """Return a ranked memory with a relevance of 0.5."""
     relevance = fields.pop("relevance", 0.5)
-    decayed = fields.pop("decay", 1.0)
+    decay = fields.pop("decay", 1.0)
     assert isinstance(relevance, float)
-    assert isinstance(decayed, float)
+    assert isinstance(decay, float)
     return RankedMemory(
         candidate=Candidate(memory_id=memory_id, relevance=relevance),
         memory=make_memory(FakeClock(AT), id=memory_id, **fields),
         relevance=relevance,
         matched_keywords=(),
         keyword_share=0.0,
-        decay=decayed,
+        decay=decay,
     )
 
 
-rankeds = st.lists(
+ranked_lists = st.lists(
     st.builds(
         make_ranked,
         memory_id=st.integers(0, 999).map(lambda number: f"m{number:03}"),
@@ -63,15 +63,15 @@ rankeds = st.lists(
 
 @given(ages, ages, half_lives)
 def test_an_older_memory_is_never_trusted_more(a: timedelta, b: timedelta, half_life_days: int | None) -> None:
-    """D-45: decay is monotone in age."""
+    """The decay factor never rises with age (D-45)."""
     younger, older = sorted([a, b])
 
     assert decay_factor(older, half_life_days) <= decay_factor(younger, half_life_days)
 
 
 @given(half_lives)
-def test_a_half_life_is_a_half_life(half_life_days: int | None) -> None:
-    """D-45 and spec 8: half after one half-life, a quarter after two; none never decays."""
+def test_trust_halves_with_each_half_life(half_life_days: int | None) -> None:
+    """Trust is a half after one half-life and a quarter after two; types without a half-life do not decay (D-45; spec 8)."""
     days = half_life_days or 30
     expected = (1.0, 1.0) if half_life_days is None else (0.5, 0.25)
 
@@ -81,7 +81,7 @@ def test_a_half_life_is_a_half_life(half_life_days: int | None) -> None:
 
 
 def test_a_memory_from_the_future_is_fresh() -> None:
-    """D-45: age is at least 0."""
+    """The age is at least 0 (D-45)."""
     assert decay_factor(timedelta(days=-3), 30) == 1.0
 
 
@@ -98,41 +98,41 @@ def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> No
     assert DEFAULT_HALF_LIFE_DAYS == 60
 
 
-def test_age_counts_from_when_the_content_was_last_changed() -> None:
-    """D-45: content_at, not created_at or updated_at."""
+def test_age_begins_with_the_last_change_of_the_content() -> None:
+    """Age is counted from content_at, not from created_at or updated_at (D-45)."""
     memory = make_memory(FakeClock(AT - timedelta(days=60)), type="observation", content_at=AT - timedelta(days=30), updated_at=AT)
 
     assert memory_decay_factor(memory, at=AT, half_lives_days=HALF_LIVES_DAYS) == pytest.approx(0.5)
 
 
-@given(rankeds, st.randoms())
-def test_the_order_does_not_depend_on_how_they_came(ranked: list[RankedMemory], chance: Random) -> None:
-    """D-44: the order is total, down to the id."""
-    shuffled = chance.sample(ranked, len(ranked))
+@given(ranked_lists, st.randoms())
+def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemory], random_source: Random) -> None:
+    """The order is total; the id is the last criterion (D-44)."""
+    shuffled = random_source.sample(ranked, len(ranked))
 
     assert sorted(shuffled, key=ranking_key) == sorted(ranked, key=ranking_key)
 
 
-@given(rankeds)
-def test_relevance_then_scope_then_confidence_then_recency(ranked: list[RankedMemory]) -> None:
-    """Spec 4.3 and D-44: each comes to bear only where all before it are equal."""
+@given(ranked_lists)
+def test_memories_are_ranked_by_relevance_scope_confidence_and_recency(ranked: list[RankedMemory]) -> None:
+    """Each criterion decides only if all before it are equal (spec 4.3; D-44)."""
     priority = {MemoryScope.AGENT: 0, MemoryScope.PROJECT: 1, MemoryScope.SHARED: 2, MemoryScope.SESSION: 3}
 
     keys = [
         (
-            -round_relevance(each.relevance),
-            priority[each.memory.memory_scope],
-            -each.effective_confidence,
-            -each.memory.created_at.timestamp(),
-            each.memory.id,
+            -round_relevance(ranked_memory.relevance),
+            priority[ranked_memory.memory.memory_scope],
+            -ranked_memory.effective_confidence,
+            -ranked_memory.memory.created_at.timestamp(),
+            ranked_memory.memory.id,
         )
-        for each in sorted(ranked, key=ranking_key)
+        for ranked_memory in sorted(ranked, key=ranking_key)
     ]
     assert keys == sorted(keys)
 
 
 def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
-    """Spec 4.3; equal is equal to two decimals (D-44)."""
+    """Relevances are compared with two decimals (spec 4.3; D-44)."""
     project = make_ranked("a", relevance=0.504, confidence=1.0)
     agent = make_ranked("b", relevance=0.496, memory_scope=MemoryScope.AGENT, confidence=0.1)
 
@@ -151,10 +151,8 @@ def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
     st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(-1, 1)),
     st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(0.01, 50)),
 )
-def test_a_hybrids_relevance_is_a_share_of_each_candidate_found_either_way(
-    similarities: dict[str, float], scores: dict[str, float]
-) -> None:
-    """D-44: the union of both lists, each in 0..1."""
+def test_hybrid_relevance_covers_the_candidates_of_both_searches(similarities: dict[str, float], scores: dict[str, float]) -> None:
+    """Every candidate of either list has a relevance from 0 to 1 (D-44)."""
     fused = fuse_scores(similarities, scores)
 
     assert set(fused) == set(similarities) | set(scores)
@@ -162,17 +160,19 @@ def test_a_hybrids_relevance_is_a_share_of_each_candidate_found_either_way(
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 50), st.floats(0.01, 50))
-def test_more_similar_or_better_matched_is_never_less_relevant(near: float, far: float, more: float, less: float) -> None:
-    """D-44: a weighted sum of both scores."""
-    low, high = sorted([near, far])
-    few, many = sorted([more, less])
+def test_a_higher_similarity_or_text_score_never_lowers_the_relevance(
+    similarity: float, other_similarity: float, text_score: float, other_text_score: float
+) -> None:
+    """Hybrid relevance is a weighted sum of both scores (D-44)."""
+    lower, higher = sorted([similarity, other_similarity])
+    lower_score, higher_score = sorted([text_score, other_text_score])
 
-    assert fuse_scores({"a": high, "b": low}, {"c": 1.0})["a"] >= fuse_scores({"a": high, "b": low}, {"c": 1.0})["b"]
-    assert fuse_scores({}, {"a": many, "b": few})["a"] >= fuse_scores({}, {"a": many, "b": few})["b"]
+    assert fuse_scores({"a": higher, "b": lower}, {"c": 1.0})["a"] >= fuse_scores({"a": higher, "b": lower}, {"c": 1.0})["b"]
+    assert fuse_scores({}, {"a": higher_score, "b": lower_score})["a"] >= fuse_scores({}, {"a": higher_score, "b": lower_score})["b"]
 
 
 @given(st.floats(-1, 1), shares, shares)
 def test_keywords_raise_relevance_by_their_share(relevance: float, share: float, boost: float) -> None:
-    """D-44: relevance = similarity + boost times share; a hybrid's stays in 0..1."""
+    """Relevance is similarity plus boost times share; in hybrid mode it stays from 0 to 1 (D-44)."""
     assert boost_relevance(relevance, share=share, boost=boost, is_bounded=False) == relevance + boost * share
     assert 0 <= boost_relevance(abs(relevance), share=share, boost=boost, is_bounded=True) <= 1

@@ -1,4 +1,4 @@
-"""Recall in a large workspace whose vectors cannot be asked yet, and among many memories that are as relevant as each other."""
+"""Recall in a large workspace whose IVF file is not built yet, and among many equally relevant memories."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.memory.makers import DIMENSION, MemoryRig, build_rig, make_caller
 T = TypeVar("T")
 
 
-async def ask(rig: MemoryRig, mode: RecallMode) -> RecallResult:
+async def recall(rig: MemoryRig, mode: RecallMode) -> RecallResult:
     """Recall in workspace 1."""
     return await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode=mode, top_k=100))
 
 
-async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built(
+async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_built(
     rig: MemoryRig, data_dir: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: after a restore recall does not wait for minutes: it answers by words and says so (D-54), and soon as requested."""
+    """After a restore, recall uses full text with a notice until the IVF file is built (issue 5; D-54)."""
     for content in ("heron roof", "heron boat", "swallow bridge"):
         await rig.remember(content)
     await rig.run_jobs()
@@ -35,46 +35,46 @@ async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built
         monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 2 * DIMENSION)
     monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
     monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
-    later = build_rig(rig.db, data_dir, clock, embedder=rig.embedder)
+    restored_rig = build_rig(rig.db, data_dir, clock, embedder=rig.embedder)
     (data_dir / "vectors.lists").mkdir()
 
     with ivf_build.lock_folder(data_dir / "vectors.lists"):
         for mode in ("semantic", "hybrid", "keyword"):
-            recalled = await ask(later, mode)
-            assert (recalled.notice is not None) == (mode != "keyword")
-            assert sorted(hit.memory.content for hit in recalled.hits) == ["heron boat", "heron roof"]
-    await eventually(lambda: later.vectors.is_ready(1), within_s=30)
-    recalled = await ask(later, "semantic")
+            result = await recall(restored_rig, mode)
+            assert (result.notice is not None) == (mode != "keyword")
+            assert sorted(hit.memory.content for hit in result.hits) == ["heron boat", "heron roof"]
+    await eventually(lambda: restored_rig.vectors.is_ready(1), within_s=30)
+    result = await recall(restored_rig, "semantic")
 
-    await later.close()
-    assert recalled.notice is None
-    near = [hit.memory.content for hit in recalled.hits if hit.similarity is not None and hit.similarity > 0.5]
-    assert sorted(near) == ["heron boat", "heron roof"]
+    await restored_rig.close()
+    assert result.notice is None
+    near_contents = [hit.memory.content for hit in result.hits if hit.similarity is not None and hit.similarity > 0.5]
+    assert sorted(near_contents) == ["heron boat", "heron roof"]
 
 
-async def test_others_are_answered_while_a_recall_reads_very_many(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 5: no pause. Of memories that are equally relevant all are read, and reading a batch does not wait for anything."""
+async def test_other_tasks_run_while_a_recall_reads_many_records(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recall reads all equally relevant memories in batches, and other tasks run between two batches (issue 5)."""
     memories = [await rig.remember(f"heron number{number}") for number in range(120)]
     await rig.run_jobs()
-    turns, seen = 0, list[int]()
+    turns, turns_at_lookup = 0, list[int]()
 
-    async def turn() -> None:
+    async def count_turns() -> None:
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    quick: Callable[[Callable[[Tx], object]], object] = rig.db.lookup
+    lookup: Callable[[Callable[[Tx], object]], object] = rig.db.lookup
 
-    def noted(work: Callable[[Tx], T]) -> object:
-        seen.append(turns)
-        return quick(work)
+    def record_turn(work: Callable[[Tx], T]) -> object:
+        turns_at_lookup.append(turns)
+        return lookup(work)
 
-    monkeypatch.setattr(rig.db, "lookup", noted)
-    turning = asyncio.create_task(turn())
-    recalled = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword", top_k=5))
-    turning.cancel()
+    monkeypatch.setattr(rig.db, "lookup", record_turn)
+    turn_task = asyncio.create_task(count_turns())
+    result = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword", top_k=5))
+    turn_task.cancel()
 
-    assert [hit.memory.id for hit in recalled.hits] == sorted(memory.id for memory in memories)[:5]
-    assert len(seen) > 5
-    assert all(later > earlier for earlier, later in pairwise(seen))
+    assert [hit.memory.id for hit in result.hits] == sorted(memory.id for memory in memories)[:5]
+    assert len(turns_at_lookup) > 5
+    assert all(next_turn > turn for turn, next_turn in pairwise(turns_at_lookup))

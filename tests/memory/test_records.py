@@ -15,38 +15,42 @@ from tests.memory.makers import MODEL, MemoryRig, make_agent, make_caller
 
 
 def make_change(**fields: object) -> MemoryChange:
-    """Make a change of exactly these fields."""
+    """Return a change of exactly these fields."""
     return replace(MemoryChange(changed_fields=frozenset(fields)), **fields)
 
 
-async def _recalled(rig: MemoryRig, query: str, caller: Caller | None = None, **filters: object) -> list[str]:
-    question = RecallRequest(query=query, filters=replace(MemoryFilter(), **filters), mode="hybrid")
-    return [hit.memory.content for hit in (await rig.services.recall.find(caller or make_caller(), question)).hits]
+async def _recall(rig: MemoryRig, query: str, caller: Caller | None = None, **filters: object) -> list[str]:
+    request = RecallRequest(query=query, filters=replace(MemoryFilter(), **filters), mode="hybrid")
+    return [hit.memory.content for hit in (await rig.services.recall.find(caller or make_caller(), request)).hits]
 
 
-async def test_changing_the_content_moves_content_at_and_indexes_anew(rig: MemoryRig) -> None:
-    """D-45: PATCH enqueues its own re-index; stale until then."""
+async def test_changing_the_content_updates_content_at_and_reindexes(rig: MemoryRig) -> None:
+    """The memory is stale until the job of the change ran (D-45)."""
     memory = await rig.remember("We deploy on Fridays.")
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
-    changed = await rig.services.records.change(make_caller(), memory.id, make_change(content="We deploy on Tuesdays."))
+    changed_memory = await rig.services.records.change(make_caller(), memory.id, make_change(content="We deploy on Tuesdays."))
     state = get_state(await rig.reload(memory), model=MODEL)
     await rig.run_jobs()
 
-    assert (changed.content_at, changed.updated_at, changed.created_at) == (rig.clock(), rig.clock(), memory.created_at)
+    assert (changed_memory.content_at, changed_memory.updated_at, changed_memory.created_at) == (
+        rig.clock(),
+        rig.clock(),
+        memory.created_at,
+    )
     assert (state, get_state(await rig.reload(memory), model=MODEL)) == (MemoryState.STALE, MemoryState.INDEXED)
-    assert await _recalled(rig, "Tuesdays") == ["We deploy on Tuesdays."]
+    assert await _recall(rig, "Tuesdays") == ["We deploy on Tuesdays."]
 
 
 async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
-    """D-45: content_at moves only when content is changed."""
+    """content_at changes only together with the content (D-45)."""
     memory = await rig.remember(tags=("a", "b"))
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
     change = make_change(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in_h=2.0)
-    changed = await rig.services.records.change(make_caller(), memory.id, change)
+    changed_memory = await rig.services.records.change(make_caller(), memory.id, change)
     await rig.run_jobs()
 
     expected = replace(
@@ -63,24 +67,24 @@ async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
         updated_at=rig.clock(),
     )
     assert await rig.reload(memory) == expected
-    assert changed.updated_at == rig.clock()
+    assert changed_memory.updated_at == rig.clock()
     assert [tag.name for tag in await rig.services.listing.count_tags(make_caller(), MemoryFilter())] == ["b", "c"]
-    assert await _recalled(rig, "heron", type="decision", org="zoo") == [memory.content]
+    assert await _recall(rig, "heron", type="decision", org="zoo") == [memory.content]
 
 
-async def test_a_change_that_changes_nothing_writes_nothing(rig: MemoryRig) -> None:
-    """D-45: then nothing is stale."""
+async def test_a_change_without_effect_writes_nothing(rig: MemoryRig) -> None:
+    """The memory does not become stale (D-45)."""
     memory = await rig.remember()
     await rig.run_jobs()
-    before = await rig.reload(memory)
+    unchanged = await rig.reload(memory)
     rig.clock.advance(days=1)
 
-    assert await rig.services.records.change(make_caller(), memory.id, make_change(content=memory.content, type=memory.type)) == before
+    assert await rig.services.records.change(make_caller(), memory.id, make_change(content=memory.content, type=memory.type)) == unchanged
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 0
 
 
-async def test_two_changes_in_the_same_microsecond_are_told_apart(rig: MemoryRig) -> None:
-    """D-51: indexing marks a record only if it is still the one embedded."""
+async def test_two_changes_in_the_same_microsecond_have_different_times(rig: MemoryRig) -> None:
+    """The indexer marks a record only if updated_at is that of the embedded one (D-51)."""
     memory = await rig.remember("one")
 
     second = await rig.services.records.change(make_caller(), memory.id, make_change(content="two"))
@@ -89,8 +93,8 @@ async def test_two_changes_in_the_same_microsecond_are_told_apart(rig: MemoryRig
     assert memory.updated_at < second.updated_at < third.updated_at
 
 
-async def test_a_change_must_leave_a_memory_that_could_be_stored(rig: MemoryRig) -> None:
-    """D-40 and D-23: rules of remembering hold for changing."""
+async def test_a_change_must_result_in_a_valid_memory(rig: MemoryRig) -> None:
+    """The rules of `remember` apply to changes too (D-40, D-23)."""
     memory = await rig.remember(memory_scope=MemoryScope.SHARED)
     with pytest.raises(ValidationFailed):
         await rig.services.records.change(make_caller(), memory.id, make_change(org=None))
@@ -100,24 +104,24 @@ async def test_a_change_must_leave_a_memory_that_could_be_stored(rig: MemoryRig)
     assert await rig.reload(memory) == memory
 
 
-async def test_an_archived_memory_leaves_recall_and_is_kept(rig: MemoryRig) -> None:
-    """Spec 3.4: removed from active recall but kept for audit."""
+async def test_an_archived_memory_is_stored_but_not_recalled(rig: MemoryRig) -> None:
+    """Archived memories stay available for audits (spec 3.4)."""
     memory = await rig.remember()
     await rig.run_jobs()
     rig.events.clear()
 
     archived = await rig.services.records.archive(make_caller(), memory.id)
-    again = await rig.services.records.archive(make_caller(), memory.id)
+    archived_again = await rig.services.records.archive(make_caller(), memory.id)
     await rig.run_jobs()
 
-    assert archived == again == await rig.reload(memory)
+    assert archived == archived_again == await rig.reload(memory)
     assert (archived.archived_at, archived.updated_at) == (rig.clock(), memory.updated_at)
-    assert (await _recalled(rig, "heron"), await rig.vectors.count(1)) == ([], 0)
+    assert (await _recall(rig, "heron"), await rig.vectors.count(1)) == ([], 0)
     assert rig.events[0] == MemoryArchived(workspace_id=1, memory_id=memory.id, at=rig.clock())
 
 
 async def test_a_restored_memory_is_recalled_again(rig: MemoryRig) -> None:
-    """D-50, restore; D-52: restore undoes."""
+    """A restore undoes an archiving, also when repeated (D-50, D-52)."""
     memory = await rig.remember()
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), memory.id)
@@ -127,11 +131,11 @@ async def test_a_restored_memory_is_recalled_again(rig: MemoryRig) -> None:
     assert await rig.services.records.restore(make_caller(), memory.id) == restored
     await rig.run_jobs()
 
-    assert await _recalled(rig, "heron") == [memory.content]
+    assert await _recall(rig, "heron") == [memory.content]
 
 
-async def test_restored_before_the_indexes_heard_of_it_a_memory_stays_in_them(rig: MemoryRig) -> None:
-    """Spec 3.4: both jobs in one queue, whichever runs first."""
+async def test_a_memory_restored_before_its_deletion_job_ran_stays_indexed(rig: MemoryRig) -> None:
+    """Both jobs may run in either order (spec 3.4)."""
     memory = await rig.remember()
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), memory.id)
@@ -139,21 +143,21 @@ async def test_restored_before_the_indexes_heard_of_it_a_memory_stays_in_them(ri
     await rig.worker.run_ready(EMBED_JOB)
     await rig.worker.run_ready(DELETE_JOB)
 
-    assert await _recalled(rig, "heron") == [memory.content]
+    assert await _recall(rig, "heron") == [memory.content]
 
 
-async def test_changing_an_archived_memory_does_not_bring_it_back(rig: MemoryRig) -> None:
-    """Spec 3.4: archived stays archived."""
+async def test_a_changed_archived_memory_stays_archived(rig: MemoryRig) -> None:
+    """Recall does not return it (spec 3.4)."""
     memory = await rig.remember()
     await rig.services.records.archive(make_caller(), memory.id)
     await rig.services.records.change(make_caller(), memory.id, make_change(content="A crane nests here."))
     await rig.run_jobs()
 
-    assert await _recalled(rig, "crane") == []
+    assert await _recall(rig, "crane") == []
 
 
-async def test_a_deleted_memory_leaves_every_store(rig: MemoryRig) -> None:
-    """Spec 3.4: removed from all stores; no tombstone without a lineage."""
+async def test_a_deleted_memory_is_removed_from_every_store(rig: MemoryRig) -> None:
+    """A memory without a lineage leaves no tombstone (spec 3.4)."""
     memory = await rig.remember(tags=("a",))
     await rig.run_jobs()
 
@@ -170,49 +174,49 @@ async def test_a_deleted_memory_leaves_every_store(rig: MemoryRig) -> None:
     assert MemoryDeleted(workspace_id=1, memory_id=memory.id, at=rig.clock()) in rig.events
 
 
-async def test_forgetting_names_what_was_there(rig: MemoryRig) -> None:
-    """D-92, forget: several at once, each once."""
+async def test_deleting_many_returns_the_deleted_ids(rig: MemoryRig) -> None:
+    """Each existing id is returned once, sorted; unknown and foreign ids are ignored (D-92)."""
     first, second = await rig.remember("a"), await rig.remember("b")
     foreign = await rig.remember("c", make_caller(workspace_id=2))
 
-    forgotten = await rig.services.records.delete_many(make_caller(), [second.id, first.id, first.id, foreign.id, "nothing"])
+    deleted_ids = await rig.services.records.delete_many(make_caller(), [second.id, first.id, first.id, foreign.id, "nothing"])
 
-    assert forgotten == sorted([first.id, second.id])
+    assert deleted_ids == sorted([first.id, second.id])
     assert await rig.reload(foreign) == foreign
 
 
-async def test_an_expired_memory_is_not_there(rig: MemoryRig) -> None:
-    """D-43: expired never counts; it is swept from every store."""
+async def test_an_expired_memory_is_not_found(rig: MemoryRig) -> None:
+    """The sweep removes expired memories from every store (D-43)."""
     memory = await rig.remember(expires_in_h=1)
     await rig.run_jobs()
     rig.clock.advance(hours=1)
 
     with pytest.raises(NotFound):
         await rig.reload(memory)
-    assert await _recalled(rig, "heron") == []
+    assert await _recall(rig, "heron") == []
     assert await rig.services.retention.sweep() == (1, 0)
     await rig.run_jobs()
     assert (await rig.vectors.count(1), await rig.db.read(lambda tx: records.count_memories(tx, 1))) == (0, 0)
 
 
-async def test_what_a_key_may_not_see_is_not_there(rig: MemoryRig) -> None:
-    """D-10, D-23 and D-43: another tenant's, another agent's own, another org's."""
+async def test_a_memory_without_access_is_not_found(rig: MemoryRig) -> None:
+    """Memories of other tenants, agents, orgs and projects are not found (D-10, D-23, D-43)."""
     private = await rig.remember("mine", make_agent("lee"), memory_scope=MemoryScope.AGENT)
-    elsewhere = await rig.remember("zoo", org="zoo")
-    verbs = rig.services.records
-    blind = [
+    zoo_memory = await rig.remember("zoo", org="zoo")
+    records_service = rig.services.records
+    inaccessible = [
         (private, make_agent("kim")),
         (private, make_caller(workspace_id=2)),
-        (elsewhere, make_caller(orgs=frozenset({"acme"}))),
-        (elsewhere, make_caller(projects=frozenset({"api"}))),
+        (zoo_memory, make_caller(orgs=frozenset({"acme"}))),
+        (zoo_memory, make_caller(projects=frozenset({"api"}))),
     ]
 
-    for memory, caller in blind:
-        for act in (verbs.get, verbs.archive, verbs.restore, verbs.delete):
+    for memory, caller in inaccessible:
+        for action in (records_service.get, records_service.archive, records_service.restore, records_service.delete):
             with pytest.raises(NotFound):
-                await act(caller, memory.id)
+                await action(caller, memory.id)
         with pytest.raises(NotFound):
-            await verbs.change(caller, memory.id, make_change(content="stolen"))
+            await records_service.change(caller, memory.id, make_change(content="stolen"))
         assert await rig.reload(memory) == memory
-    assert await verbs.get(make_agent("lee"), private.id) == private
-    assert await verbs.get(make_agent("kim", scopes=frozenset({"brain:admin"})), private.id) == private
+    assert await records_service.get(make_agent("lee"), private.id) == private
+    assert await records_service.get(make_agent("kim", scopes=frozenset({"brain:admin"})), private.id) == private

@@ -23,65 +23,67 @@ from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, m
 
 
 async def _contents(rig: MemoryRig, query: str = "heron", mode: str = "hybrid") -> list[str]:
-    recalled = await rig.services.recall.find(
+    result = await rig.services.recall.find(
         make_caller(), RecallRequest(query=query, mode="hybrid" if mode == "hybrid" else "keyword", top_k=100)
     )
-    return sorted(hit.memory.content for hit in recalled.hits)
+    return sorted(hit.memory.content for hit in result.hits)
 
 
 async def test_a_reindex_rebuilds_lost_indexes(rig: MemoryRig) -> None:
-    """Spec 4.4 and D-46: indexes are derived; embeds, upserts, indexes full text, sets indexed_at, reports."""
+    """A re-index writes both indexes, sets indexed_at and sends an event with the counts (spec 4.4; D-46)."""
     stored = [await rig.remember(f"heron {number}") for number in range(70)]
-    other = await rig.remember("heron of two", make_caller(workspace_id=2))
+    foreign = await rig.remember("heron of two", make_caller(workspace_id=2))
     archived = await rig.remember("heron archived")
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), archived.id)
-    for workspace_id, ids in ((1, [memory.id for memory in stored]), (2, [other.id])):
+    for workspace_id, ids in ((1, [memory.id for memory in stored]), (2, [foreign.id])):
         await rig.services.indexer.delete(workspace_id, ids)
     rig.clock.advance(days=1)
-    seen = list[tuple[int, int]]()
+    progress = list[tuple[int, int]]()
 
-    report = await rig.services.reindexer.reindex(ReindexRequest(), on_progress=lambda done, total: seen.append((done, total)))
+    report = await rig.services.reindexer.reindex(ReindexRequest(), on_progress=lambda done, total: progress.append((done, total)))
 
     assert report == RunReport(total=71, successes=71, failures=0, duration_s=report.duration_s)
-    assert (seen[-1], len(await _contents(rig)), await rig.vectors.count(2)) == ((71, 71), 70, 1)
+    assert (progress[-1], len(await _contents(rig)), await rig.vectors.count(2)) == ((71, 71), 70, 1)
     assert (await rig.reload(stored[0])).indexed_at == rig.clock()
     event = ReindexCompleted(org=None, project=None, count=71, by_workspace={1: 70, 2: 1}, duration_s=report.duration_s, at=rig.clock())
     assert event in rig.events
 
 
-async def test_a_reindex_ends_beside_writers(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec 4.4: it goes through what matched when it began; what is stored meanwhile has jobs of its own."""
+async def test_a_reindex_ends_while_others_write(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It indexes the memories that matched at its start; later ones have their own jobs (spec 4.4)."""
     for number in range(3):
         await rig.remember(f"heron {number}")
     embed = rig.embedder.embed_passages
 
-    async def embed_while_others_write(passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+    async def embed_during_writes(passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         for number in range(70):
             await rig.remember(f"another {number} of {len(rig.embedder.embedded_contents)}")
         return await embed(passages)
 
-    monkeypatch.setattr(rig.embedder, "embed_passages", embed_while_others_write)
+    monkeypatch.setattr(rig.embedder, "embed_passages", embed_during_writes)
 
     report = await rig.services.reindexer.reindex(ReindexRequest())
 
     assert report == RunReport(total=3, successes=3, failures=0, duration_s=report.duration_s)
 
 
-async def test_a_reindex_takes_only_what_is_wanted(rig: MemoryRig) -> None:
-    """Spec 4.4: --org, --project, --stale; D-52: --workspace."""
+async def test_a_reindex_includes_only_matching_memories(rig: MemoryRig) -> None:
+    """The options are --org, --project, --stale and --workspace (spec 4.4; D-52)."""
     await rig.remember("heron")
     await rig.remember("heron", project="api")
     await rig.remember("heron", org="zoo")
     await rig.remember("heron", make_caller(workspace_id=2))
     await rig.run_jobs()
     await rig.remember("pending heron")
-    changed = await rig.remember("heron before")
+    changed_memory = await rig.remember("heron before")
     await rig.run_jobs()
-    await rig.services.records.change(make_caller(), changed.id, MemoryChange(changed_fields=frozenset({"content"}), content="heron after"))
+    await rig.services.records.change(
+        make_caller(), changed_memory.id, MemoryChange(changed_fields=frozenset({"content"}), content="heron after")
+    )
     await rig.remember("heron never indexed")
 
-    wanted = [
+    requests = [
         ReindexRequest(),
         ReindexRequest(org="acme"),
         ReindexRequest(project="api"),
@@ -89,30 +91,35 @@ async def test_a_reindex_takes_only_what_is_wanted(rig: MemoryRig) -> None:
         ReindexRequest(workspace_id=2),
         ReindexRequest(is_stale=True),
     ]
-    assert [await rig.services.reindexer.count(each) for each in wanted] == [7, 6, 1, 1, 1, 2]
+    assert [await rig.services.reindexer.count(request) for request in requests] == [7, 6, 1, 1, 1, 2]
     report = await rig.services.reindexer.reindex(ReindexRequest(is_stale=True))
     assert (report.total, report.successes, await rig.services.reindexer.count(ReindexRequest(is_stale=True))) == (2, 2, 0)
     assert "heron after" in await _contents(rig)
 
 
 async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(rig: MemoryRig, data_dir: Path, clock: FakeClock) -> None:
-    """D-54: a re-index is offered, never mixed vectors."""
+    """Until the re-index, recall uses full text instead of mixed vectors (D-54)."""
     memory = await rig.remember("heron")
     await rig.run_jobs()
-    newer = build_rig(rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
-    before = await newer.services.reindexer.count(ReindexRequest(is_stale=True))
-    blind = await newer.services.recall.find(make_caller(), RecallRequest(query="heron"))
-    await newer.services.reindexer.reindex(ReindexRequest(is_stale=True))
-    after = await newer.services.reindexer.count(ReindexRequest(is_stale=True))
-    found = await newer.services.recall.find(make_caller(), RecallRequest(query="heron"))
-    await newer.close()
+    newer_rig = build_rig(rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
+    stale_before = await newer_rig.services.reindexer.count(ReindexRequest(is_stale=True))
+    recall_before = await newer_rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
+    await newer_rig.services.reindexer.reindex(ReindexRequest(is_stale=True))
+    stale_after = await newer_rig.services.reindexer.count(ReindexRequest(is_stale=True))
+    recall_after = await newer_rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
+    await newer_rig.close()
 
-    assert (before, blind.notice is not None, [hit.similarity for hit in blind.hits], after) == (1, True, [None], 0)
-    assert found.notice is None
-    assert [hit.memory.id for hit in found.hits] == [memory.id]
+    assert (stale_before, recall_before.notice is not None, [hit.similarity for hit in recall_before.hits], stale_after) == (
+        1,
+        True,
+        [None],
+        0,
+    )
+    assert recall_after.notice is None
+    assert [hit.memory.id for hit in recall_after.hits] == [memory.id]
 
 
-async def test_only_words_are_indexed_when_only_they_are_asked_for(rig: MemoryRig) -> None:
+async def test_a_reindex_can_rebuild_only_the_full_text_index(rig: MemoryRig) -> None:
     """`--elastic-only` rebuilds the full-text index alone (spec 4.4)."""
     memory = await rig.remember("heron")
     report = await rig.services.reindexer.reindex(ReindexRequest(words_only=True))
@@ -122,7 +129,7 @@ async def test_only_words_are_indexed_when_only_they_are_asked_for(rig: MemoryRi
     assert await _contents(rig, mode="keyword") == ["heron"]
 
 
-async def test_a_memory_that_fails_is_counted_and_the_rest_goes_on(rig: MemoryRig) -> None:
+async def test_a_failing_memory_is_counted_and_does_not_stop_the_run(rig: MemoryRig) -> None:
     """The report counts successes and failures; one failure does not stop the run (spec 4.4)."""
     for content in ("heron", "arsenic", "roof"):
         await rig.remember(content)
@@ -132,8 +139,8 @@ async def test_a_memory_that_fails_is_counted_and_the_rest_goes_on(rig: MemoryRi
     assert (report.total, report.successes, report.failures, report.stopped) == (3, 2, 1, None)
 
 
-async def test_an_engine_that_goes_down_ends_it(rig: MemoryRig) -> None:
-    """D-51: nothing is marked that was not done."""
+async def test_an_engine_that_goes_down_ends_the_reindex(rig: MemoryRig) -> None:
+    """No memory is marked that was not indexed (D-51)."""
     await rig.remember("heron")
     rig.embedder.is_down = True
 
@@ -142,23 +149,29 @@ async def test_an_engine_that_goes_down_ends_it(rig: MemoryRig) -> None:
     assert report.stopped is not None
 
 
-async def test_a_reindex_goes_on_where_it_was_ended(rig: MemoryRig) -> None:
-    """Spec 4.4, issue: resumable; the batches that were done are not embedded again, and a run without --resume begins anew."""
+async def test_a_reindex_can_be_resumed(rig: MemoryRig) -> None:
+    """A resumed run does not embed finished batches again; the run after it starts from the beginning (spec 4.4; issue)."""
     for number in range(150):
         await rig.remember(f"heron {number}")
 
-    def end_in_the_second_batch(done: int, total: int) -> None:
+    def fail_after_the_first_batch(done: int, total: int) -> None:
         if done > 64:
             rig.embedder.is_down = True
 
-    ended = await rig.services.reindexer.reindex(ReindexRequest(), on_progress=end_in_the_second_batch)
+    interrupted = await rig.services.reindexer.reindex(ReindexRequest(), on_progress=fail_after_the_first_batch)
     rig.embedder.is_down = False
-    before = len(rig.embedder.embedded_contents)
-    rest = await rig.services.reindexer.reindex(ReindexRequest(resume=True))
-    again = await rig.services.reindexer.reindex(ReindexRequest(resume=True))
+    embedded_before = len(rig.embedder.embedded_contents)
+    resumed = await rig.services.reindexer.reindex(ReindexRequest(resume=True))
+    next_run = await rig.services.reindexer.reindex(ReindexRequest(resume=True))
 
-    assert (ended.successes, before, rest.total, rest.successes, len(rig.embedder.embedded_contents)) == (128, 128, 150, 150, 150 + 150)
-    assert again.successes == 150
+    assert (interrupted.successes, embedded_before, resumed.total, resumed.successes, len(rig.embedder.embedded_contents)) == (
+        128,
+        128,
+        150,
+        150,
+        150 + 150,
+    )
+    assert next_run.successes == 150
 
 
 @dataclass
@@ -167,7 +180,7 @@ class _OpenPlatform:
     maintenance: MaintenanceServices
 
     async def workspaces(self) -> Mapping[int, str]:
-        """Know one workspace, the first."""
+        """Return the only workspace."""
         return {1: "main"}
 
 
@@ -180,7 +193,7 @@ class _Platform:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_OpenPlatform]:
-        """Open memory on the folder, as another process than the server would."""
+        """Open the memory domain on the folder, as a separate process."""
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, FakeClock(), embedder=self.embedder)
         try:
@@ -191,8 +204,8 @@ class _Platform:
 
 
 @pytest.fixture
-def opens(data_dir: Path, clock: FakeClock) -> _Platform:
-    """A folder with three memories that are not indexed."""
+def platform(data_dir: Path, clock: FakeClock) -> _Platform:
+    """Return a platform whose folder has three memories that are not indexed."""
     asyncio.run(_fill(data_dir, clock))
     return _Platform(data_dir, StemEmbedder())
 
@@ -206,47 +219,47 @@ async def _fill(folder: Path, clock: FakeClock) -> None:
     await db.close()
 
 
-def _run(opens: _Platform, *arguments: str) -> tuple[int, str]:
+def _run(platform: _Platform, *arguments: str) -> tuple[int, str]:
     app = typer.Typer()
     add_commands(app, "brain", "export")
 
     @app.callback()
     def main(context: typer.Context) -> None:
-        """Hand over what commands need."""
-        context.obj = opens
+        """Pass the platform to the commands."""
+        context.obj = platform
 
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.output
 
 
-def test_the_command_reports_and_draws_no_bar_into_a_pipe(opens: _Platform) -> None:
-    """Spec 4.4 and D-04: total, successes, failures, duration; JSON for scripts."""
-    status, printed = _run(opens, "brain", "reindex", "--json")
+def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform: _Platform) -> None:
+    """The report has total, successes, failures and duration, also as JSON (spec 4.4; D-04)."""
+    status, printed = _run(platform, "brain", "reindex", "--json")
     report = json.loads(printed)
 
     assert (status, report["total"], report["successes"], report["failures"], report["stopped"]) == (0, 3, 3, 0, None)
     assert report["duration_s"] >= 0
-    assert _run(opens, "brain", "reindex", "--org", "acme")[1].startswith("total 2, successes 2, failures 0, duration ")
+    assert _run(platform, "brain", "reindex", "--org", "acme")[1].startswith("total 2, successes 2, failures 0, duration ")
 
 
-def test_a_dry_run_names_what_it_would_index_and_why(opens: _Platform) -> None:
-    """Spec 4.4: --dry-run; issue: telling exactly what would happen."""
-    told = json.loads(_run(opens, "brain", "reindex", "--dry-run", "--json")[1])
-    assert (told["total"], told["dry_run"], {item["why"] for item in told["items"]}) == (3, True, {"never indexed"})
-    status, printed = _run(opens, "brain", "reindex", "--stale", "--dry-run")
+def test_a_dry_run_lists_the_memories_and_reasons(platform: _Platform) -> None:
+    """--dry-run prints what a run would index and changes nothing (spec 4.4; issue)."""
+    dry_run = json.loads(_run(platform, "brain", "reindex", "--dry-run", "--json")[1])
+    assert (dry_run["total"], dry_run["dry_run"], {item["why"] for item in dry_run["items"]}) == (3, True, {"never indexed"})
+    status, printed = _run(platform, "brain", "reindex", "--stale", "--dry-run")
     assert (status, len(printed.splitlines())) == (0, 5)
     assert printed.endswith("Dry run: nothing was changed.\n")
-    assert opens.embedder.embedded_contents == []
+    assert platform.embedder.embedded_contents == []
 
 
-def test_the_command_fails_when_a_memory_did(opens: _Platform) -> None:
-    """D-04: exit codes 0 done, 1 failed, 2 wrong usage."""
-    opens.embedder.poison = "heron 1"
-    assert _run(opens, "brain", "reindex")[0] == 1
-    assert _run(opens, "brain", "reindex", "--workspace", "many")[0] == 1
-    assert _run(opens, "brain", "reindex", "--workspace", "1", "--dry-run")[0] == 0
+def test_the_command_fails_if_a_memory_fails(platform: _Platform) -> None:
+    """The exit code is 0 for success and 1 for a failure (D-04)."""
+    platform.embedder.poison = "heron 1"
+    assert _run(platform, "brain", "reindex")[0] == 1
+    assert _run(platform, "brain", "reindex", "--workspace", "many")[0] == 1
+    assert _run(platform, "brain", "reindex", "--workspace", "1", "--dry-run")[0] == 0
 
 
-def test_the_full_text_index_can_be_set_up_twice(opens: _Platform) -> None:
+def test_the_full_text_index_can_be_set_up_repeatedly(platform: _Platform) -> None:
     """`brain:elastic-setup` is idempotent (spec 4.4)."""
-    assert [_run(opens, "brain", "elastic-setup") for _ in range(2)] == [(0, "The full-text index is ready.\n")] * 2
+    assert [_run(platform, "brain", "elastic-setup") for _ in range(2)] == [(0, "The full-text index is ready.\n")] * 2

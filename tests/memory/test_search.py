@@ -13,12 +13,12 @@ async def _find(
     return await rig.services.search.find(by or make_caller(), query, replace(MemoryFilter(), **filters), limit=limit, offset=offset)
 
 
-def _contents(searched: SearchResult) -> list[str]:
-    return [hit.memory.content for hit in searched.hits]
+def _contents(result: SearchResult) -> list[str]:
+    return [hit.memory.content for hit in result.hits]
 
 
-async def test_search_is_by_words_with_phrases_and_without(rig: MemoryRig) -> None:
-    """D-49: a quoted phrase and a leading minus work."""
+async def test_search_supports_words_phrases_and_exclusions(rig: MemoryRig) -> None:
+    """Quotes mark a phrase, and a leading minus excludes a word (D-49)."""
     for content in ("deploy on tuesday", "on tuesday we do not deploy", "deploying herons"):
         await rig.remember(content)
     await rig.run_jobs()
@@ -28,25 +28,25 @@ async def test_search_is_by_words_with_phrases_and_without(rig: MemoryRig) -> No
     assert sorted(_contents(await _find(rig, "deploy -heron"))) == ["deploy on tuesday", "on tuesday we do not deploy"]
 
 
-async def test_a_name_of_several_parts_is_found_whole(rig: MemoryRig) -> None:
-    """D-49: an error code, a file, a version; its parts alone are something else."""
-    whole = await rig.remember("It failed with E_CONN_RESET in main.py.")
+async def test_a_name_of_several_parts_is_one_term(rig: MemoryRig) -> None:
+    """Error codes and file names match as a whole, not by their parts (D-49)."""
+    identifier_memory = await rig.remember("It failed with E_CONN_RESET in main.py.")
     await rig.remember("Reset the main switch of the conn e.")
 
-    found = [(await _find(rig, query)) for query in ("E_CONN_RESET", "main.py", "nothing e_conn_reset")]
+    results = [(await _find(rig, query)) for query in ("E_CONN_RESET", "main.py", "nothing e_conn_reset")]
 
-    assert [([hit.memory.id for hit in each.hits], each.total) for each in found] == [([whole.id], 1)] * 3
+    assert [([hit.memory.id for hit in result.hits], result.total) for result in results] == [([identifier_memory.id], 1)] * 3
 
 
-async def test_a_hit_is_the_record_with_its_words_marked(rig: MemoryRig) -> None:
-    """D-49: highlight, the rest escaped, from the record."""
+async def test_a_hit_has_its_matching_words_highlighted(rig: MemoryRig) -> None:
+    """The highlight comes from the record, and its other text is escaped (D-49)."""
     memory = await rig.remember("<b>deploying</b>")
     await rig.run_jobs()
 
-    found = await _find(rig, "deploy")
-    assert (found.hits[0].memory.id, found.hits[0].highlight) == (memory.id, "&lt;b&gt;<mark>deploying</mark>&lt;/b&gt;")
-    assert found.hits[0].score > 0
-    assert found.took_ms > 0
+    result = await _find(rig, "deploy")
+    assert (result.hits[0].memory.id, result.hits[0].highlight) == (memory.id, "&lt;b&gt;<mark>deploying</mark>&lt;/b&gt;")
+    assert result.hits[0].score > 0
+    assert result.took_ms > 0
 
 
 async def test_total_counts_all_and_pages_do_not_overlap(rig: MemoryRig) -> None:
@@ -56,13 +56,13 @@ async def test_total_counts_all_and_pages_do_not_overlap(rig: MemoryRig) -> None
     await rig.run_jobs()
 
     pages = [await _find(rig, "heron", limit=3, offset=offset) for offset in (0, 3, 6, 9)]
-    assert [each.total for each in pages] == [7, 7, 7, 7]
-    assert [len(each.hits) for each in pages] == [3, 3, 1, 0]
-    assert len({hit.memory.id for each in pages for hit in each.hits}) == 7
+    assert [page.total for page in pages] == [7, 7, 7, 7]
+    assert [len(page.hits) for page in pages] == [3, 3, 1, 0]
+    assert len({hit.memory.id for page in pages for hit in page.hits}) == 7
 
 
-async def test_search_shows_only_what_is_there_and_visible(rig: MemoryRig) -> None:
-    """D-43 and D-46: a lagging index shows nothing that is gone; the page is filled from further on."""
+async def test_search_returns_only_live_and_visible_memories(rig: MemoryRig) -> None:
+    """Deleted memories of an outdated index are dropped, and the page is filled with the next hits (D-43, D-46)."""
     stored = [await rig.remember(f"heron {number}") for number in range(8)]
     await rig.remember("heron elsewhere", org="zoo")
     await rig.remember("heron foreign", make_caller(workspace_id=2))
@@ -71,13 +71,13 @@ async def test_search_shows_only_what_is_there_and_visible(rig: MemoryRig) -> No
     for memory in stored[:4]:
         await rig.services.records.delete(make_caller(), memory.id)
 
-    found = await _find(rig, "heron", limit=4, org="acme")
-    assert sorted(_contents(found)) == ["heron 4", "heron 5", "heron 6", "heron 7"]
-    assert found.total == 4
+    result = await _find(rig, "heron", limit=4, org="acme")
+    assert sorted(_contents(result)) == ["heron 4", "heron 5", "heron 6", "heron 7"]
+    assert result.total == 4
 
 
-async def test_a_query_that_says_nothing_finds_nothing(rig: MemoryRig) -> None:
-    """D-49: query text is data."""
+async def test_a_query_without_search_terms_finds_nothing(rig: MemoryRig) -> None:
+    """Query text is data, not query syntax (D-49)."""
     await rig.remember("heron OR roof")
     await rig.run_jobs()
 

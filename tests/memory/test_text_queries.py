@@ -12,25 +12,25 @@ from rookery.memory.models import TextQuery
 from rookery.memory.text_queries import FRAGMENT_CHARS, MAX_WORDS, highlight, match_keywords, parse_keywords, parse_query, parse_question
 
 
-def test_a_question_is_its_telling_words() -> None:
-    """D-44: stop words say nothing of what a question is about."""
+def test_a_question_is_parsed_without_stop_words() -> None:
+    """Stop words and search syntax are ignored in questions (D-44)."""
     assert parse_question('When do we "deploy" the -API?') == TextQuery(any_of=("deploy", "api"), is_question=True)
 
 
 def test_a_question_of_stop_words_keeps_them() -> None:
-    """D-44: something must be asked."""
+    """A question with only stop words still has terms (D-44)."""
     assert parse_question("who are you").any_of == ("who", "are", "you")
 
 
-def test_a_search_knows_phrases_and_a_leading_minus() -> None:
+def test_a_search_query_has_phrases_and_exclusions() -> None:
     """A search supports quoted phrases and exclusion by a leading minus (D-49)."""
     assert parse_query('deploy "never on Friday" -staging -"blue green" red,-green --force') == TextQuery(
         any_of=("deploy", "red", "force"), phrases=("never on friday",), none_of=("staging", "blue green", "green")
     )
 
 
-def test_what_is_written_in_one_is_one_word() -> None:
-    """D-49: who looks for a name of several parts does not mean its parts; commas part words as spaces do."""
+def test_joined_parts_are_one_term() -> None:
+    """The parts of a name are one term; commas separate words as spaces do (D-49)."""
     assert parse_query("E_CONN_RESET main.py dry-run 1.2.3, cats,dogs").any_of == (
         "e conn reset",
         "main py",
@@ -45,8 +45,8 @@ def test_what_is_written_in_one_is_one_word() -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_query(text: str) -> None:
-    """D-49: query text is data."""
+def test_any_text_is_a_valid_query(text: str) -> None:
+    """Query text is data, not query syntax (D-49)."""
     words = parse_query(text)
 
     assert all(re.fullmatch(r"[^\W_]+( [^\W_]+)*", word) for word in words.any_of)
@@ -60,13 +60,13 @@ def test_forms_of_a_word_share_a_stem_without_case_and_accents() -> None:
     assert stem("Café") == stem("cafe")
 
 
-def test_a_keyword_is_found_by_its_stems_side_by_side() -> None:
-    """D-44: share of keywords found."""
+def test_a_keyword_matches_if_its_stems_are_adjacent() -> None:
+    """The matched keywords are returned (D-44)."""
     assert match_keywords(["rate limit", "deploy", "limit rates"], "Rate limits apply", "deployment", "deploys") == ("rate limit", "deploy")
 
 
 @pytest.mark.parametrize(
-    ("content", "query", "shown"),
+    ("content", "query", "expected"),
     [
         ("我们每周二部署、数据库是PostgreSQL。", "数据库 postgresql", "我们每周二部署、<mark>数据库</mark>是<mark>PostgreSQL</mark>。"),
         ("猫喜欢吃鱼", "鱼", "猫喜欢吃<mark>鱼</mark>"),
@@ -82,53 +82,53 @@ def test_a_keyword_is_found_by_its_stems_side_by_side() -> None:
         ),
     ],
 )
-def test_words_of_all_scripts_are_told_apart(content: str, query: str, shown: str) -> None:
-    """D-49: also where no spaces stand between them, and however their letters are written."""
-    assert highlight(content, parse_query(query)) == shown
+def test_words_of_all_scripts_are_separated(content: str, query: str, expected: str) -> None:
+    """Scripts without spaces, width variants and accents are supported (D-49)."""
+    assert highlight(content, parse_query(query)) == expected
     if '"' not in query:
         assert match_keywords(query.split(), content) == tuple(query.split())
-    assert {word for each in parse_query(query).any_of for word in each.split()} <= set(_given_to_index(content))
+    assert {word for term in parse_query(query).any_of for word in term.split()} <= set(_index_words(content))
 
 
-def _given_to_index(content: str) -> list[str]:
+def _index_words(content: str) -> list[str]:
     return re.findall(r"[^\W_]+", to_index_text(content))
 
 
 @given(st.text(alphabet=st.sampled_from("aé 字部署バッグ́ระบ.한국"), max_size=60), st.data())
-def test_every_part_of_a_text_finds_it(content: str, data: st.DataObject) -> None:
-    """D-49: whatever words are taken out of a text, they are in what the index was given of it, side by side."""
+def test_every_word_of_a_text_finds_it(content: str, data: st.DataObject) -> None:
+    """The search terms of a word are adjacent in the indexed text (D-49)."""
     words = split_words(content)
     word = data.draw(st.sampled_from(words)) if words else ""
 
-    assert f" {' '.join(to_search_terms(word))} " in f" {' '.join(_given_to_index(content))} "
+    assert f" {' '.join(to_search_terms(word))} " in f" {' '.join(_index_words(content))} "
 
 
 def test_highlighting_marks_stems_and_escapes_the_rest() -> None:
     """Highlighting marks matching stems and escapes HTML (D-49)."""
-    words = parse_query('deploying "on tuesday"')
+    index_query = parse_query('deploying "on tuesday"')
 
-    assert highlight("We <b>deploy</b> on Tuesdays & Tuesday.", words) == (
+    assert highlight("We <b>deploy</b> on Tuesdays & Tuesday.", index_query) == (
         "We &lt;b&gt;<mark>deploy</mark>&lt;/b&gt; <mark>on</mark> <mark>Tuesdays</mark> &amp; Tuesday."
     )
 
 
 @given(st.text(max_size=900), st.text(max_size=20))
-def test_a_highlight_is_a_part_of_the_content(content: str, query: str) -> None:
-    """D-49: the rest is escaped, nothing is invented."""
-    shown = highlight(content, parse_query(query))
-    plain = unescape(re.sub("</?mark>", "", shown))
+def test_a_highlight_is_a_fragment_of_the_content(content: str, query: str) -> None:
+    """The fragment is escaped and has no added text (D-49)."""
+    highlighted = highlight(content, parse_query(query))
+    plain_text = unescape(re.sub("</?mark>", "", highlighted))
 
-    assert plain.removeprefix("…").removesuffix("…") in content or plain in content
-    assert len(plain) <= FRAGMENT_CHARS + 2
-    assert not re.search("<(?!/?mark>)", shown)
+    assert plain_text.removeprefix("…").removesuffix("…") in content or plain_text in content
+    assert len(plain_text) <= FRAGMENT_CHARS + 2
+    assert not re.search("<(?!/?mark>)", highlighted)
 
 
-def test_a_long_content_is_shown_around_what_was_found() -> None:
-    """The highlight of a long content is a fragment around the hits (D-49)."""
+def test_the_highlight_of_a_long_content_is_around_the_hit() -> None:
+    """It begins and ends with an ellipsis (D-49)."""
     content = "filler word " * 100 + "the heron nests here " + "filler word " * 100
 
-    shown = highlight(content, parse_query("heron"))
+    highlighted = highlight(content, parse_query("heron"))
 
-    assert "<mark>heron</mark>" in shown
-    assert shown.startswith("…")
-    assert shown.endswith("…")
+    assert "<mark>heron</mark>" in highlighted
+    assert highlighted.startswith("…")
+    assert highlighted.endswith("…")

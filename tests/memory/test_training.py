@@ -1,4 +1,4 @@
-"""Training rows: what was stored, and what was of use to which question (D-57)."""
+"""Training rows: stored memories, and feedback with the query of its recall (D-57)."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ async def list_rows(rig: MemoryRig, workspace_id: int = 1) -> list[LabelledMemor
     """Return all training rows of a workspace."""
     await rig.services.recall_buffer.flush()
     await rig.services.training.flush()
-    return [each async for page in rig.services.training.iter_pages(workspace_id) for each in page]
+    return [row async for page in rig.services.training.iter_pages(workspace_id) for row in page]
 
 
 async def list_examples(rig: MemoryRig, workspace_id: int = 1) -> list[tuple[str, str, str | None]]:
-    """Return of each row what it says, of which content, to which question."""
-    return [(each.example.label, each.memory.content, each.example.query) for each in await list_rows(rig, workspace_id)]
+    """Return label, content and query of each training row."""
+    return [(row.example.label, row.memory.content, row.example.query) for row in await list_rows(rig, workspace_id)]
 
 
 async def recall(rig: MemoryRig, query: str = "heron", mode: RecallMode = "hybrid") -> str:
-    """Ask, and return the recall's id."""
+    """Recall, and return the id of the recall."""
     return (
         await rig.services.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter(), mode=mode))
     ).recall_id
 
 
 async def give_feedback(rig: MemoryRig, recall_id: str, *used: Memory, ignored: Memory | None = None) -> None:
-    """Give feedback."""
-    given = [] if ignored is None else [ignored.id]
-    await rig.services.feedback.record(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
+    """Record feedback for the recall."""
+    ignored_ids = [] if ignored is None else [ignored.id]
+    await rig.services.feedback.record(make_caller(), recall_id, used=[memory.id for memory in used], ignored=ignored_ids)
 
 
-async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: MemoryRig) -> None:
-    """D-57: off by default; not even what a recall was asked is written."""
+async def test_training_rows_are_off_by_default(rig: MemoryRig) -> None:
+    """Without them, not even the query of a recall is stored (D-57)."""
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
     recall_id = await recall(rig)
@@ -61,13 +61,13 @@ async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: MemoryRig) ->
 
     assert await list_rows(rig) == []
     assert await rig.services.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
-    past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
-    assert past is not None
-    assert past.query_record is None
+    recall_record = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
+    assert recall_record is not None
+    assert recall_record.query_record is None
 
 
-async def test_what_is_stored_used_and_ignored_leaves_rows(rig: MemoryRig, clock: FakeClock) -> None:
-    """Spec 6.1, D-57: MemoryStored and feedback; a used and an ignored one with the question, its mode and their ranks."""
+async def test_stored_used_and_ignored_memories_have_training_rows(rig: MemoryRig, clock: FakeClock) -> None:
+    """Rows of used and ignored memories have the query, its mode and their ranks (spec 6.1; D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     best = await rig.remember("The heron sleeps on the roof.")
     other = await rig.remember("The heron dreams.")
@@ -75,7 +75,7 @@ async def test_what_is_stored_used_and_ignored_leaves_rows(rig: MemoryRig, clock
     recall_id = await recall(rig, "heron on the roof")
     await give_feedback(rig, recall_id, best, ignored=other)
 
-    rows = [each.example for each in await list_rows(rig)]
+    rows = [row.example for row in await list_rows(rig)]
 
     assert [(row.label, row.memory_id, row.query, row.mode, row.place, row.at) for row in rows] == [
         ("stored", best.id, None, None, None, best.created_at),
@@ -86,8 +86,8 @@ async def test_what_is_stored_used_and_ignored_leaves_rows(rig: MemoryRig, clock
     assert [(row.recall_id, row.semantic_rank, row.keyword_rank) for row in rows if row.query] == [(recall_id, 1, 1), (recall_id, 2, 2)]
 
 
-async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: MemoryRig) -> None:
-    """D-57: what was asked is in the store for 30 days, so it does not matter who takes the feedback, nor when."""
+async def test_feedback_on_a_recall_of_another_process_has_training_rows(rig: MemoryRig) -> None:
+    """The store keeps the query for 30 days, so any process can take the feedback later (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
@@ -95,13 +95,13 @@ async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: MemoryRi
     await rig.services.recall_buffer.flush()
     await give_feedback(rig, recall_id, memory)
 
-    used = [each.example for each in await list_rows(rig) if each.example.label == "used"]
+    used = [row.example for row in await list_rows(rig) if row.example.label == "used"]
 
     assert [(row.query, row.mode, row.place, row.semantic_rank, row.keyword_rank) for row in used] == [("heron", "keyword", 1, None, 1)]
 
 
-async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: MemoryRig) -> None:
-    """D-57: repeating feedback adds no row; another question is another lesson, even where confidence counts it once a day."""
+async def test_only_the_first_feedback_on_a_recall_adds_a_row(rig: MemoryRig) -> None:
+    """Feedback on another recall adds a row, although confidence counts it once a day (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps on the roof.")
     await rig.run_jobs()
@@ -110,47 +110,51 @@ async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: MemoryRig) -> 
     await give_feedback(rig, first, ignored=memory)
     await give_feedback(rig, second, memory)
 
-    found = {(lesson, query) for lesson, _, query in await list_examples(rig)}
+    labels = {(label, query) for label, _, query in await list_examples(rig)}
 
-    assert found == {("stored", None), ("used", "heron"), ("used", "roof")}
+    assert labels == {("stored", None), ("used", "heron"), ("used", "roof")}
 
 
-async def test_rows_go_with_their_memory(rig: MemoryRig, clock: FakeClock) -> None:
-    """D-57, D-41: deleted, superseded or expired, a memory leaves no row; archived, it keeps them and says so."""
+async def test_training_rows_are_deleted_with_their_memory(rig: MemoryRig, clock: FakeClock) -> None:
+    """Deleted, superseded and expired memories lose their rows; archived ones keep them, marked as archived (D-57, D-41)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
-    deleted, old, brief = (
+    deleted, superseded, expiring = (
         await rig.remember("heron one"),
         await rig.remember("heron two"),
         await rig.remember("heron three", expires_in_h=1.0),
     )
-    kept = await rig.remember("heron four")
+    archived = await rig.remember("heron four")
     await rig.run_jobs()
-    await give_feedback(rig, await recall(rig), deleted, old, brief, kept)
+    await give_feedback(rig, await recall(rig), deleted, superseded, expiring, archived)
     assert len(await list_rows(rig)) == 8
     await rig.services.records.delete(make_caller(), deleted.id)
-    new = await rig.remember("heron five", supersedes_id=old.id)
-    await rig.services.records.archive(make_caller(), kept.id)
+    current = await rig.remember("heron five", supersedes_id=superseded.id)
+    await rig.services.records.archive(make_caller(), archived.id)
     clock.advance(hours=2)
     await rig.services.retention.sweep()
 
-    left = await list_rows(rig)
+    remaining = await list_rows(rig)
 
-    assert [(each.example.label, each.memory.id) for each in left] == [("stored", kept.id), ("used", kept.id), ("stored", new.id)]
-    assert [each.memory.archived_at is not None for each in left] == [True, True, False]
+    assert [(row.example.label, row.memory.id) for row in remaining] == [
+        ("stored", archived.id),
+        ("used", archived.id),
+        ("stored", current.id),
+    ]
+    assert [row.memory.archived_at is not None for row in remaining] == [True, True, False]
 
 
-async def test_a_memory_that_is_gone_before_its_row_is_written_has_none(rig: MemoryRig) -> None:
-    """D-57: what was stored is written a moment later, and by then it may be deleted."""
+async def test_a_memory_deleted_before_its_row_is_written_has_no_row(rig: MemoryRig) -> None:
+    """Rows are written a moment after the memory, which may be deleted by then (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
-    gone = await rig.remember("heron one")
-    await rig.services.records.delete(make_caller(), gone.id)
-    left = await rig.remember("heron two")
+    deleted = await rig.remember("heron one")
+    await rig.services.records.delete(make_caller(), deleted.id)
+    remaining = await rig.remember("heron two")
 
-    assert [each.example.memory_id for each in await list_rows(rig)] == [left.id]
+    assert [row.example.memory_id for row in await list_rows(rig)] == [remaining.id]
 
 
-async def test_each_workspace_decides_for_itself(rig: MemoryRig) -> None:
-    """D-57: per workspace; another one keeps none and sees none."""
+async def test_training_rows_are_enabled_per_workspace(rig: MemoryRig) -> None:
+    """Another workspace has no rows and cannot read them (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await rig.remember("heron two", make_caller(workspace_id=2))
@@ -159,8 +163,8 @@ async def test_each_workspace_decides_for_itself(rig: MemoryRig) -> None:
     assert await list_examples(rig, 2) == []
 
 
-async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig: MemoryRig) -> None:
-    """D-57: the rows stay until they are forgotten; what recalls of the last days were asked is not kept for later."""
+async def test_disabling_training_keeps_the_rows_and_deletes_stored_queries(rig: MemoryRig) -> None:
+    """Existing rows stay until they are deleted; the queries of recent recalls are removed (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
@@ -170,50 +174,50 @@ async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig:
     await give_feedback(rig, recall_id, memory)
     await rig.remember("The heron dreams.")
 
-    past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
-    assert [lesson for lesson, _, _ in await list_examples(rig)] == ["stored"]
-    assert past is not None
-    assert past.query_record is None
+    recall_record = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
+    assert [label for label, _, _ in await list_examples(rig)] == ["stored"]
+    assert recall_record is not None
+    assert recall_record.query_record is None
     assert await rig.services.training.delete_all(1) == 1
     assert await list_rows(rig) == []
 
 
-async def test_switched_on_twice_it_began_once(rig: MemoryRig, clock: FakeClock) -> None:
-    """D-57: the second time changes nothing."""
-    began = await rig.services.training.set_enabled(1, is_enabled=True)
+async def test_enabling_training_twice_keeps_the_first_date(rig: MemoryRig, clock: FakeClock) -> None:
+    """The second call changes nothing (D-57)."""
+    first_status = await rig.services.training.set_enabled(1, is_enabled=True)
     clock.advance(days=1)
 
     assert (
         await rig.services.training.set_enabled(1, is_enabled=True)
-        == began
+        == first_status
         == TrainingStatus(enabled_since=clock() - timedelta(days=1), example_count=0)
     )
 
 
-async def test_more_rows_than_a_stretch_are_all_read_out(rig: MemoryRig) -> None:
-    """D-57: in stretches, none twice and none left out, several of one memory among them."""
+async def test_more_rows_than_a_batch_are_read_completely(rig: MemoryRig) -> None:
+    """Rows are read in batches, each row exactly once (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     for start in range(0, BATCH_SIZE + 10, 50):
-        await asked_about(rig, start)
+        await recall_with_feedback(rig, start)
     rows = await list_rows(rig)
 
-    assert len(rows) == len({(each.example.memory_id, each.example.recall_id) for each in rows})
-    assert len([each for each in rows if each.example.label == "stored"]) == BATCH_SIZE + 50
+    assert len(rows) == len({(row.example.memory_id, row.example.recall_id) for row in rows})
+    assert len([row for row in rows if row.example.label == "stored"]) == BATCH_SIZE + 50
 
 
-async def asked_about(rig: MemoryRig, start: int) -> None:
-    """Remember fifty, and say of the first ten that they were of use."""
+async def recall_with_feedback(rig: MemoryRig, start: int) -> None:
+    """Store fifty memories, recall, and give feedback for the first ten as used."""
     stored = [await rig.remember(f"heron number {number}", agent_id="kim") for number in range(start, start + 50)]
     await rig.run_jobs()
     recall_id = await recall(rig, f"heron number {start}", mode="keyword")
-    past = await rig.services.recall_buffer.find(1, recall_id)
-    assert past is not None
-    here = [memory for memory in stored if memory.id in past.memory_ids][:10]
-    await give_feedback(rig, recall_id, *here)
+    recall_record = await rig.services.recall_buffer.find(1, recall_id)
+    assert recall_record is not None
+    returned = [memory for memory in stored if memory.id in recall_record.memory_ids][:10]
+    await give_feedback(rig, recall_id, *returned)
 
 
-async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: MemoryRig) -> None:
-    """D-57: with the workspace all is gone, also that it wanted rows."""
+async def test_deleting_a_workspace_deletes_its_training_rows(rig: MemoryRig) -> None:
+    """The setting is deleted too (D-57)."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await list_rows(rig)
@@ -228,7 +232,7 @@ class _OpenPlatform:
     training: Training
 
     async def workspaces(self) -> Mapping[int, str]:
-        """Return one workspace."""
+        """Return the only workspace."""
         return {1: "main"}
 
 
@@ -240,7 +244,7 @@ class _Platform:
 
     @asynccontextmanager
     async def rig(self) -> AsyncGenerator[MemoryRig]:
-        """Open memory on the folder, as another process than the server would."""
+        """Open the memory domain on the folder, as a separate process."""
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
         try:
@@ -251,41 +255,41 @@ class _Platform:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_OpenPlatform]:
-        """Return the platform as the commands see it."""
+        """Yield the platform object that the commands use."""
         async with self.rig() as rig:
             yield _OpenPlatform(rig.services.training)
 
 
 @pytest.fixture
-def opens(data_dir: Path) -> _Platform:
-    """An empty folder."""
+def platform(data_dir: Path) -> _Platform:
+    """Return a platform on an empty folder."""
     return _Platform(data_dir)
 
 
-def _run(opens: _Platform, *words: str) -> Result:
+def _run(platform: _Platform, *arguments: str) -> Result:
     app = typer.Typer()
     add_commands(app, "brain", "export")
-    return CliRunner().invoke(app, ["brain", *words], obj=opens)
+    return CliRunner().invoke(app, ["brain", *arguments], obj=platform)
 
 
-async def _teach(opens: _Platform) -> None:
-    async with opens.rig() as rig:
+async def _record_training_rows(platform: _Platform) -> None:
+    async with platform.rig() as rig:
         memory = await rig.remember("Ask kim@example.org about the heron.", tags=("birds",))
         await rig.run_jobs()
         await give_feedback(rig, await recall(rig, "who knows lee@example.org, or the heron?"), memory)
         await list_rows(rig)
 
 
-def test_an_operator_switches_it_on_and_exports(opens: _Platform, tmp_path: Path) -> None:
-    """D-57, D-04: `brain training --on`, then `brain export-training`: JSON lines with the memory as it is now."""
-    assert "not recorded" in _run(opens, "training").output
-    assert json.loads(_run(opens, "training", "--on", "--json").output)["on"] is True
-    asyncio.run(_teach(opens))
+def test_an_operator_enables_training_and_exports_rows(platform: _Platform, tmp_path: Path) -> None:
+    """`brain export-training` writes JSON lines with the current state of each memory (D-57, D-04)."""
+    assert "not recorded" in _run(platform, "training").output
+    assert json.loads(_run(platform, "training", "--on", "--json").output)["on"] is True
+    asyncio.run(_record_training_rows(platform))
     file = tmp_path / "rows.jsonl"
 
-    told = _run(opens, "export-training", "--out", str(file))
+    result = _run(platform, "export-training", "--out", str(file))
 
-    assert told.exit_code == 0, told.output
+    assert result.exit_code == 0, result.output
     rows = [cast("dict[str, object]", json.loads(line)) for line in file.read_text().splitlines()]
     assert [row["verdict"] for row in rows] == ["stored", "used"]
     names = ("query", "content", "type", "tags", "place", "archived")
@@ -298,28 +302,28 @@ def test_an_operator_switches_it_on_and_exports(opens: _Platform, tmp_path: Path
         False,
     ]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert _run(opens, "export-training", "--out", str(file)).exit_code == 2, "a file that is there is never written over"
+    assert _run(platform, "export-training", "--out", str(file)).exit_code == 2, "an existing file is never overwritten"
 
 
-def test_an_export_can_leave_personal_data_out(opens: _Platform) -> None:
-    """D-52, D-57: with --strip-pii, of questions and contents alike; what is kept stays as it is."""
-    _run(opens, "training", "--on")
-    asyncio.run(_teach(opens))
+def test_an_export_can_redact_personal_data(platform: _Platform) -> None:
+    """--strip-pii redacts queries and contents in the export; the store stays unchanged (D-52, D-57)."""
+    _run(platform, "training", "--on")
+    asyncio.run(_record_training_rows(platform))
 
-    stripped = _run(opens, "export-training", "--strip-pii").stdout
+    output = _run(platform, "export-training", "--strip-pii").stdout
 
-    assert "example.org" not in stripped
-    assert stripped.count("[email]") == 3
-    assert "kim@example.org" in _run(opens, "export-training").stdout
+    assert "example.org" not in output
+    assert output.count("[email]") == 3
+    assert "kim@example.org" in _run(platform, "export-training").stdout
 
 
-def test_rows_are_not_deleted_unasked(opens: _Platform) -> None:
-    """D-04: what cannot be brought back asks first, and off a terminal needs --yes."""
-    _run(opens, "training", "--on")
-    asyncio.run(_teach(opens))
+def test_deleting_training_rows_needs_a_confirmation(platform: _Platform) -> None:
+    """Off a terminal, `--forget` needs --yes (D-04)."""
+    _run(platform, "training", "--on")
+    asyncio.run(_record_training_rows(platform))
 
-    assert _run(opens, "training", "--forget").exit_code == 2
-    assert _run(opens, "training", "--on", "--off").exit_code == 2
-    told = json.loads(_run(opens, "training", "--off", "--forget", "--yes", "--json").output)
-    assert told == {"on": False, "since": None, "rows": 0, "forgotten": 2}
-    assert _run(opens, "export-training").stdout == ""
+    assert _run(platform, "training", "--forget").exit_code == 2
+    assert _run(platform, "training", "--on", "--off").exit_code == 2
+    status = json.loads(_run(platform, "training", "--off", "--forget", "--yes", "--json").output)
+    assert status == {"on": False, "since": None, "rows": 0, "forgotten": 2}
+    assert _run(platform, "export-training").stdout == ""

@@ -1,4 +1,4 @@
-"""Memories moved out of a store and into one (D-04, D-41, D-51)."""
+"""Export and import of memories (D-04, D-41, D-51)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges, records, transfer
 from rookery.memory.store.transfer import TransferRecord
-from rookery.memory.transfer.exporting import ExportRequest as Out
-from rookery.memory.transfer.importing import BATCH_SIZE
-from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.exporting import ExportRequest
+from rookery.memory.transfer.importing import BATCH_SIZE, ImportRequest
 from rookery.memory.transfer.items import ImportOverrides, copy_id
 from rookery.migrations import migrate
 from tests.conftest import FakeClock
@@ -37,8 +36,8 @@ def _counts(report: RunReport) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def _empty(folder: Path) -> AsyncGenerator[MemoryRig]:
-    """Another store, with nothing in it."""
+async def _open_empty_store(folder: Path) -> AsyncGenerator[MemoryRig]:
+    """Open a separate store without memories."""
     folder.mkdir(exist_ok=True)
     migrate("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
@@ -54,14 +53,14 @@ NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0
     lambda text: text.strip()
 )
 MOMENTS = st.integers(0, 1_790_000_000_000_000).map(from_micros)
-"""All of them past."""
+"""Times in the past."""
 
 SHARES = st.floats(0, 1)
 
 
 @st.composite
-def kept(draw: st.DrawFn) -> TransferRecord:
-    """Return a memory as a store may have it."""
+def make_record(draw: st.DrawFn) -> TransferRecord:
+    """Return a record as a store may contain it."""
     scope = draw(st.sampled_from(MemoryScope))
     memory = Memory(
         id=uuid7(),
@@ -93,164 +92,166 @@ def kept(draw: st.DrawFn) -> TransferRecord:
 
 
 @st.composite
-def graves(draw: st.DrawFn) -> Tombstone:
-    """Return a tombstone as a store may have it."""
-    before, after = draw(st.none() | st.uuids().map(str)), draw(st.none() | st.uuids().map(str))
+def make_tombstone(draw: st.DrawFn) -> Tombstone:
+    """Return a tombstone as a store may contain it."""
+    predecessor, successor = draw(st.none() | st.uuids().map(str)), draw(st.none() | st.uuids().map(str))
     return Tombstone(
-        id=uuid7(), workspace_id=1, supersedes_id=before, superseded_by=after, created_at=draw(MOMENTS), ended_at=draw(MOMENTS)
+        id=uuid7(), workspace_id=1, supersedes_id=predecessor, superseded_by=successor, created_at=draw(MOMENTS), ended_at=draw(MOMENTS)
     )
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(memories=st.lists(kept(), max_size=6), buried=st.lists(graves(), max_size=3), is_merged=st.booleans())
-def test_what_goes_out_and_in_is_what_it_was(memories: list[TransferRecord], buried: list[Tombstone], is_merged: bool) -> None:
-    """Issue 6: export and import into an empty store is the identity: ids, lineage, tombstones, confidence, times, tags, archived."""
+@given(memories=st.lists(make_record(), max_size=6), tombstones=st.lists(make_tombstone(), max_size=3), is_merged=st.booleans())
+def test_an_export_and_an_import_into_an_empty_store_restore_all_records(
+    memories: list[TransferRecord], tombstones: list[Tombstone], is_merged: bool
+) -> None:
+    """Ids, lineage, tombstones, confidence, times, tags and archived memories stay the same (issue 6)."""
 
-    async def story() -> None:
+    async def run() -> None:
         with TemporaryDirectory() as name:
-            async with _empty(Path(name, "one")) as one, _empty(Path(name, "two")) as two:
-                await one.db.write(lambda tx: (transfer.add(tx, memories), transfer.add_tombstones(tx, buried)))
+            async with _open_empty_store(Path(name, "one")) as source, _open_empty_store(Path(name, "two")) as target:
+                await source.db.write(lambda tx: (transfer.add(tx, memories), transfer.add_tombstones(tx, tombstones)))
                 if is_merged and memories:
                     merge = Merge(
                         memory_id=memories[0].id, workspace_id=1, primary_id=uuid7(), run="r1", seen_at=from_micros(5), length=3,
                         digest="0" * 32, tags=("a",), is_done=True,
                     )  # fmt: skip
-                    await one.db.write(lambda tx: merges.add(tx, [merge]))
-                first = await Transfers(one).export_lines()
-                report, heard = await Transfers(two).import_source(first)
-                again, _ = await Transfers(two).import_source(first)
-                second = await Transfers(two).export_lines()
+                    await source.db.write(lambda tx: merges.add(tx, [merge]))
+                first = await Transfers(source).export_lines()
+                report, rejections = await Transfers(target).import_source(first)
+                second_report, _ = await Transfers(target).import_source(first)
+                second = await Transfers(target).export_lines()
 
                 assert parse_lines(second) == parse_lines(first)
-                assert heard == []
-                assert (report.failures, report.successes) == (0, len(memories) + len(buried))
-                assert again.counts["unchanged"] == len(memories) + len(buried)
-                ids = [each.id for each in memories]
-                assert await two.db.read(lambda tx: transfer.get_transfer_records(tx, ids)) == {each.id: each for each in memories}
+                assert rejections == []
+                assert (report.failures, report.successes) == (0, len(memories) + len(tombstones))
+                assert second_report.counts["unchanged"] == len(memories) + len(tombstones)
+                ids = [record.id for record in memories]
+                assert await target.db.read(lambda tx: transfer.get_transfer_records(tx, ids)) == {record.id: record for record in memories}
 
-    asyncio.run(story())
+    asyncio.run(run())
 
 
-async def test_what_was_moved_is_found_by_words_at_once_and_by_meaning_when_indexed(rig: MemoryRig, tmp_path: Path) -> None:
-    """D-51, issue 6: vectors are made anew on import; the jobs are born with the records, in a queue of their own."""
+async def test_imported_memories_are_found_by_full_text_first_and_by_meaning_when_indexed(rig: MemoryRig, tmp_path: Path) -> None:
+    """An import stores records and jobs in one transaction; the jobs have their own queue (D-51; issue 6)."""
     heron = await rig.remember("The heron nests on the roof.")
     archived = await rig.remember("The stork left.")
     await rig.services.records.archive(make_caller(), archived.id)
     lines = await Transfers(rig).export_lines()
 
-    async with _empty(tmp_path / "other") as other:
-        moves = Transfers(other)
-        report, _ = await moves.import_source(lines)
+    async with _open_empty_store(tmp_path / "other") as other:
+        transfers = Transfers(other)
+        report, _ = await transfers.import_source(lines)
         by_words = await other.services.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword"))
         backlog = await other.jobs.count_pending("EmbedMemory", 1)
-        indexed = await moves.run_jobs()
+        indexed_count = await transfers.run_jobs()
         by_meaning = await other.services.recall.find(make_caller(), RecallRequest(query="where does the heron nest", mode="semantic"))
 
         assert _counts(report) == {"imported": 2}
-        assert ([hit.memory.id for hit in by_words.hits], backlog, indexed) == ([heron.id], 0, 1)
+        assert ([hit.memory.id for hit in by_words.hits], backlog, indexed_count) == ([heron.id], 0, 1)
         assert [hit.memory.id for hit in by_meaning.hits] == [heron.id]
         assert (await other.reload(heron)).indexed_at is not None
 
 
-async def test_a_part_is_exported_with_what_it_replaced(rig: MemoryRig) -> None:
-    """Issue 6: --org, --project, --agent, --type, --include-archived; a part has the lineage of its own memories alone."""
+async def test_a_filtered_export_contains_the_lineage_of_its_memories(rig: MemoryRig) -> None:
+    """The filters are --org, --project, --agent, --type and --include-archived (issue 6)."""
     first = await rig.remember("one", project="web")
-    web = await rig.remember("two", project="web", supersedes_id=first.id)
-    other = await rig.remember("three", project="api", type="decision")
-    await rig.remember("four", project="api", supersedes_id=other.id)
-    kim = await rig.remember("five", agent_id="kim", memory_scope=MemoryScope.AGENT)
-    old = await rig.remember("six", org="zoo", confidence=0.2)
-    await rig.services.records.archive(make_caller(), old.id)
+    current_web = await rig.remember("two", project="web", supersedes_id=first.id)
+    superseded_api = await rig.remember("three", project="api", type="decision")
+    await rig.remember("four", project="api", supersedes_id=superseded_api.id)
+    agent_memory = await rig.remember("five", agent_id="kim", memory_scope=MemoryScope.AGENT)
+    archived_memory = await rig.remember("six", org="zoo", confidence=0.2)
+    await rig.services.records.archive(make_caller(), archived_memory.id)
     await rig.remember("foreign", make_caller(workspace_id=2))
-    moves = Transfers(rig)
+    transfers = Transfers(rig)
 
-    async def ids(kind: str, wanted: Out) -> list[object]:
-        return [thing["id"] for thing in lines_of_kind(await moves.export_lines(wanted), kind)]
+    async def list_ids(kind: str, request: ExportRequest) -> list[object]:
+        return [row["id"] for row in lines_of_kind(await transfers.export_lines(request), kind)]
 
-    everything = Out(workspace_id=1)
-    assert await ids("memory", replace(everything, project="web", type="observation")) == [web.id, kim.id]
-    assert await ids("tombstone", replace(everything, project="web")) == [first.id]
-    assert await ids("memory", replace(everything, agent_id="kim")) == [kim.id]
-    assert await ids("tombstone", replace(everything, agent_id="kim")) == []
-    assert await ids("memory", replace(everything, org="zoo")) == []
-    assert await ids("memory", replace(everything, org="zoo", includes_archived=True)) == [old.id]
-    assert await ids("tombstone", everything) == [first.id, other.id]
+    everything = ExportRequest(workspace_id=1)
+    assert await list_ids("memory", replace(everything, project="web", type="observation")) == [current_web.id, agent_memory.id]
+    assert await list_ids("tombstone", replace(everything, project="web")) == [first.id]
+    assert await list_ids("memory", replace(everything, agent_id="kim")) == [agent_memory.id]
+    assert await list_ids("tombstone", replace(everything, agent_id="kim")) == []
+    assert await list_ids("memory", replace(everything, org="zoo")) == []
+    assert await list_ids("memory", replace(everything, org="zoo", includes_archived=True)) == [archived_memory.id]
+    assert await list_ids("tombstone", everything) == [first.id, superseded_api.id]
 
 
-async def test_what_is_here_as_another_is_a_conflict_and_stays(rig: MemoryRig) -> None:
-    """Issue 6: ids that exist already are skipped if equal, and reported as conflicts otherwise."""
-    moves = Transfers(rig)
-    same, changed, gone = [await rig.remember(content) for content in ("same", "changed", "gone")]
-    await rig.remember("after", supersedes_id=gone.id)
+async def test_an_import_does_not_overwrite_existing_memories(rig: MemoryRig) -> None:
+    """An existing id is skipped if the memory is equal, and else reported as a conflict (issue 6)."""
+    transfers = Transfers(rig)
+    same, changed, deleted = [await rig.remember(content) for content in ("same", "changed", "gone")]
+    await rig.remember("after", supersedes_id=deleted.id)
     foreign = await rig.remember("foreign", make_caller(workspace_id=2))
-    lines = await moves.export_lines() + await moves.export_lines(replace(EVERYTHING, workspace_id=2))
-    old = lines.replace(b'"content":"changed"', b'"content":"as it was"').replace(b'"confidence":0.8', b'"confidence":0.7', 1)
+    lines = await transfers.export_lines() + await transfers.export_lines(replace(EVERYTHING, workspace_id=2))
+    changed_export = lines.replace(b'"content":"changed"', b'"content":"as it was"').replace(b'"confidence":0.8', b'"confidence":0.7', 1)
 
-    report, heard = await moves.import_source(old)
+    report, conflicts = await transfers.import_source(changed_export)
 
     assert _counts(report) == {"unchanged": 2, "conflicts": 3}
     assert report.failures == 3
-    assert {item.id: (item.action, item.why.partition(": ")[2]) for item in heard} == {
+    assert {item.id: (item.action, item.why.partition(": ")[2]) for item in conflicts} == {
         same.id: ("conflict", "it is already stored with another confidence"),
         changed.id: ("conflict", "it is already stored with another content"),
         foreign.id: ("conflict", "its id is already used; add --new-ids to store a copy with a new id"),
     }
-    assert await moves.export_lines() + await moves.export_lines(replace(EVERYTHING, workspace_id=2)) != old
+    assert await transfers.export_lines() + await transfers.export_lines(replace(EVERYTHING, workspace_id=2)) != changed_export
 
 
-async def test_copies_keep_their_lineage_and_a_second_run_makes_no_more(rig: MemoryRig) -> None:
-    """Issue 6: --new-ids with lineage mapped: what replaced what is the same among the copies."""
-    moves = Transfers(rig)
+async def test_copies_keep_their_lineage_and_a_second_run_adds_none(rig: MemoryRig) -> None:
+    """--new-ids maps the lineage to the new ids (issue 6)."""
+    transfers = Transfers(rig)
     first = await rig.remember("one")
     second = await rig.remember("two", supersedes_id=first.id)
-    lines = await moves.export_lines()
-    wanted = In(workspace_id=2, new_ids=True)
+    lines = await transfers.export_lines()
+    request = ImportRequest(workspace_id=2, new_ids=True)
 
-    reports = [(await moves.import_source(lines, wanted))[0] for _ in range(2)]
+    reports = [(await transfers.import_source(lines, request))[0] for _ in range(2)]
     copy_of_first, copy_of_second = copy_id(2, first.id), copy_id(2, second.id)
-    chain = await rig.services.records.history(make_caller(workspace_id=2), copy_of_second)
+    history = await rig.services.records.history(make_caller(workspace_id=2), copy_of_second)
 
     assert [_counts(report) for report in reports] == [{"imported": 1, "tombstones": 1}, {"unchanged": 2}]
-    assert [each.id for each in chain] == [copy_of_first, copy_of_second]
-    assert (chain[1].supersedes_id, chain[0].superseded_by) == (copy_of_first, copy_of_second)
+    assert [entry.id for entry in history] == [copy_of_first, copy_of_second]
+    assert (history[1].supersedes_id, history[0].superseded_by) == (copy_of_first, copy_of_second)
     assert (is_uuid(copy_of_first), copy_of_first[:13], copy_of_first < copy_of_second) == (True, first.id[:13], first.id < second.id)
     assert await rig.reload(second) == replace(second, indexed_at=None)
 
 
-async def test_what_ended_there_ends_here_unless_it_was_changed_since(rig: MemoryRig, tmp_path: Path) -> None:
-    """D-41: a newer export brings the ends of what an older one brought: two versions of one thing do not stand side by side."""
-    one, two = await rig.remember("one"), await rig.remember("two")
-    older = await Transfers(rig).export_lines()
+async def test_an_import_supersedes_older_versions_unless_they_were_changed(rig: MemoryRig, tmp_path: Path) -> None:
+    """A newer export ends memories of an older one, so that two versions are never live at once (D-41)."""
+    unchanged, touched_later = await rig.remember("one"), await rig.remember("two")
+    older_export = await Transfers(rig).export_lines()
     rig.clock.advance(hours=1)
-    successors = [await rig.remember(f"new {each.content}", supersedes_id=each.id) for each in (one, two)]
-    newer = await Transfers(rig).export_lines()
+    successors = [await rig.remember(f"new {memory.content}", supersedes_id=memory.id) for memory in (unchanged, touched_later)]
+    newer_export = await Transfers(rig).export_lines()
 
-    async with _empty(tmp_path / "other") as other:
-        moves = Transfers(other)
-        await moves.import_source(older)
-        await moves.run_jobs()
-        held = await other.db.read(lambda tx: transfer.get_transfer_records(tx, [two.id]))
-        touched = replace(held[two.id].memory, updated_at=rig.clock() + timedelta(hours=1))
-        await other.db.write(lambda tx: records.update_memory(tx, held[two.id].memory, touched))
-        report, heard = await moves.import_source(newer)
-        backwards, _ = await moves.import_source(older)
+    async with _open_empty_store(tmp_path / "other") as other:
+        transfers = Transfers(other)
+        await transfers.import_source(older_export)
+        await transfers.run_jobs()
+        stored = await other.db.read(lambda tx: transfer.get_transfer_records(tx, [touched_later.id]))
+        touched = replace(stored[touched_later.id].memory, updated_at=rig.clock() + timedelta(hours=1))
+        await other.db.write(lambda tx: records.update_memory(tx, stored[touched_later.id].memory, touched))
+        report, conflicts = await transfers.import_source(newer_export)
+        older_again, _ = await transfers.import_source(older_export)
 
         assert _counts(report) == {"imported": 2, "ended": 1, "conflicts": 1}
-        assert {item.id for item in heard} == {two.id}
-        assert backwards.counts["imported"] == 0
-        alive = {thing["id"] for thing in lines_of_kind(await moves.export_lines(), "memory")}
-        assert alive == {two.id, *(each.id for each in successors)}
-        found = await other.services.recall.find(make_caller(), RecallRequest(query="one", mode="keyword"))
-        assert one.id not in {hit.memory.id for hit in found.hits}
+        assert {item.id for item in conflicts} == {touched_later.id}
+        assert older_again.counts["imported"] == 0
+        live_ids = {row["id"] for row in lines_of_kind(await transfers.export_lines(), "memory")}
+        assert live_ids == {touched_later.id, *(memory.id for memory in successors)}
+        recall = await other.services.recall.find(make_caller(), RecallRequest(query="one", mode="keyword"))
+        assert unchanged.id not in {hit.memory.id for hit in recall.hits}
 
 
 async def test_a_bad_line_does_not_stop_the_others(rig: MemoryRig) -> None:
-    """Issue 6: reported with its line number; D-40: what could not have been remembered is not imported."""
-    good = make_memory(rig.clock)
-    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=good)]))
+    """Bad lines are reported with their number; the rules of `remember` apply (issue 6; D-40)."""
+    valid = make_memory(rig.clock)
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=valid)]))
     header, line, _ = (await Transfers(rig).export_lines()).splitlines()
     values = orjson.loads(line)
-    wrong: list[tuple[dict[str, object], str]] = [
+    invalid: list[tuple[dict[str, object], str]] = [
         ({"content": "x" * 50_001}, "content"), ({"content": " \n"}, "content"), ({"content": None}, "content"),
         ({"content": "a\0b"}, "content"), ({"type": "No Type"}, "type"), ({"confidence": 1.5}, "confidence"),
         ({"confidence": True}, "confidence"), ({"base_confidence": "0.5"}, "base_confidence"), ({"id": "x"}, "id"),
@@ -259,133 +260,138 @@ async def test_a_bad_line_does_not_stop_the_others(rig: MemoryRig) -> None:
         ({"memory_scope": "all"}, "memory_scope"), ({"memory_scope": "agent"}, "agent_id"), ({"memory_scope": []}, "memory_scope"),
         ({"org": "o" * 101}, "org"), ({"org": 3}, "org"), ({"supersedes_id": "1"}, "supersedes_id"), ({"kind": "plan"}, "kind"),
     ]  # fmt: skip
-    lines = [header, *(orjson.dumps({**values, "id": uuid7(), **change}) for change, _ in wrong)]
+    lines = [header, *(orjson.dumps({**values, "id": uuid7(), **change}) for change, _ in invalid)]
     lines += [orjson.dumps({"kind": "x" * 1_000_000, "id": "y" * 1_000_000})]
-    lines += [b"{", b"[]", b"\xff", b'{"a":' * 2000, orjson.dumps({**values, "id": uuid7(), "content": "a good one"})]
+    lines += [b"{", b"[]", b"\xff", b'{"a":' * 2000, orjson.dumps({**values, "id": uuid7(), "content": "a valid one"})]
 
-    dry, told = await Transfers(rig).import_source(b"\n".join(lines), In(workspace_id=1, dry_run=True))
-    report, heard = await Transfers(rig).import_source(b"\n".join(lines))
+    dry_run, dry_run_items = await Transfers(rig).import_source(b"\n".join(lines), ImportRequest(workspace_id=1, dry_run=True))
+    report, rejections = await Transfers(rig).import_source(b"\n".join(lines))
 
-    said = [item.why for item in heard]
-    assert _counts(report) == {"imported": 1, "refused": len(wrong) + 6}
-    for number, (_, field) in enumerate(wrong, start=2):
-        assert said[number - 2].startswith(f"line {number}: {field}: ")
-    assert max(len(item.why) + len(item.id) for item in heard) < 300
-    assert said[-1] == "the end: the file is truncated: its last line is missing; the lines before it were read"
-    assert [item for item in told if item.action == "refuse"] == heard
-    assert _counts(dry) == _counts(report)
+    reasons = [item.why for item in rejections]
+    assert _counts(report) == {"imported": 1, "refused": len(invalid) + 6}
+    for number, (_, field) in enumerate(invalid, start=2):
+        assert reasons[number - 2].startswith(f"line {number}: {field}: ")
+    assert max(len(item.why) + len(item.id) for item in rejections) < 300
+    assert reasons[-1] == "the end: the file is truncated: its last line is missing; the lines before it were read"
+    assert [item for item in dry_run_items if item.action == "refuse"] == rejections
+    assert _counts(dry_run) == _counts(report)
 
 
-async def test_a_file_that_lost_lines_or_is_of_a_newer_rookery_says_so(rig: MemoryRig) -> None:
-    """Issue 6: a half file is not taken for a whole one."""
+async def test_missing_lines_and_newer_format_versions_are_reported(rig: MemoryRig) -> None:
+    """An incomplete file is not accepted as complete (issue 6)."""
     for content in ("one", "two", "three"):
         await rig.remember(content)
     lines = (await Transfers(rig).export_lines()).splitlines()
 
-    _, lost = await Transfers(rig).import_source(b"\n".join([lines[0], lines[2], lines[-1]]), In(workspace_id=2, new_ids=True))
-    report, newer = await Transfers(rig).import_source(b"\n".join([lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]]))
-
-    assert [item.why for item in lost] == ["line 3: 2 lines are missing from the file"]
-    assert (report.total, newer[0].why[:37]) == (1, "line 1: the file has format version 2")
-
-
-async def test_what_is_said_already_is_left_out_on_request(rig: MemoryRig) -> None:
-    """D-40, --dedupe: the same content in the same space, also within one file; archived ones are moved as they are."""
-    moves = Transfers(rig)
-    await rig.remember("heron")
-    lines = await moves.export_lines()
-    copies = In(workspace_id=1, new_ids=True)
-
-    plain, _ = await moves.import_source(lines, copies)
-    deduped, _ = await moves.import_source(lines, In(workspace_id=2, new_ids=True, dedupe=True))
-    again, told = await moves.import_source(
-        await moves.export_lines(), In(workspace_id=2, overrides=ImportOverrides(tags=("new",)), new_ids=True, dedupe=True, dry_run=True)
+    _, rejections = await Transfers(rig).import_source(
+        b"\n".join([lines[0], lines[2], lines[-1]]), ImportRequest(workspace_id=2, new_ids=True)
+    )
+    report, version_rejections = await Transfers(rig).import_source(
+        b"\n".join([lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]])
     )
 
-    assert (_counts(plain), _counts(deduped), _counts(again)) == (
+    assert [item.why for item in rejections] == ["line 3: 2 lines are missing from the file"]
+    assert (report.total, version_rejections[0].why[:37]) == (1, "line 1: the file has format version 2")
+
+
+async def test_dedupe_skips_memories_with_existing_content(rig: MemoryRig) -> None:
+    """With `--dedupe` a memory with the same content in the same space is skipped (D-40)."""
+    transfers = Transfers(rig)
+    await rig.remember("heron")
+    lines = await transfers.export_lines()
+    copies = ImportRequest(workspace_id=1, new_ids=True)
+
+    copies_report, _ = await transfers.import_source(lines, copies)
+    deduped_report, _ = await transfers.import_source(lines, ImportRequest(workspace_id=2, new_ids=True, dedupe=True))
+    second_report, items = await transfers.import_source(
+        await transfers.export_lines(),
+        ImportRequest(workspace_id=2, overrides=ImportOverrides(tags=("new",)), new_ids=True, dedupe=True, dry_run=True),
+    )
+
+    assert (_counts(copies_report), _counts(deduped_report), _counts(second_report)) == (
         {"imported": 1},
         {"imported": 1},
         {"duplicates": 1, "conflicts": 1},
     )
-    assert {item.action for item in told} == {"skip", "conflict"}
+    assert {item.action for item in items} == {"skip", "conflict"}
 
 
-async def test_all_can_be_put_into_another_place(rig: MemoryRig) -> None:
-    """Issue 6: --org, --project, --agent, --type, --tag; what would not be valid there is refused."""
-    moves = Transfers(rig)
+async def test_an_import_can_override_org_project_agent_type_and_tags(rig: MemoryRig) -> None:
+    """Memories that would be invalid with the overrides are rejected (issue 6)."""
+    transfers = Transfers(rig)
     await rig.remember("heron", tags=("bird",))
-    lines = await moves.export_lines()
-    place = ImportOverrides(org="zoo", project="lake", agent_id="kim", type="fact", memory_scope=MemoryScope.AGENT, tags=("moved",))
+    lines = await transfers.export_lines()
+    overrides = ImportOverrides(org="zoo", project="lake", agent_id="kim", type="fact", memory_scope=MemoryScope.AGENT, tags=("moved",))
 
-    await moves.import_source(lines, In(workspace_id=2, new_ids=True, overrides=place))
-    refused, heard = await moves.import_source(
-        lines, In(workspace_id=3, new_ids=True, overrides=ImportOverrides(memory_scope=MemoryScope.SESSION))
+    await transfers.import_source(lines, ImportRequest(workspace_id=2, new_ids=True, overrides=overrides))
+    invalid_report, rejections = await transfers.import_source(
+        lines, ImportRequest(workspace_id=3, new_ids=True, overrides=ImportOverrides(memory_scope=MemoryScope.SESSION))
     )
-    (moved,) = lines_of_kind(await moves.export_lines(Out(workspace_id=2)), "memory")
+    (memory,) = lines_of_kind(await transfers.export_lines(ExportRequest(workspace_id=2)), "memory")
 
-    assert {name: moved[name] for name in ("org", "project", "agent_id", "type", "memory_scope", "tags")} == {
+    assert {name: memory[name] for name in ("org", "project", "agent_id", "type", "memory_scope", "tags")} == {
         "org": "zoo", "project": "lake", "agent_id": "kim", "type": "fact", "memory_scope": "agent", "tags": ["bird", "moved"],
     }  # fmt: skip
-    assert (_counts(refused), heard[0].why) == ({"refused": 1}, "line 2: session_id: is required for a memory of scope session")
+    assert (_counts(invalid_report), rejections[0].why) == ({"refused": 1}, "line 2: session_id: is required for a memory of scope session")
 
 
-async def test_personal_data_and_secrets_stay_out_on_request(rig: MemoryRig) -> None:
-    """Issue 6, D-52: --strip-pii, on the way out and on the way in; the store itself is not changed."""
-    moves = Transfers(rig)
-    said = "Ask kim@example.org; password: hunter2hunter2"
-    await rig.remember(said, tags=("kim@example.org",))
+async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: MemoryRig) -> None:
+    """--strip-pii works for both; the exported store is not changed (issue 6; D-52)."""
+    transfers = Transfers(rig)
+    content = "Ask kim@example.org; password: hunter2hunter2"
+    await rig.remember(content, tags=("kim@example.org",))
 
-    out = await moves.export_lines(replace(EVERYTHING, strip_pii=True))
-    await moves.import_source(await moves.export_lines(), In(workspace_id=2, new_ids=True, strip_pii=True))
-    within = await moves.export_lines(Out(workspace_id=2))
+    exported = await transfers.export_lines(replace(EVERYTHING, strip_pii=True))
+    await transfers.import_source(await transfers.export_lines(), ImportRequest(workspace_id=2, new_ids=True, strip_pii=True))
+    imported = await transfers.export_lines(ExportRequest(workspace_id=2))
 
-    for lines in (out, within):
+    for lines in (exported, imported):
         assert b"kim@" not in lines
         assert b"hunter2" not in lines
         assert b"[email]" in lines
-    assert said.encode() in await moves.export_lines()
+    assert content.encode() in await transfers.export_lines()
 
 
-async def test_what_has_expired_is_not_moved(rig: MemoryRig) -> None:
-    """D-43: an expired memory is not there; it neither goes out nor comes in."""
-    moves = Transfers(rig)
+async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig) -> None:
+    """An expired memory counts as deleted (D-43)."""
+    transfers = Transfers(rig)
     await rig.remember("short", expires_in_h=1)
-    lines = await moves.export_lines()
+    lines = await transfers.export_lines()
     rig.clock.advance(hours=2)
 
-    report, heard = await moves.import_source(lines, In(workspace_id=2, new_ids=True))
+    report, items = await transfers.import_source(lines, ImportRequest(workspace_id=2, new_ids=True))
 
-    assert (_counts(report), report.failures, heard) == ({"expired": 1}, 0, [])
-    assert lines_of_kind(await moves.export_lines(), "memory") == []
+    assert (_counts(report), report.failures, items) == ({"expired": 1}, 0, [])
+    assert lines_of_kind(await transfers.export_lines(), "memory") == []
 
 
-async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(rig: MemoryRig) -> None:
-    """D-04: --dry-run over several batches, with repeated ids and duplicates in one file, tells exactly what would be done."""
-    moves = Transfers(rig)
+async def test_a_dry_run_lists_what_a_run_does_and_changes_nothing(rig: MemoryRig) -> None:
+    """Its report is exact over several batches, with repeated ids and duplicates in one file (D-04)."""
+    transfers = Transfers(rig)
     memories = [make_memory(rig.clock, content=f"say {number % (BATCH_SIZE + 7)}") for number in range(2 * BATCH_SIZE)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
-    lines = await moves.export_lines()
+    lines = await transfers.export_lines()
     lines += lines.replace(b"say 5", b"say otherwise 5")
-    wanted = In(workspace_id=2, new_ids=True, dedupe=True)
+    request = ImportRequest(workspace_id=2, new_ids=True, dedupe=True)
 
-    dry, told = await moves.import_source(lines, replace(wanted, dry_run=True))
-    nothing = await moves.export_lines(Out(workspace_id=2))
-    done, _ = await moves.import_source(lines, wanted)
+    dry_run, planned_items = await transfers.import_source(lines, replace(request, dry_run=True))
+    export_after_dry_run = await transfers.export_lines(ExportRequest(workspace_id=2))
+    report, _ = await transfers.import_source(lines, request)
 
-    assert _counts(dry) == _counts(done)
-    assert len(told) == dry.total == 4 * BATCH_SIZE
-    assert lines_of_kind(nothing, "memory") == []
-    assert len(lines_of_kind(await moves.export_lines(Out(workspace_id=2)), "memory")) == done.counts["imported"]
+    assert _counts(dry_run) == _counts(report)
+    assert len(planned_items) == dry_run.total == 4 * BATCH_SIZE
+    assert lines_of_kind(export_after_dry_run, "memory") == []
+    assert len(lines_of_kind(await transfers.export_lines(ExportRequest(workspace_id=2)), "memory")) == report.counts["imported"]
 
 
-async def test_two_imports_at_once_store_each_memory_once(rig: MemoryRig, database: Database) -> None:
-    """Issue 6: harmlessly repeatable, also side by side."""
-    moves = Transfers(rig)
+async def test_concurrent_imports_store_each_memory_once(rig: MemoryRig, database: Database) -> None:
+    """Imports can be repeated, also concurrently (issue 6)."""
+    transfers = Transfers(rig)
     memories = [make_memory(rig.clock, content=f"say {number}") for number in range(2 * BATCH_SIZE)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
-    lines = await moves.export_lines()
+    lines = await transfers.export_lines()
 
-    reports = await asyncio.gather(*(moves.import_source(lines, In(workspace_id=2, new_ids=True)) for _ in range(3)))
+    reports = await asyncio.gather(*(transfers.import_source(lines, ImportRequest(workspace_id=2, new_ids=True)) for _ in range(3)))
 
     assert sum(report.counts["imported"] for report, _ in reports) == 2 * BATCH_SIZE
     assert {report.failures for report, _ in reports} == {0}

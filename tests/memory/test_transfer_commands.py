@@ -1,4 +1,4 @@
-"""`rookery export` and `rookery import` as they are typed, beside a running server and without one (D-04)."""
+"""`rookery export` and `rookery import` run like in a shell, with and without a running server (D-04)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.memory.makers import build_rig, make_memory
 from tests.memory.transfers import parse_lines
 from tests.processes import Server, run_server
 
-MANY = 2_000
+MEMORY_COUNT = 2_000
 _WAIT_S = 40.0
 
 
@@ -48,21 +48,21 @@ def _environment() -> dict[str, str]:
     return environment | {"COLUMNS": "140", "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
 
 
-def _rookery(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a process of its own, as operators do."""
+def _rookery(folder: Path, *arguments: str, standard_input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a separate process."""
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, env=_environment(), input=given, capture_output=True, check=False, timeout=50)
+    return subprocess.run(command, env=_environment(), input=standard_input, capture_output=True, check=False, timeout=50)
 
 
 @dataclass
 class _OpenPlatform:
     transfer: TransferServices
     training: Training
-    known: Mapping[int, str]
+    workspace_names: Mapping[int, str]
 
     async def workspaces(self) -> Mapping[int, str]:
-        """Return what the test wants known."""
-        return self.known
+        """Return the workspaces that the test defines."""
+        return self.workspace_names
 
 
 @dataclass
@@ -70,49 +70,49 @@ class _Platform:
     """The platform object that commands receive, on a data folder."""
 
     folder: Path
-    known: dict[int, str] = field(default_factory=lambda: {1: "main"})
+    workspace_names: dict[int, str] = field(default_factory=lambda: {1: "main"})
     limits: StorageLimits = field(default_factory=lambda: StorageLimits(min_free_bytes=0))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_OpenPlatform]:
-        """Return the platform as the commands see it."""
+        """Yield the platform object that the commands use."""
         clock = FakeClock()
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, clock)
         capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
-        verb = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.services.indexer, capacity=capacity, bus=rig.bus, clock=clock)
+        importer = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.services.indexer, capacity=capacity, bus=rig.bus, clock=clock)
         try:
             yield _OpenPlatform(
-                TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=verb), rig.services.training, self.known
+                TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=importer), rig.services.training, self.workspace_names
             )
         finally:
             await rig.close()
             await db.close()
 
-    def run(self, *arguments: str, given: bytes = b"") -> Result:
-        """Type a command."""
+    def run(self, *arguments: str, standard_input: bytes = b"") -> Result:
+        """Run a command."""
         app = typer.Typer()
         add_commands(app, "brain", "export", "import")
 
         @app.callback()
         def main(context: typer.Context) -> None:
-            """Hand over what commands need."""
+            """Pass the platform to the commands."""
             context.obj = self
 
-        return CliRunner().invoke(app, arguments, input=given)
+        return CliRunner().invoke(app, arguments, input=standard_input)
 
 
 @pytest.fixture
-def opens(data_dir: Path) -> _Platform:
-    """An empty store."""
+def platform(data_dir: Path) -> _Platform:
+    """Return a platform on an empty store."""
     migrate("embedded:", data_dir=data_dir)
     return _Platform(data_dir)
 
 
-def _lines(number: int) -> bytes:
-    """Return an export of *count_memories* memories, as another store wrote it."""
+def _export_lines(count: int) -> bytes:
+    """Return an export of *count* memories of another store."""
     clock = FakeClock()
-    rows = [make_memory(clock, content=f"say {each}", workspace_id=1) for each in range(number)]
+    rows = [make_memory(clock, content=f"say {index}", workspace_id=1) for index in range(count)]
     memories: list[dict[str, object]] = [
         {
             "kind": "memory", "id": row.id, "type": row.type, "tags": [], "org": row.org, "project": row.project, "memory_scope": "project",
@@ -121,11 +121,11 @@ def _lines(number: int) -> bytes:
         }
         for row in rows
     ]  # fmt: skip
-    ends: list[dict[str, object]] = [{"kind": "rookery-memories", "version": 1}, {"kind": "end", "memory": number}]
-    return b"\n".join(orjson.dumps(each) for each in (ends[0], *memories, ends[1])) + b"\n"
+    header_and_end: list[dict[str, object]] = [{"kind": "rookery-memories", "version": 1}, {"kind": "end", "memory": count}]
+    return b"\n".join(orjson.dumps(line) for line in (header_and_end[0], *memories, header_and_end[1])) + b"\n"
 
 
-def _count(folder: Path) -> int:
+def _count_stored(folder: Path) -> int:
     async def count() -> int:
         db = open_database("embedded:", data_dir=folder)
         try:
@@ -136,14 +136,14 @@ def _count(folder: Path) -> int:
     return asyncio.run(count())
 
 
-def _ask(server: Server, query: str, mode: str) -> list[str]:
+def _recall_contents(server: Server, query: str, mode: str) -> list[str]:
     response: httpx2.Response = server.client.post("/v1/brain/recall", json={"query": query, "mode": mode, "top_k": 1})
     return [memory["content"] for memory in response.json()["memories"]]
 
 
 @pytest.mark.timeout(120)
-def test_a_running_server_gives_and_takes(model_folder: Path, tmp_path: Path) -> None:
-    """Issue 6: beside a running server: words find it at once, meaning once the server has done the jobs that it found."""
+def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_path: Path) -> None:
+    """Full text finds imported memories immediately, and semantic recall after the server ran their jobs (issue 6)."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_server(folder) as server:
@@ -151,111 +151,111 @@ def test_a_running_server_gives_and_takes(model_folder: Path, tmp_path: Path) ->
         first = server.client.post("/v1/brain/remember", json=body).json()["id"]
         body = {"type": "decision", "content": "We deploy on Mondays, never on Fridays.", "org": "acme", "supersedes_id": first}
         second = server.client.post("/v1/brain/remember", json=body).json()["id"]
-        exported = _Platform(folder).run("export", "--org", "acme")
+        export = _Platform(folder).run("export", "--org", "acme")
         server.client.delete(f"/v1/brain/memories/{second}").raise_for_status()
-        imported = _rookery(folder, "import", "-", "--new-ids", "--json", given=exported.stdout_bytes)
-        by_words = _ask(server, "Fridays", "keyword")
+        import_run = _rookery(folder, "import", "-", "--new-ids", "--json", standard_input=export.stdout_bytes)
+        by_words = _recall_contents(server, "Fridays", "keyword")
         deadline = time.monotonic() + _WAIT_S
-        while not (found := _ask(server, "When do we ship?", "semantic")) and time.monotonic() < deadline:
+        while not (by_meaning := _recall_contents(server, "When do we ship?", "semantic")) and time.monotonic() < deadline:
             time.sleep(0.05)
         history = server.client.get(f"/v1/brain/memories/{copy_id(1, second)}/history").json()
 
-    assert exported.stderr.endswith("exported 1 memories, 1 tombstones\n")
-    assert (json.loads(imported.stdout)["imported"], imported.returncode) == (1, 0)
-    assert by_words == found == ["We deploy on Mondays, never on Fridays."]
-    assert [each["id"] for each in history["data"]] == [copy_id(1, first), copy_id(1, second)]
+    assert export.stderr.endswith("exported 1 memories, 1 tombstones\n")
+    assert (json.loads(import_run.stdout)["imported"], import_run.returncode) == (1, 0)
+    assert by_words == by_meaning == ["We deploy on Mondays, never on Fridays."]
+    assert [entry["id"] for entry in history["data"]] == [copy_id(1, first), copy_id(1, second)]
 
 
 @pytest.mark.timeout(120)
-def test_an_import_that_is_killed_is_run_again(opens: _Platform, tmp_path: Path) -> None:
-    """Issue 6: killed in the middle and run again: nothing lost, nothing twice."""
+def test_a_killed_import_can_be_repeated(platform: _Platform, tmp_path: Path) -> None:
+    """The second run stores the remaining memories, each once (issue 6)."""
     source = tmp_path / "all.jsonl"
-    source.write_bytes(_lines(MANY))
-    asyncio.run(_make_workspace(opens.folder))
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(opens.folder), "import", str(source)]
+    source.write_bytes(_export_lines(MEMORY_COUNT))
+    asyncio.run(_make_workspace(platform.folder))
+    command = [sys.executable, "-m", "rookery", "--data-dir", str(platform.folder), "import", str(source)]
     with subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + _WAIT_S
-        while not _count(opens.folder) and process.poll() is None and time.monotonic() < deadline:
+        while not _count_stored(platform.folder) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-    between = _count(opens.folder)
-    report = json.loads(opens.run("import", str(source), "--json").output)
+    stored_before = _count_stored(platform.folder)
+    report = json.loads(platform.run("import", str(source), "--json").output)
 
-    assert 0 < between < MANY
-    assert (report["imported"], report["unchanged"], report["failures"]) == (MANY - between, between, 0)
-    assert _count(opens.folder) == MANY
+    assert 0 < stored_before < MEMORY_COUNT
+    assert (report["imported"], report["unchanged"], report["failures"]) == (MEMORY_COUNT - stored_before, stored_before, 0)
+    assert _count_stored(platform.folder) == MEMORY_COUNT
 
 
-def test_an_import_that_was_stopped_goes_on_from_there(opens: _Platform, tmp_path: Path) -> None:
-    """D-17, issue 5: exit code 1, from which line on nothing was stored, and --resume; what it stored is announced by its own process."""
+def test_a_stopped_import_can_be_resumed(platform: _Platform, tmp_path: Path) -> None:
+    """The exit code is 1, and the report names the first line that was not stored, for --resume (D-17; issue 5)."""
     source = tmp_path / "all.jsonl"
-    source.write_bytes(_lines(5))
-    opens.limits = StorageLimits(max_memories=3, min_free_bytes=0)
-    stopped = opens.run("import", str(source))
-    opens.limits = StorageLimits(min_free_bytes=0)
+    source.write_bytes(_export_lines(5))
+    platform.limits = StorageLimits(max_memories=3, min_free_bytes=0)
+    stopped_run = platform.run("import", str(source))
+    platform.limits = StorageLimits(min_free_bytes=0)
 
-    dry = json.loads(opens.run("import", str(source), "--resume", "--dry-run", "--json").stdout)
-    resumed = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
-    again = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
+    dry_run = json.loads(platform.run("import", str(source), "--resume", "--dry-run", "--json").stdout)
+    resumed_run = json.loads(platform.run("import", str(source), "--resume", "--json").stdout)
+    last_run = json.loads(platform.run("import", str(source), "--resume", "--json").stdout)
 
-    assert stopped.exit_code == 1
-    assert "Nothing was stored from line 5 on; run the same command with --resume to continue from there." in stopped.stdout
-    assert (dry["earlier"], dry["imported"]) == (resumed["earlier"], resumed["imported"]) == (3, 2)
-    assert (again.get("earlier"), again["unchanged"]) == (None, 5)
-
-
-def test_what_went_out_comes_in(opens: _Platform, tmp_path: Path) -> None:
-    """D-04: --out makes a new file of mode 0600; .gz is compressed; a pipe gets the lines alone."""
-    packed, notes = tmp_path / "out.jsonl.gz", tmp_path / "notes"
-    assert opens.run("import", "-", given=_lines(2)).exit_code == 0
-
-    told = [json.loads(opens.run("export", "--out", str(packed), "--json").stdout)["memories"]]
-    told += [json.loads(opens.run("export", "--format", "markdown", "--out", str(notes), "--json").stdout)["memories"]]
-    piped = opens.run("export")
-    opens.known[2] = "side"
-    copied = json.loads(opens.run("import", str(packed), "--workspace", "side", "--new-ids", "--json").stdout)
-    taken = opens.run("import", str(notes), "--workspace", "side")
-
-    assert told == [2, 2]
-    assert packed.stat().st_mode & 0o777 == 0o600
-    assert parse_lines(piped.stdout_bytes) == parse_lines(gzip.decompress(packed.read_bytes()))
-    assert (copied["imported"], copied["items"]) == (2, [])
-    assert (taken.exit_code, taken.stdout.count("\tconflict\t")) == (1, 2)
+    assert stopped_run.exit_code == 1
+    assert "Nothing was stored from line 5 on; run the same command with --resume to continue from there." in stopped_run.stdout
+    assert (dry_run["earlier"], dry_run["imported"]) == (resumed_run["earlier"], resumed_run["imported"]) == (3, 2)
+    assert (last_run.get("earlier"), last_run["unchanged"]) == (None, 5)
 
 
-def test_what_was_not_stored_is_listed_with_its_line(opens: _Platform) -> None:
-    """Issue 6: a line for each that was refused, exit code 1, and the others are stored."""
-    result = opens.run("import", "-", given=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
+def test_an_export_can_be_imported(platform: _Platform, tmp_path: Path) -> None:
+    """--out creates a file with mode 0600; .gz is compressed; a pipe gets only the lines (D-04)."""
+    export_file, notes_folder = tmp_path / "out.jsonl.gz", tmp_path / "notes"
+    assert platform.run("import", "-", standard_input=_export_lines(2)).exit_code == 0
+
+    exported_counts = [json.loads(platform.run("export", "--out", str(export_file), "--json").stdout)["memories"]]
+    exported_counts += [json.loads(platform.run("export", "--format", "markdown", "--out", str(notes_folder), "--json").stdout)["memories"]]
+    piped_export = platform.run("export")
+    platform.workspace_names[2] = "side"
+    copy_report = json.loads(platform.run("import", str(export_file), "--workspace", "side", "--new-ids", "--json").stdout)
+    notes_import = platform.run("import", str(notes_folder), "--workspace", "side")
+
+    assert exported_counts == [2, 2]
+    assert export_file.stat().st_mode & 0o777 == 0o600
+    assert parse_lines(piped_export.stdout_bytes) == parse_lines(gzip.decompress(export_file.read_bytes()))
+    assert (copy_report["imported"], copy_report["items"]) == (2, [])
+    assert (notes_import.exit_code, notes_import.stdout.count("\tconflict\t")) == (1, 2)
+
+
+def test_rejected_lines_are_listed_with_their_number(platform: _Platform) -> None:
+    """The exit code is 1, and the other lines are stored (issue 6)."""
+    result = platform.run("import", "-", standard_input=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
 
     assert [line.split("\t")[1:] for line in result.stdout.splitlines()[:2]] == [
         ["refuse", f"line {number}: memory: is missing; a memory needs one of memory, content, data or text"] for number in (1, 3)
     ]
-    assert (result.exit_code, _count(opens.folder)) == (1, 1)
+    assert (result.exit_code, _count_stored(platform.folder)) == (1, 1)
 
 
-def test_what_cannot_be_meant_is_wrong_usage(opens: _Platform, tmp_path: Path) -> None:
-    """D-04: exit code 2, and nothing is written over; D-52: the workspace is named once there are two."""
-    there, notes = tmp_path / "there.jsonl", tmp_path / "notes"
-    there.write_bytes(_lines(1))
-    notes.mkdir()
-    (notes / "mine.md").write_text("mine", encoding="utf-8")
-    wrong = [
-        ["export", "--out", str(there)], ["export", "--json"], ["export", "--format", "markdown"],
-        ["export", "--format", "markdown", "--out", str(notes)], ["export", "--out", str(tmp_path / "none" / "out.jsonl")],
-        ["import", str(tmp_path / "none")], ["import", str(there), "--type", "No Type"], ["import", "-", "--format", "markdown"],
-        ["import", str(notes), "--format", "mem0"], ["import", str(there), "--scope", "all"], ["import"],
-        ["import", "-", "--resume"], ["import", str(notes), "--resume"],
+def test_impossible_options_are_wrong_usage(platform: _Platform, tmp_path: Path) -> None:
+    """The exit code is 2, and no file is overwritten; with two workspaces, --workspace is required (D-04, D-52)."""
+    existing_file, notes_folder = tmp_path / "there.jsonl", tmp_path / "notes"
+    existing_file.write_bytes(_export_lines(1))
+    notes_folder.mkdir()
+    (notes_folder / "mine.md").write_text("mine", encoding="utf-8")
+    invalid_commands = [
+        ["export", "--out", str(existing_file)], ["export", "--json"], ["export", "--format", "markdown"],
+        ["export", "--format", "markdown", "--out", str(notes_folder)], ["export", "--out", str(tmp_path / "none" / "out.jsonl")],
+        ["import", str(tmp_path / "none")], ["import", str(existing_file), "--type", "No Type"], ["import", "-", "--format", "markdown"],
+        ["import", str(notes_folder), "--format", "mem0"], ["import", str(existing_file), "--scope", "all"], ["import"],
+        ["import", "-", "--resume"], ["import", str(notes_folder), "--resume"],
     ]  # fmt: skip
 
-    assert [opens.run(*arguments).exit_code for arguments in wrong] == [2] * len(wrong)
-    opens.known[2] = "side"
-    assert [opens.run(*arguments).exit_code for arguments in (["export"], ["import", str(there)])] == [2, 2]
-    left = sorted(path.name for path in tmp_path.iterdir() if path != opens.folder)
-    assert (left, there.read_bytes()[:2], len(list(notes.iterdir()))) == (["notes", "there.jsonl"], b'{"', 1)
+    assert [platform.run(*arguments).exit_code for arguments in invalid_commands] == [2] * len(invalid_commands)
+    platform.workspace_names[2] = "side"
+    assert [platform.run(*arguments).exit_code for arguments in (["export"], ["import", str(existing_file)])] == [2, 2]
+    remaining = sorted(path.name for path in tmp_path.iterdir() if path != platform.folder)
+    assert (remaining, existing_file.read_bytes()[:2], len(list(notes_folder.iterdir()))) == (["notes", "there.jsonl"], b'{"', 1)
 
 
 async def _make_workspace(folder: Path) -> None:
-    """Make the first workspace, whose number is 1."""
-    rookery = build_rookery(Settings(data_dir=folder, bcrypt_cost=4))
-    async with rookery.open_for_command():
-        await rookery.access.workspaces.create("main", by=OPERATOR)
+    """Create the first workspace, which has the id 1."""
+    platform = build_rookery(Settings(data_dir=folder, bcrypt_cost=4))
+    async with platform.open_for_command():
+        await platform.access.workspaces.create("main", by=OPERATOR)

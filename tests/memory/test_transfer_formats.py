@@ -22,7 +22,7 @@ from rookery.memory.models import Memory, MemoryScope
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer import formats
 from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.importing import ImportRequest
 from rookery.memory.transfer.markdown import build_parser, parse_document, split_document
 from tests.memory.makers import MemoryRig
 from tests.memory.transfers import EVERYTHING, NOON, Transfers, lines_of_kind, make_source, read_memories, read_rejections
@@ -95,8 +95,8 @@ def _contents(memories: list[Memory]) -> list[str]:
     return [memory.content for memory in memories]
 
 
-def test_a_note_is_a_memory_with_what_its_front_matter_says(tmp_path: Path) -> None:
-    """Issue 6: front matter, Obsidian's tags, one memory a note; its title is its first heading."""
+def test_a_note_is_a_memory_with_the_fields_of_its_front_matter(tmp_path: Path) -> None:
+    """Tags of the text are added, and the title becomes the first heading (issue 6)."""
     (memory,) = read_memories(_write(tmp_path, {"infra/Database choice.md": NOTE}))
 
     assert memory.content.startswith("# Database choice\n\nWe chose #Postgres over mysql.")
@@ -112,22 +112,22 @@ def test_a_note_is_a_memory_with_what_its_front_matter_says(tmp_path: Path) -> N
     assert (memory.created_at, memory.updated_at) == (datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 2, 8, tzinfo=UTC))
 
 
-def test_a_note_without_any_front_matter_is_read_too(tmp_path: Path) -> None:
-    """Issue 6: what is not said is filled in: the file's time, its name as title; line ends and a byte order mark are nothing."""
+def test_a_note_without_front_matter_has_defaults(tmp_path: Path) -> None:
+    """The defaults are the file's time, and its name as title; line ends and a byte order mark are normalized (issue 6)."""
     files = {"a.md": "\ufeffOne\r\ntwo\r\n", "b.md": "# Own title\ntext", "c.md": "---\nnot fields\n---\ntext", "empty.md": "\n \n"}
-    one, own, ruled = read_memories(_write(tmp_path, files))
+    plain_note, note_with_title, note_with_rules = read_memories(_write(tmp_path, files))
 
-    assert _contents([one, own]) == ["# a\n\nOne\ntwo", "# Own title\ntext"]
-    assert ruled.content.startswith("# c\n\n---\nnot fields")
-    assert (one.type, one.project, one.created_at) == ("documentation", None, MTIME)
+    assert _contents([plain_note, note_with_title]) == ["# a\n\nOne\ntwo", "# Own title\ntext"]
+    assert note_with_rules.content.startswith("# c\n\n---\nnot fields")
+    assert (plain_note.type, plain_note.project, plain_note.created_at) == ("documentation", None, MTIME)
 
 
 def test_each_section_can_be_a_memory(tmp_path: Path) -> None:
-    """Issue 6: one memory for each section, with its parent headings; a heading without text is skipped."""
+    """Each section has its parent headings; a heading without text is skipped (issue 6)."""
     text = "# Guide\n\nStart here.\n\n## Deploy\n\n### Rollback\n\nUndo it.\n\n## Test\n\nRun it."
-    found = read_memories(_write(tmp_path, {"guide.md": text}), split_by="section")
+    memories = read_memories(_write(tmp_path, {"guide.md": text}), split_by="section")
 
-    assert _contents(found) == [
+    assert _contents(memories) == [
         "# Guide\n\nStart here.",
         "# Guide\n## Deploy\n### Rollback\n\nUndo it.",
         "# Guide\n## Test\n\nRun it.",
@@ -139,35 +139,35 @@ BLOCKS = st.lists(st.tuples(st.sampled_from(["", "# ", "## ", "### "]), PARAGRAP
 
 
 @settings(max_examples=150, deadline=None)
-@given(blocks=BLOCKS, most=st.integers(60, 400))
-def test_long_notes_are_split_and_lose_nothing(blocks: list[tuple[str, str]], most: int) -> None:
-    """Issue 6: long ones are split at headings; no piece is too long, and every letter is in one."""
-    text = "\n\n".join(mark + words for mark, words in blocks)
-    found = split_document(parse_document(text, build_parser()), max_chars=most)
+@given(blocks=BLOCKS, max_chars=st.integers(60, 400))
+def test_long_notes_are_split_without_loss(blocks: list[tuple[str, str]], max_chars: int) -> None:
+    """They are split at headings; no piece is too long, and every letter is in a piece (issue 6)."""
+    text = "\n\n".join(heading_mark + words for heading_mark, words in blocks)
+    pieces = split_document(parse_document(text, build_parser()), max_chars=max_chars)
 
-    assert all(0 < len(piece) <= most for piece in found)
-    joined = "".join(char for piece in found for char in piece if char.isalnum())
-    assert len(joined) >= sum(char.isalnum() for char in text)
+    assert all(0 < len(piece) <= max_chars for piece in pieces)
+    letters = "".join(char for piece in pieces for char in piece if char.isalnum())
+    assert len(letters) >= sum(char.isalnum() for char in text)
     for _, words in blocks:
-        assert len(words) > most // 3 or any(words in piece for piece in found)
+        assert len(words) > max_chars // 3 or any(words in piece for piece in pieces)
 
 
-def test_a_note_of_a_hundred_thousand_characters_becomes_memories_that_fit(tmp_path: Path) -> None:
-    """Issue 6: under 50,000 characters each."""
+def test_a_note_of_a_hundred_thousand_characters_becomes_several_memories(tmp_path: Path) -> None:
+    """Each memory has at most 50,000 characters (issue 6)."""
     text = "# Log\n\n" + "\n\n".join(f"## Day {day}\n\n" + "It rained again. " * 300 for day in range(20))
-    found = read_memories(_write(tmp_path, {"log.md": text}))
+    memories = read_memories(_write(tmp_path, {"log.md": text}))
 
-    assert (len(found), max(len(memory.content) for memory in found) <= 50_000) == (3, True)
-    assert found[1].content.startswith("# Log\n## Day ")
+    assert (len(memories), max(len(memory.content) for memory in memories) <= 50_000) == (3, True)
+    assert memories[1].content.startswith("# Log\n## Day ")
 
 
-def test_what_agents_are_told_becomes_conventions(tmp_path: Path) -> None:
-    """Issue 6: CLAUDE.md and AGENTS.md: sections and bullets, type convention, the project from the folder."""
+def test_instruction_files_of_agents_become_conventions(tmp_path: Path) -> None:
+    """Sections and bullets of CLAUDE.md and AGENTS.md are memories; the project is the folder (issue 6)."""
     folder = _write(tmp_path, {"shop/AGENTS.md": AGENTS, "shop/.claude/CLAUDE.md": "- be kind\n", "shop/notes.txt": "no"})
-    found = read_memories(folder)
+    memories = read_memories(folder)
 
     assert (
-        _contents(found)
+        _contents(memories)
         == [
             "A web shop.",
             "Style: Use tabs, never spaces.",
@@ -178,22 +178,22 @@ def test_what_agents_are_told_becomes_conventions(tmp_path: Path) -> None:
             "Deploy:\n\n1. build\n2. push\n\n```sh\nmake deploy  # not a heading\n```",
             "be kind",
         ]
-        or _contents(found)[0] == "be kind"
+        or _contents(memories)[0] == "be kind"
     )
-    assert {(memory.type, memory.project, memory.memory_scope) for memory in found} == {("convention", "shop", MemoryScope.PROJECT)}
-    assert {memory.tags for memory in found} == {(), ("style",), ("names",), ("deploy",)}
+    assert {(memory.type, memory.project, memory.memory_scope) for memory in memories} == {("convention", "shop", MemoryScope.PROJECT)}
+    assert {memory.tags for memory in memories} == {(), ("style",), ("names",), ("deploy",)}
 
 
 def test_the_project_is_the_repository(tmp_path: Path) -> None:
-    """Issue 6: the project from the folder: a package's instructions are its repository's."""
+    """The instructions of a package belong to the project of its repository (issue 6)."""
     folder = _write(tmp_path, {"web/.git/HEAD": "", "web/packages/api/CLAUDE.md": "- be kind"})
 
     assert [memory.project for memory in read_memories(folder / "web" / "packages" / "api" / "CLAUDE.md")] == ["web"]
 
 
-def test_a_copy_and_a_link_say_it_once(tmp_path: Path) -> None:
-    """Issue 6: many repositories have CLAUDE.md as a link to AGENTS.md; a link out of the folder is not followed."""
-    folder = _write(tmp_path, {"shop/AGENTS.md": "- be kind", "elsewhere/secret.md": "no business of it"})
+def test_a_linked_file_is_read_once(tmp_path: Path) -> None:
+    """CLAUDE.md is often a link to AGENTS.md; links to outside of the folder are not followed (issue 6)."""
+    folder = _write(tmp_path, {"shop/AGENTS.md": "- be kind", "elsewhere/secret.md": "outside of the folder"})
     (folder / "shop" / "CLAUDE.md").symlink_to("AGENTS.md")
     (folder / "shop" / "out").symlink_to(folder / "elsewhere")
     (folder / "shop" / "out.md").symlink_to(folder / "elsewhere" / "secret.md")
@@ -201,23 +201,23 @@ def test_a_copy_and_a_link_say_it_once(tmp_path: Path) -> None:
     assert _contents(read_memories(folder / "shop")) == ["be kind"]
 
 
-async def test_notes_are_stored_once_however_often_they_are_read(rig: MemoryRig, tmp_path: Path) -> None:
-    """Issue 6: harmlessly repeatable; a changed note comes as another memory, a copy of instructions as none."""
+async def test_unchanged_notes_are_stored_once(rig: MemoryRig, tmp_path: Path) -> None:
+    """A changed note is stored as another memory; a copy of instructions is not stored (issue 6)."""
     folder = _write(tmp_path, {"a.md": "one", "AGENTS.md": "- be kind", "CLAUDE.md": "- be kind"})
     first, _ = await Transfers(rig).import_source(folder)
     (folder / "a.md").touch()
-    second, heard = await Transfers(rig).import_source(folder)
+    second, rejections = await Transfers(rig).import_source(folder)
     (folder / "a.md").write_text("one and more", encoding="utf-8")
     third, _ = await Transfers(rig).import_source(folder)
 
-    assert [(each.counts["imported"], each.counts["unchanged"], each.failures) for each in (first, second, third)] == [
+    assert [(report.counts["imported"], report.counts["unchanged"], report.failures) for report in (first, second, third)] == [
         (2, 1, 0), (0, 3, 0), (1, 2, 0),
     ]  # fmt: skip
-    assert heard == []
+    assert rejections == []
 
 
 async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) -> None:
-    """Issue 6: each is named, and why."""
+    """Each rejected note is reported with its name and a reason (issue 6)."""
     folder = _write(
         tmp_path,
         {
@@ -228,7 +228,7 @@ async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) 
             "huge.md": f"---\nconfidence: 1{'0' * 400}\n---\ntext",
             "long.md": f"---\ntitle: {'x' * 50_001}\ntags: [0x{'f' * 5_000}]\n---\ntext",
             "merges.md": "---\na0: &a0 {x: 1}\n"
-            + "".join(f"a{each}: &a{each} {{<<: [{', '.join([f'*a{each - 1}'] * 10)}]}}\n" for each in range(1, 12))
+            + "".join(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 10)}]}}\n" for level in range(1, 12))
             + "---\ntext",
             "moment.md": "---\ncreated: !!timestamp noon\n---\ntext",
             "scope.md": "---\nscope: everyone\n---\ntext",
@@ -239,12 +239,12 @@ async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) 
     (folder / "latin.md").write_bytes(b"caf\xe9")
     (folder / "large.md").write_bytes(b"x" * (8 * 1024 * 1024 + 1))
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.md")).write_bytes(b"A name of bytes.")
-    os.mkfifo(folder / "pipe.md")  # who opens it waits for a writer
+    os.mkfifo(folder / "pipe.md")  # opening it would block until there is a writer
 
-    report, heard = await Transfers(rig).import_source(folder)
+    report, rejections = await Transfers(rig).import_source(folder)
 
     assert report.counts["imported"] == 3
-    assert sorted(item.why.partition(":")[0] for item in heard) == [
+    assert sorted(item.why.partition(":")[0] for item in rejections) == [
         "bad-yaml.md", "bomb.md", "confidence.md", "deep.md", "huge.md", "large.md",
         "latin.md", "merges.md", "moment.md", "scope.md", "type.md",
     ]  # fmt: skip
@@ -256,8 +256,8 @@ CONTENTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=
 @settings(max_examples=60, deadline=None)
 @given(content=CONTENTS, tag=CONTENTS.map(lambda text: text[:20].lower()).filter(lambda text: bool(text.strip())))
 @example(content="0", tag="0\x85")
-def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) -> None:
-    """Issue 6: export to Markdown and import keep a memory whole, whatever its letters are."""
+def test_a_memory_exported_as_a_note_is_imported_unchanged(content: str, tag: str) -> None:
+    """All fields stay the same, whatever characters they have (issue 6)."""
     memory = Memory(
         id="01a1ffbc-790a-7a77-8719-390c77d7371e", workspace_id=0, org=tag[:9], project="../up", agent_id=None, session_id=None,
         memory_scope=MemoryScope.PROJECT, type="fact", tags=(tag,), confidence=0.1, base_confidence=0.3, source=tag, content=content,
@@ -275,8 +275,8 @@ def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) ->
         assert (path.stat().st_mode & 0o777, path.resolve().is_relative_to(Path(name).resolve())) == (0o600, True)
 
 
-async def test_a_folder_of_notes_is_named_for_people(rig: MemoryRig, tmp_path: Path) -> None:
-    """Issue 6: --format markdown; what is in a name never leads out of the folder."""
+async def test_exported_notes_have_readable_file_names(rig: MemoryRig, tmp_path: Path) -> None:
+    """No content of a name leads out of the folder (issue 6)."""
     memory = await rig.remember("Grüße vom / Dach!\nmehr", org="../../etc", project="Web Shop")
     await MemoryExport(db=rig.db, clock=rig.clock).run(EVERYTHING, formats.create_note_folder(tmp_path / "out"))
 
@@ -309,8 +309,8 @@ OPENMEMORY = {
 }  # fmt: skip
 
 
-def test_mem0s_names_become_scopes() -> None:
-    """Issue 6: run_id, agent_id, else the project; whose it is becomes a tag; ids that are UUIDs stay."""
+def test_ids_of_mem0_become_scopes() -> None:
+    """run_id and agent_id select the scope, user_id becomes a tag, and UUIDs stay as ids (issue 6)."""
     tea, french, hurry = read_memories(orjson.dumps(OPEN_SOURCE))
 
     assert (tea.id, tea.content, tea.type, tea.memory_scope, tea.tags) == (
@@ -329,48 +329,57 @@ def test_mem0s_names_become_scopes() -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "source",
     [
         orjson.dumps(OPEN_SOURCE, option=orjson.OPT_INDENT_2),
         orjson.dumps(OPEN_SOURCE["results"]),
-        b"\n".join(orjson.dumps(each) for each in OPEN_SOURCE["results"]) + b"\n",
+        b"\n".join(orjson.dumps(entry) for entry in OPEN_SOURCE["results"]) + b"\n",
         gzip.compress(b"\n" + orjson.dumps({"count": 3, "next": None, "results": OPEN_SOURCE["results"]})),
-        orjson.dumps([{"id": each["id"], "payload": {**each, "data": each["memory"]}} for each in OPEN_SOURCE["results"]]),
+        orjson.dumps([{"id": entry["id"], "payload": {**entry, "data": entry["memory"]}} for entry in OPEN_SOURCE["results"]]),
     ],
     ids=["document", "list", "lines", "gzip", "payloads"],
 )
-def test_mem0_is_read_in_whichever_form_it_wrote(written: bytes) -> None:
-    """Issue 6: JSON and JSON lines as mem0 writes them: the library, the server, the platform's pages, a vector store's payloads."""
-    assert _contents(read_memories(written)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
+def test_every_export_format_of_mem0_is_read(source: bytes) -> None:
+    """The formats are those of the library, the server, the platform's pages and vector stores (issue 6)."""
+    assert _contents(read_memories(source)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
 
 
-def test_the_platform_and_openmemory_have_more_to_say(tmp_path: Path) -> None:
-    """Issue 6: categories, expiry, the app as project, archived; deleted ones are not imported."""
-    (vim,) = read_memories(orjson.dumps([PLATFORM]))
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+def test_further_fields_of_the_platform_and_openmemory_are_read(tmp_path: Path) -> None:
+    """These are categories, expiry, app and archived; deleted memories are not imported (issue 6)."""
+    (platform_memory,) = read_memories(orjson.dumps([PLATFORM]))
+    archive_bytes = io.BytesIO()
+    with zipfile.ZipFile(archive_bytes, "w") as archive:
         archive.writestr("memories.json", b"{}")
-        lines = b"\n".join(orjson.dumps(each) for each in (OPENMEMORY, {**OPENMEMORY, "state": "deleted"}))
+        lines = b"\n".join(orjson.dumps(entry) for entry in (OPENMEMORY, {**OPENMEMORY, "state": "deleted"}))
         archive.writestr("memories.jsonl.gz", gzip.compress(lines))
-    (tmp_path / "export.zip").write_bytes(packed.getvalue())
-    (dark,) = read_memories(tmp_path / "export.zip")
+    (tmp_path / "export.zip").write_bytes(archive_bytes.getvalue())
+    (openmemory_memory,) = read_memories(tmp_path / "export.zip")
 
-    assert (vim.project, vim.tags, vim.expires_at) == ("ide", ("user:bob", "tools", "editors"), datetime(2030, 1, 31, tzinfo=UTC))
-    assert (dark.content, dark.project, dark.tags, dark.archived_at is not None) == ("Prefers dark mode.", "cursor", ("ui",), True)
+    assert (platform_memory.project, platform_memory.tags, platform_memory.expires_at) == (
+        "ide",
+        ("user:bob", "tools", "editors"),
+        datetime(2030, 1, 31, tzinfo=UTC),
+    )
+    assert (openmemory_memory.content, openmemory_memory.project, openmemory_memory.tags, openmemory_memory.archived_at is not None) == (
+        "Prefers dark mode.",
+        "cursor",
+        ("ui",),
+        True,
+    )
 
 
-async def test_mem0_twice_is_once(rig: MemoryRig) -> None:
-    """Issue 6: harmlessly repeatable, with and without ids that are UUIDs; what mem0 changed since is a conflict."""
-    moves = Transfers(rig)
-    reports = [(await moves.import_source(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
-    changed, heard = await moves.import_source(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
+async def test_a_repeated_mem0_import_stores_nothing_new(rig: MemoryRig) -> None:
+    """Ids may be UUIDs or not; a memory that changed in mem0 is a conflict (issue 6)."""
+    transfers = Transfers(rig)
+    reports = [(await transfers.import_source(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
+    changed_report, conflicts = await transfers.import_source(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
 
-    assert [(each.counts["imported"], each.counts["unchanged"]) for each in reports] == [(3, 0), (0, 3)]
-    assert (changed.counts["conflicts"], heard[0].why) == (1, "entry 1: it is already stored with another content")
+    assert [(report.counts["imported"], report.counts["unchanged"]) for report in reports] == [(3, 0), (0, 3)]
+    assert (changed_report.counts["conflicts"], conflicts[0].why) == (1, "entry 1: it is already stored with another content")
 
 
-def test_what_is_no_memory_is_refused_by_its_place() -> None:
-    """Issue 6: one bad entry does not stop the rest."""
+def test_invalid_entries_are_rejected_with_their_position() -> None:
+    """An invalid entry does not stop the others (issue 6)."""
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
     assert read_rejections(lines) == [
@@ -382,48 +391,48 @@ def test_what_is_no_memory_is_refused_by_its_place() -> None:
     assert read_rejections(b'{"answer": {}') == ["the file: the file is not valid JSON, or has no list of memories in a format of mem0"]
 
 
-def test_what_breaks_off_says_so(tmp_path: Path) -> None:
-    """Issue 6: a cut archive is read as far as it goes."""
-    whole = gzip.compress(b"".join(orjson.dumps({"memory": os.urandom(40).hex()}) + b"\n" for _ in range(2_000)))
-    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
+    """A truncated archive is read up to its end (issue 6)."""
+    compressed = gzip.compress(b"".join(orjson.dumps({"memory": os.urandom(40).hex()}) + b"\n" for _ in range(2_000)))
+    (tmp_path / "cut.gz").write_bytes(compressed[: len(compressed) // 2])
 
-    said = read_rejections(tmp_path / "cut.gz")
-    assert len(said) == 1
-    assert "reading failed" in said[0]
+    rejections = read_rejections(tmp_path / "cut.gz")
+    assert len(rejections) == 1
+    assert "reading failed" in rejections[0]
 
 
-@pytest.mark.parametrize("written", [b"PK\x03\x04broken", b"# a note", b"\x89PNG\r\n", b"%PDF-1.4"])
-def test_what_is_none_of_these_is_refused_in_words(written: bytes) -> None:
-    """Issue 6, D-16: a wrong file is an error that says what to do, before anything is stored."""
+@pytest.mark.parametrize("source", [b"PK\x03\x04broken", b"# a note", b"\x89PNG\r\n", b"%PDF-1.4"])
+def test_an_unknown_format_is_rejected(source: bytes) -> None:
+    """The error comes before anything is stored (issue 6; D-16)."""
     with pytest.raises(ValidationFailed):
-        read_memories(written)
+        read_memories(source)
 
 
 def test_an_endless_line_is_not_read_into_memory() -> None:
-    """Issue 6: constant memory: a line longer than any memory is passed over."""
+    """A line that is too long for a memory is skipped (issue 6)."""
     header = b'{"kind":"rookery-memories","version":1}\n'
-    said = read_rejections(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
+    rejections = read_rejections(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
 
-    assert said == ["line 2: the line is too long for a memory"]
+    assert rejections == ["line 2: the line is too long for a memory"]
 
 
-async def test_nothing_of_another_tool_can_name_a_workspace(rig: MemoryRig) -> None:
-    """Spec 3.1: the workspace is the command's, whatever a file says."""
+async def test_imported_files_cannot_select_a_workspace(rig: MemoryRig) -> None:
+    """The workspace is the one of the command (spec 3.1)."""
     lines = orjson.dumps([{"memory": "x", "workspace_id": 2, "workspace": "other"}])
-    await Transfers(rig).import_source(lines, In(workspace_id=1))
+    await Transfers(rig).import_source(lines, ImportRequest(workspace_id=1))
 
     assert [
         len(lines_of_kind(await Transfers(rig).export_lines(replace(EVERYTHING, workspace_id=number)), "memory")) for number in (1, 2)
     ] == [1, 0]
 
 
-def test_forms_are_told_from_each_other(tmp_path: Path) -> None:
-    """Issue 6: --format auto; one that is named is believed."""
+def test_import_formats_are_detected(tmp_path: Path) -> None:
+    """An explicit --format has precedence over the detection (issue 6)."""
     folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
 
     assert _contents(read_memories(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
     assert _contents(read_memories(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", import_format="agents-md")) == ["be kind"]
-    for form in ("jsonl", "mem0"):
+    for import_format in ("jsonl", "mem0"):
         with pytest.raises(ValidationFailed):
-            read_memories(folder, import_format=form)
+            read_memories(folder, import_format=import_format)
     assert make_source(b"").import_format == "auto"

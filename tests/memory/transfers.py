@@ -1,4 +1,4 @@
-"""Helpers of the transfer tests: exports and imports on a rig, and their lines."""
+"""Exports and imports on a rig, and the lines of their files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.indexing import EMBED_IMPORTED_JOB
 from rookery.memory.models import Memory
-from rookery.memory.transfer.exporting import ExportRequest as Out
-from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.exporting import ExportRequest, MemoryExport
 from rookery.memory.transfer.import_source import ImportSource
-from rookery.memory.transfer.importing import ImportRequest as In
-from rookery.memory.transfer.importing import MemoryImport
+from rookery.memory.transfer.importing import ImportRequest, MemoryImport
 from rookery.memory.transfer.items import ImportedMemory, RejectedItem
 from rookery.memory.transfer.jsonl import JsonlDestination
 from rookery.memory.transfer.sources import open_source
 from tests.memory.makers import MemoryRig
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-EVERYTHING = Out(workspace_id=1, includes_archived=True)
+EVERYTHING = ExportRequest(workspace_id=1, includes_archived=True)
 
 
 @dataclass(frozen=True)
@@ -36,59 +34,63 @@ class Transfers:
     rig: MemoryRig
     limits: StorageLimits = field(default_factory=StorageLimits)
 
-    async def export_lines(self, request: Out = EVERYTHING) -> bytes:
-        """Return what an export writes."""
+    async def export_lines(self, request: ExportRequest = EVERYTHING) -> bytes:
+        """Return the lines of an export."""
         stream = io.BytesIO()
         await MemoryExport(db=self.rig.db, clock=self.rig.clock).run(request, JsonlDestination(stream, self.rig.clock))
         return stream.getvalue()
 
-    async def import_source(self, source: bytes | Path, request: In | None = None, **asked: object) -> tuple[RunReport, list[RunItem]]:
+    async def import_source(
+        self, source: bytes | Path, request: ImportRequest | None = None, **options: object
+    ) -> tuple[RunReport, list[RunItem]]:
         """Import lines, a file or a folder; return the report and the items that the observer received."""
         clock = self.rig.clock
         capacity = Capacity(db=self.rig.db, jobs=self.rig.jobs, limits=self.limits, monotonic=lambda: clock().timestamp())
-        verb = MemoryImport(
+        importer = MemoryImport(
             db=self.rig.db, jobs=self.rig.jobs, indexer=self.rig.services.indexer, capacity=capacity, bus=self.rig.bus, clock=clock
         )
-        heard = list[RunItem]()
-        with open_source(make_source(source, **asked)) as parcels:
-            report = await verb.run(
-                request or In(workspace_id=1), parcels, observer=RunObserver(on_item=heard.append, on_progress=lambda done, total: None)
+        items = list[RunItem]()
+        with open_source(make_source(source, **options)) as entries:
+            report = await importer.run(
+                request or ImportRequest(workspace_id=1),
+                entries,
+                observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None),
             )
-        return report, heard
+        return report, items
 
     async def run_jobs(self) -> int:
         """Run the jobs of imported memories, then all others; return the number of the former."""
-        moved = 0
-        while done := await self.rig.worker.run_ready(EMBED_IMPORTED_JOB):
-            moved += done
+        imported_count = 0
+        while count := await self.rig.worker.run_ready(EMBED_IMPORTED_JOB):
+            imported_count += count
         await self.rig.run_jobs()
-        return moved
+        return imported_count
 
 
-def make_source(source: bytes | Path, **asked: object) -> ImportSource:
+def make_source(source: bytes | Path, **options: object) -> ImportSource:
     """Return an import source for *source*; bytes are read from standard input."""
     stream = io.BufferedReader(io.BytesIO(source if isinstance(source, bytes) else b""))
     fields: dict[str, object] = {
         "path": source if isinstance(source, Path) else None,
         "standard_input": stream,
         "default_time": NOON,
-        **asked,
+        **options,
     }
-    return ImportSource(**fields)  # pyright: ignore[reportArgumentType] - each test names fields that there are
+    return ImportSource(**fields)  # pyright: ignore[reportArgumentType] - each test passes existing fields
 
 
-def read_memories(source: bytes | Path, **asked: object) -> list[Memory]:
+def read_memories(source: bytes | Path, **options: object) -> list[Memory]:
     """Return the memories that *source* contains; fail if an item was rejected."""
-    with open_source(make_source(source, **asked)) as parcels:
-        found = [parcel.content for parcel in parcels]
-    assert [each for each in found if isinstance(each, RejectedItem)] == []
-    return [each.memory for each in found if isinstance(each, ImportedMemory)]
+    with open_source(make_source(source, **options)) as entries:
+        contents = [entry.content for entry in entries]
+    assert [content for content in contents if isinstance(content, RejectedItem)] == []
+    return [content.memory for content in contents if isinstance(content, ImportedMemory)]
 
 
-def read_rejections(source: bytes | Path, **asked: object) -> list[str]:
+def read_rejections(source: bytes | Path, **options: object) -> list[str]:
     """Return the location and reason of each rejected item."""
-    with open_source(make_source(source, **asked)) as parcels:
-        return [f"{parcel.location}: {parcel.content.reason}" for parcel in parcels if isinstance(parcel.content, RejectedItem)]
+    with open_source(make_source(source, **options)) as entries:
+        return [f"{entry.location}: {entry.content.reason}" for entry in entries if isinstance(entry.content, RejectedItem)]
 
 
 def parse_lines(lines: bytes) -> list[Mapping[str, object]]:
@@ -98,4 +100,4 @@ def parse_lines(lines: bytes) -> list[Mapping[str, object]]:
 
 def lines_of_kind(lines: bytes, kind: str) -> Sequence[Mapping[str, object]]:
     """Return the lines of one kind."""
-    return [thing for thing in parse_lines(lines) if thing["kind"] == kind]
+    return [row for row in parse_lines(lines) if row["kind"] == kind]
