@@ -15,9 +15,8 @@ from starlette.responses import Response
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes, page_response
 from rookery.kernel.http.edge import respond_not_found
-from rookery.kernel.http.pagination import PageQuery
 from rookery.kernel.http.routes import AdmissionResult, RouteTable
-from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 
 
 class Note(RequestModel):

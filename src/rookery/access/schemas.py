@@ -22,8 +22,7 @@ from rookery.access.key_fields import (
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, TypeVar, cast, get_args
+from typing import Annotated, Generic, TypeVar, cast, get_args
 
 import orjson
 from pydantic import (
@@ -29,6 +29,8 @@ from rookery.kernel.validation_messages import describe_error
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+_MAX_PAGE_NUMBER = 10_000_000
 
 
 def _parse_timestamp(value: object) -> object:
@@ -73,6 +75,43 @@ class ResponseModel(BaseModel):
     """A response body. It is built from Rookery's own values, so it is not validated again."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class PageQuery(QueryModel):
+    """The query parameters that every list has."""
+
+    page: Annotated[int, Field(ge=1, le=_MAX_PAGE_NUMBER, description="The number of the page, from 1.")] = 1
+    per_page: Annotated[int, Field(ge=1, le=100, description="The number of items on a page.")] = 15
+
+    @property
+    def offset(self) -> int:
+        """The number of items before the page."""
+        return (self.page - 1) * self.per_page
+
+
+class Links(BaseModel):
+    """URLs of the neighbouring pages; null if there is no such page."""
+
+    first: str
+    last: str
+    prev: str | None
+    next: str | None
+
+
+class Meta(BaseModel):
+    """The position of the page in the list."""
+
+    current_page: int
+    per_page: int
+    total: int
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list, as `kernel.http.page_response` sends it (spec 4.6, D-12)."""
+
+    data: list[T]
+    links: Links
+    meta: Meta
 
 
 class JsonSchemaOf:

@@ -16,8 +16,7 @@ from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
 from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import map_validation_error
+from rookery.kernel.schema import PageQuery, map_validation_error
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback

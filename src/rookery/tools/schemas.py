@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, RootModel, field_validator
 
-from rookery.kernel.http.pagination import Links, Meta, PageQuery
-from rookery.kernel.schema import JsonSchemaOf, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
+from rookery.kernel.schema import JsonSchemaOf, Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.tools.models import HealthStatus, ServerStatus
 
 _ACTIONS = ("accept", "decline", "cancel")

@@ -14,7 +14,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page, PageQuery
+from rookery.kernel.schema import Page, PageQuery
 from rookery.webhooks import schemas as shapes
 from rookery.webhooks import serializers
 from rookery.webhooks.deliveries import Deliveries

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp, resolve_alias
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
 from rookery.webhooks.models import DeliveryFilter, DeliveryKind, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, Outcome
 from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL_LENGTH

@@ -15,8 +15,7 @@ from rookery.access.guard import get_caller
 from rookery.access.models import Environment
 from rookery.access.schemas import AuditQuery
 from rookery.kernel.http import Route, page_response
-from rookery.kernel.http.pagination import Page
-from rookery.kernel.schema import ResponseModel, Timestamp
+from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
 READ_SCOPE, ALL_CHAINS_SCOPE = "audit:read", "platform:audit"
 """The scopes of one's own chain, and of other workspaces' chains and the platform's."""

@@ -24,8 +24,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page
-from rookery.kernel.schema import ResponseModel, Timestamp
+from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "keys:read", "keys:write", "keys:delete"
 

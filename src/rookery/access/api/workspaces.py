@@ -28,7 +28,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page, PageQuery
+from rookery.kernel.schema import Page, PageQuery
 
 _MAX_WORKSPACE_ID = 2**63 - 1
 

@@ -39,7 +39,7 @@ from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBo
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
 from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import PageQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

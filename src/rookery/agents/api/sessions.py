@@ -33,7 +33,7 @@ from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with, store_created_id
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page
+from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
 _make_route = partial(make_route, tag="Sessions")

@@ -39,8 +39,8 @@ from rookery.agents.schemas.templates import (
 from rookery.agents.templates.library import TemplateAuthor, Templates
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page, PageQuery
 from rookery.kernel.preconditions import format_etag, require_match
+from rookery.kernel.schema import Page, PageQuery
 
 READ_SCOPE, WRITE_SCOPE, USE_SCOPE = "templates.read", "templates.write", "templates.instantiate"
 _make_route = partial(make_route, tag="Templates", max_body_bytes=MAX_TEMPLATE_BYTES)

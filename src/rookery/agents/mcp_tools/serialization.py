@@ -7,8 +7,7 @@ from typing import TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import map_validation_error
+from rookery.kernel.schema import PageQuery, map_validation_error
 
 B = TypeVar("B", bound=BaseModel)
 

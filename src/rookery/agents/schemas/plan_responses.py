@@ -11,8 +11,7 @@ from rookery.access.models import Caller
 from rookery.agents.models.plans import Checkpoint, Criterion, Phase, PhaseStatus, PlanEvent, PlanStatus, Progress, TaskClaim, TaskStatus
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.plans.claims import LeaseEndResult
-from rookery.kernel.http.pagination import Links, Meta
-from rookery.kernel.schema import ResponseModel, Timestamp, enum_schema
+from rookery.kernel.schema import Links, Meta, ResponseModel, Timestamp, enum_schema
 
 
 class ProgressResponse(ResponseModel):

@@ -9,8 +9,7 @@ from pydantic import Field
 from rookery.agents.models.drafts import PlanFilter, TaskFilter, TaskState
 from rookery.agents.models.plans import PlanStatus
 from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import QueryModel, resolve_alias
+from rookery.kernel.schema import PageQuery, QueryModel, resolve_alias
 
 
 def _default_include() -> list[Literal["phases", "tasks", "none"]]:

@@ -10,8 +10,7 @@ from pydantic import Field
 from rookery.agents.models.sessions import NewSessionEvent, PreviousSessionState, SessionEvent, SessionEventType
 from rookery.agents.schemas.json_objects import Object, State
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 SessionEventName = Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"]
 

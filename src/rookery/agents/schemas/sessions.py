@@ -22,8 +22,7 @@ from rookery.agents.models.sessions import (
 from rookery.agents.schemas.handoffs import HandoffNotesInput, HandoffResponse, to_handoff_response
 from rookery.agents.schemas.json_objects import Object
 from rookery.agents.schemas.plans import NotNull, optional_field
-from rookery.kernel.http.pagination import PageQuery
-from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 
 SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 

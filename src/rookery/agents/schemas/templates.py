@@ -23,8 +23,7 @@ from rookery.agents.templates.placeholders import NAME_PATTERN
 from rookery.agents.templates.render import find_faults, render_sample_plan
 from rookery.agents.templates.variables import MAX_PATTERN_LENGTH
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.pagination import Links, Meta, PageQuery
-from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
+from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
 MAX_TEMPLATE_BYTES = 256 * 1024

@@ -1,58 +1,17 @@
-"""The envelope of paginated lists (spec 4.6, D-12)."""
+"""Responses that are one page of a list (spec 4.6, D-12)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Generic, TypeVar, cast
+from typing import cast
 from urllib.parse import parse_qsl, urlencode
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.http.responses import json_response
-from rookery.kernel.schema import QueryModel
-
-T = TypeVar("T")
-
-_MAX_PAGE_NUMBER = 10_000_000
-
-
-class PageQuery(QueryModel):
-    """The query parameters that every list has."""
-
-    page: Annotated[int, Field(ge=1, le=_MAX_PAGE_NUMBER, description="The number of the page, from 1.")] = 1
-    per_page: Annotated[int, Field(ge=1, le=100, description="The number of items on a page.")] = 15
-
-    @property
-    def offset(self) -> int:
-        """The number of items before the page."""
-        return (self.page - 1) * self.per_page
-
-
-class Links(BaseModel):
-    """URLs of the neighbouring pages; null if there is no such page."""
-
-    first: str
-    last: str
-    prev: str | None
-    next: str | None
-
-
-class Meta(BaseModel):
-    """The position of the page in the list."""
-
-    current_page: int
-    per_page: int
-    total: int
-
-
-class Page(BaseModel, Generic[T]):
-    """One page of a list, as `page_response` sends it."""
-
-    data: list[T]
-    links: Links
-    meta: Meta
+from rookery.kernel.schema import Links, Meta, PageQuery
 
 
 def page_response(

@@ -8,9 +8,8 @@ from unicodedata import category
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rookery.kernel.http.pagination import PageQuery
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.schema import QueryModel, RequestModel, Timestamp
+from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
 from rookery.memory.metadata import MAX_BYTES, MAX_FILTER_VALUE_CHARS, MAX_KEYS, build_label, to_filter_text, validate_metadata
 from rookery.memory.models import DEFAULT_TYPE, Draft, MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallMode, RecallRequest

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
-from rookery.kernel.http.pagination import Links, Meta
-from rookery.kernel.schema import OmittedIfNone, ResponseModel, Timestamp, enum_schema
+from rookery.kernel.schema import Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
 from rookery.memory.models import (
     SCORE_DECIMALS,
     ArchivedReason,

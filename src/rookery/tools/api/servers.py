@@ -15,7 +15,7 @@ from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, store_created_id
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
-from rookery.kernel.http.pagination import Page, PageQuery
+from rookery.kernel.schema import Page, PageQuery
 from rookery.tools.api import server_schemas as shapes
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ServerBusy
