@@ -111,6 +111,7 @@ def test_help_and_version_import_no_library_of_the_server(tmp_path: Path, argume
         (["keys", "create", "--name", "ci", "--scope", "brain:read"], {"jsonschema_rs", "zstandard"}),
         (["workspace", "list"], READING_KEYS),
         (["audit", "verify"], READING_KEYS),
+        (["webhooks", "list"], {"pydantic", "jsonschema_rs", "zstandard", "rookery.memory", "rookery.agents", "rookery.tools"}),
         (["backup", "--help"], {"pydantic", "bcrypt", "jsonschema_rs"}),
         (["brain:reindex", "--help"], {"cryptography", "bcrypt", "jsonschema_rs"}),
     ],

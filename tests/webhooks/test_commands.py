@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,27 +12,15 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from rookery.cli import add_commands
+from rookery.cli import CommandContext, add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.wiring import Rookery, build_platform
 from tests.conftest import run_instance
 from tests.webhooks.receiver import Reply, run_receiver
 
 Json = dict[str, object]
 
 NOWHERE = "http://[2a00:ffff::1]/hook"
-
-
-@dataclass
-class Platform:
-    """The platform object that each command receives; it builds the platform anew, as separate processes do."""
-
-    settings: Settings
-
-    def open(self) -> AbstractAsyncContextManager[Rookery]:
-        """Open it."""
-        return build_platform(self.settings).open_for_command()
 
 
 class CommandLine:
@@ -46,7 +33,7 @@ class CommandLine:
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
         """Type it."""
-        return CliRunner().invoke(self.app, list(arguments), obj=Platform(self.settings), input=text)
+        return CliRunner().invoke(self.app, list(arguments), obj=CommandContext(self.settings), input=text)
 
     def answer(self, *arguments: str, text: str | None = None) -> object:
         """Type it with --json; it must succeed."""
@@ -69,7 +56,7 @@ def line(data_dir: Path) -> CommandLine:
     made = CommandLine(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
 
     async def begin() -> None:
-        async with build_platform(made.settings).open_for_command() as opened:
+        async with CommandContext(made.settings).open() as opened:
             await opened.create_first_keys()
 
     asyncio.run(begin())

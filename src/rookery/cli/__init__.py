@@ -25,6 +25,7 @@ from rookery.kernel.errors import RookeryError, ValidationFailed
 
 if TYPE_CHECKING:
     from rookery.cli.keys import KeyServices
+    from rookery.cli.webhooks import WebhookStore
     from rookery.wiring import Rookery
 
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
@@ -67,6 +68,12 @@ class CommandContext:
         from rookery.cli.keys import open_keys_for_reading
 
         return open_keys_for_reading(self.settings)
+
+    def open_webhooks(self) -> AbstractAsyncContextManager[WebhookStore]:
+        """Migrate the store and open only webhooks and workspaces."""
+        from rookery.cli.webhooks import open_webhooks
+
+        return open_webhooks(self.settings)
 
 
 def _serve() -> Command:

@@ -13,10 +13,10 @@ from rookery.access.audit_log import AuditLog
 from rookery.access.hashing import Bcrypt
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
-from rookery.cli.store import prepare_store
+from rookery.cli.records import open_records
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Tx, open_database
+from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus
 
 
@@ -39,23 +39,19 @@ def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[Key
 @asynccontextmanager
 async def open_keys(settings: Settings, *, bus: EventBus, is_known_agent: IsAgentInUse) -> AsyncGenerator[KeyServices]:
     """Open them. Workspaces cannot be deleted with these services."""
-    settings.require_secret_key()
-    prepare_store(settings)
-    db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
-    clock, bcrypt, usage = utc_now, Bcrypt(cost=settings.bcrypt_cost), UsageLog(db, utc_now)
-    audit = AuditLog(db, clock)
-    try:
-        yield KeyServices(
-            workspaces=Workspaces(db, audit, clock, purgers=[_reject_deletion]),
-            api_keys=ApiKeys(db, bcrypt, usage, audit, clock, bus=bus),
-            agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_agent_in_use=is_known_agent),
-            usage=usage,
-            audit=audit,
-        )
-    finally:
-        await usage.close()
-        bcrypt.close()
-        await db.close()
+    async with open_records(settings) as records:
+        clock, bcrypt, usage = utc_now, Bcrypt(cost=settings.bcrypt_cost), UsageLog(records.db, utc_now)
+        try:
+            yield KeyServices(
+                workspaces=records.workspaces,
+                api_keys=ApiKeys(records.db, bcrypt, usage, records.audit, clock, bus=bus),
+                agent_keys=AgentKeys(records.db, usage, records.audit, clock, bus=bus, is_agent_in_use=is_known_agent),
+                usage=usage,
+                audit=records.audit,
+            )
+        finally:
+            await usage.close()
+            bcrypt.close()
 
 
 class _NoBus(EventBus):
@@ -71,10 +67,4 @@ class _NoBus(EventBus):
 def _refuse_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     del tx
     msg = f"memories of agent {agent_id} in workspace {workspace_id} cannot be checked: keys were opened for reading"
-    raise AssertionError(msg)
-
-
-def _reject_deletion(tx: Tx, workspace_id: int) -> int:
-    del tx
-    msg = f"workspace {workspace_id} can be deleted only by the whole platform, which covers every table"
     raise AssertionError(msg)

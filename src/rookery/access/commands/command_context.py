@@ -68,11 +68,15 @@ def make_operator_caller(workspace_id: int) -> Caller:
     )
 
 
-class AccessCommandServices(Protocol):
-    """The services that commands of access use."""
+class WorkspaceServices(Protocol):
+    """The services that select the workspace of a command."""
 
     @property
     def workspaces(self) -> Workspaces: ...
+
+
+class AccessCommandServices(WorkspaceServices, Protocol):
+    """The services that commands of access use."""
 
     @property
     def api_keys(self) -> ApiKeys: ...
@@ -152,7 +156,7 @@ def run_with_platform(context: typer.Context, work: Callable[[AccessPlatform], A
     return asyncio.run(inside())
 
 
-async def resolve_workspace(services: AccessCommandServices, name_or_id: str | None) -> Workspace:
+async def resolve_workspace(services: WorkspaceServices, name_or_id: str | None) -> Workspace:
     """
     Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous.
 

@@ -1,4 +1,4 @@
-"""Helpers of the webhook commands: the services, and opening the platform for one workspace."""
+"""Helpers of the webhook commands: the services, and opening them for one workspace."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.commands.command_context import AccessCommandServices as AccessServices
-from rookery.access.commands.command_context import get_operator, resolve_workspace
+from rookery.access.commands.command_context import WorkspaceServices, get_operator, resolve_workspace
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.models import WebhookTenant
@@ -31,10 +30,10 @@ class WebhookCommandServices(Protocol):
 
 
 class WebhookPlatform(Protocol):
-    """The platform, opened for one command."""
+    """Webhooks and workspaces, opened for one command."""
 
     @property
-    def access(self) -> AccessServices: ...
+    def access(self) -> WorkspaceServices: ...
 
     @property
     def webhooks(self) -> WebhookCommandServices: ...
@@ -43,18 +42,18 @@ class WebhookPlatform(Protocol):
 class WebhookCommandContext(Protocol):
     """The context that the command line passes to every command as `typer.Context.obj`."""
 
-    def open(self) -> AbstractAsyncContextManager[WebhookPlatform]:
-        """Open the platform on its store."""
+    def open_webhooks(self) -> AbstractAsyncContextManager[WebhookPlatform]:
+        """Open webhooks and workspaces."""
         ...
 
 
 def run_with_webhooks(
     context: typer.Context, workspace: str | None, work: Callable[[WebhookCommandServices, WebhookTenant], Awaitable[T]]
 ) -> T:
-    """Open the platform, run *work* in the workspace, and close the platform."""
+    """Open webhooks, run *work* in the workspace, and close them."""
 
     async def inside() -> T:
-        async with cast("WebhookCommandContext", context.obj).open() as platform:
+        async with cast("WebhookCommandContext", context.obj).open_webhooks() as platform:
             owner = await resolve_workspace(platform.access, workspace)
             return await work(platform.webhooks, WebhookTenant.for_operator(owner.id, get_operator()))
 
