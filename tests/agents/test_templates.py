@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 import httpx2
@@ -13,7 +16,13 @@ from typer.testing import CliRunner
 
 from rookery.access.models import KeyRestrictions
 from rookery.agents.commands.templates import app
-from rookery.agents.templates.library import MAX_TEMPLATES_PER_WORKSPACE, MAX_VERSIONS_PER_TEMPLATE
+from rookery.agents.templates.library import (
+    MAX_TEMPLATES_PER_WORKSPACE,
+    MAX_VERSIONS_PER_TEMPLATE,
+    Templates,
+    read_templates,
+)
+from rookery.app import create_app
 from rookery.cli import CommandContext
 from rookery.kernel.config import Settings
 from tests.agents.test_template_texts import EIGHT
@@ -136,6 +145,61 @@ async def test_what_ships_is_read_only_and_can_be_copied(instance: Instance) -> 
     assert (copied.status_code, copied.json()["version"], copied.json()["source"]) == (201, shipped["version"], "workspace")
     renamed = await instance.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
     assert (renamed.json()["name"], renamed.json()["phases"]) == ("Third", shipped["phases"])
+
+
+async def test_a_recorded_version_of_a_shipped_template_can_be_read_after_an_upgrade(instance: Instance, tmp_path: Path) -> None:
+    """D-63: a plan names the version that it was made from, so its text stays."""
+    variables = {"variables": {"summary": "No tea", "component": "the kitchen"}}
+    plan = (await instance.agent.post("/v1/templates/bug-fix/plans", variables)).raise_for_status().json()
+    old = (await instance.agent.get("/v1/templates/bug-fix")).json()
+    recorded = plan["template"]["version"]
+
+    async with _upgraded(instance, tmp_path) as upgraded:
+        new = (await upgraded.get("/v1/templates/bug-fix")).json()
+        stored = (await upgraded.get(f"/v1/templates/bug-fix?version={recorded}")).raise_for_status().json()
+        versions = (await upgraded.get("/v1/templates/bug-fix/versions")).json()["data"]
+        again = await upgraded.post("/v1/templates/bug-fix/plans", {**variables, "version": recorded})
+        unused = await upgraded.get("/v1/templates/feature/versions")
+        removed = (await upgraded.get("/v1/templates/incident")).status_code
+
+    assert (old["version"], new["version"] == recorded, new["name"]) == (recorded, False, "Defect")
+    assert stored == old
+    assert [(each["version"], each["in_use"]) for each in versions] == [(new["version"], True), (recorded, False)]
+    assert (again.status_code, again.json()["template"]["version"]) == (201, recorded)
+    assert unused.json()["meta"]["total"] == 1
+    assert removed == 404
+
+
+async def test_a_recorded_version_of_a_template_that_no_longer_ships_can_be_read(instance: Instance, tmp_path: Path) -> None:
+    """D-63: also if the new Rookery has no template of that slug; the slug is then free."""
+    fields = {"variables": {"title": "No tea", "impact": "Everybody"}}
+    plan = (await instance.agent.post("/v1/templates/incident/plans", fields)).raise_for_status().json()
+
+    async with _upgraded(instance, tmp_path) as upgraded:
+        path = f"/v1/templates/incident?version={plan['template']['version']}"
+        stored = await upgraded.get(path)
+        added = await upgraded.post("/v1/templates", {**HOTFIX, "slug": "incident"})
+        deleted = await upgraded.send("DELETE", "/v1/templates/incident")
+        after = await upgraded.get(path)
+
+    assert (stored.status_code, stored.json()["source"]) == (200, "shipped")
+    assert (added.status_code, deleted.status_code) == (201, 204)
+    assert after.json() == stored.json()
+
+
+@asynccontextmanager
+async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
+    """Serve the store with other shipped templates: `bug-fix` has another name, and `incident` is missing."""
+    for file in (resources.files("rookery.agents") / "shipped").iterdir():
+        if file.name != "incident.yaml":
+            text = file.read_text(encoding="utf-8").replace("name: Bug fix\n", "name: Defect\n")
+            (folder / file.name).write_text(text, encoding="utf-8")
+    rookery = instance.rookery
+    templates = Templates(rookery.db, rookery.access.audit, rookery.clock, shipped=read_templates(folder))
+    upgraded = replace(rookery, agents=replace(rookery.agents, templates=templates))
+    caller = Caller(httpx2.ASGITransport(create_app(upgraded)), instance.admin.key)
+    async with caller.http:
+        yield caller
 
 
 async def test_a_copy_is_asked_what_a_new_one_is(instance: Instance) -> None:

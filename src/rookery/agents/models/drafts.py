@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rookery.agents.models.plans import Criterion, JsonObject, PlanStatus, TaskStatus
+from rookery.agents.models.templates import StoredTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class PlanDraft:
     Attributes:
         slug: None derives the slug from the title.
         status: DRAFT or ACTIVE.
+        template: The template that the plan is created from, or None. *variables* are its values.
         is_flat: True if the request had tasks without phases. They are in one phase here; validation errors still name `tasks`.
     """
 
@@ -54,8 +56,7 @@ class PlanDraft:
     status: PlanStatus = PlanStatus.DRAFT
     org: str | None = None
     project: str | None = None
-    template: str | None = None
-    template_version: str | None = None
+    template: StoredTemplate | None = None
     variables: JsonObject | None = None
     metadata: JsonObject = field(default_factory=dict[str, object])
     phases: tuple[PhaseDraft, ...] = ()

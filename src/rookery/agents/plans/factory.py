@@ -21,13 +21,14 @@ from rookery.agents.models.plans import (
     Task,
     TaskStatus,
 )
+from rookery.agents.models.templates import TemplateSource
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.dependency_graph import find_cycle
 from rookery.agents.plans.event_log import PlanEventRecorder
 from rookery.agents.plans.locking import require_plan_access
 from rookery.agents.plans.slugs import ANY_PLAN, RefIndex, make_unique_slug, slugify
 from rookery.agents.plans.view_builder import build_plan_view
-from rookery.agents.store import dependencies, phases, plans, tasks
+from rookery.agents.store import dependencies, phases, plans, tasks, templates
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory, is_uuid
@@ -51,8 +52,8 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
         status=draft.status,
         org=draft.org,
         project=draft.project,
-        template=draft.template,
-        template_version=draft.template_version,
+        template=None if draft.template is None else draft.template.template.slug,
+        template_version=None if draft.template is None else draft.template.version,
         variables=draft.variables,
         metadata=draft.metadata,
         created_by=caller.key_id,
@@ -67,6 +68,8 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
         for phase, phase_draft in zip(new_phases, draft.phases, strict=True)
     ]
     depends = _resolve_dependencies(draft, new_phases, inside)
+    if draft.template is not None and draft.template.source is TemplateSource.SHIPPED:
+        templates.record_shipped(tx, draft.template, now)
     plans.add(tx, plan)
     phases.add(tx, new_phases)
     tasks.add(tx, [task for phase_tasks in inside for task in phase_tasks])

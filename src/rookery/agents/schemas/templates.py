@@ -273,8 +273,7 @@ class UseBody(PreviewBody):
         fields = self.model_dump(exclude={"variables", "version", "metadata"}, exclude_none=True)
         metadata = {**cast("Mapping[str, object]", rendered.plan.get("metadata") or {}), **(self.metadata or {})}
         draft = _parse_draft({**rendered.plan, **fields, "metadata": metadata})
-        template = rendered.stored_template.template.slug
-        return replace(draft, template=template, template_version=rendered.stored_template.version, variables=rendered.variables)
+        return replace(draft, template=rendered.stored_template, variables=rendered.variables)
 
 
 class TemplatesQuery(PageQuery):

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, func,
 
 from rookery.agents.models.templates import JsonObject, StoredTemplate, Template, TemplateSource, TemplateVersion
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
 plan_templates = Table(
     "plan_templates",
@@ -37,6 +37,9 @@ plan_template_versions = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
+# Versions of shipped templates belong to no workspace. Ids of workspaces begin at 1.
+_SHIPPED_WORKSPACE_ID = 0
+
 _IN_WORKSPACE = plan_templates.c.workspace_id == bindparam("workspace")
 _IS_TEMPLATE = (_IN_WORKSPACE, plan_templates.c.slug == bindparam("of_slug"))
 _IS_VERSION_OF_TEMPLATE = (
@@ -51,6 +54,7 @@ _ADD_VERSION = upsert(
     index_elements=["workspace_id", "slug", "version"],
     set_=lambda new: {"created_at": new["created_at"]},
 )
+_RECORD_VERSION = upsert(plan_template_versions, index_elements=["workspace_id", "slug", "version"])
 _HEADERS = (
     select(plan_templates.c.slug, plan_templates.c.name, plan_templates.c.description, plan_templates.c.category)
     .where(_IN_WORKSPACE)
@@ -189,6 +193,25 @@ def list_versions(tx: Tx, workspace_id: int, slug: str) -> list[TemplateVersion]
     return [TemplateVersion(version=row.text("version"), created_at=from_micros(row.integer("created_at"))) for row in rows]
 
 
+def record_shipped(tx: Tx, shipped_template: StoredTemplate, at: datetime) -> None:
+    """Store the content of a shipped template, so that it can be read after an upgrade. A version is stored once for all workspaces."""
+    tx.execute(_RECORD_VERSION, _version_values(_SHIPPED_WORKSPACE_ID, shipped_template, at))
+
+
+def find_shipped(tx: Tx, slug: str, version: str) -> StoredTemplate | None:
+    """Return a version of a shipped template that `record_shipped` stored, or None."""
+    row = tx.fetch_one(_ONE_VERSION, {"workspace": _SHIPPED_WORKSPACE_ID, "of_slug": slug, "of_version": version})
+    if row is None:
+        return None
+    template = Template.from_document(slug, _read_document(row))
+    return StoredTemplate(template=template, version=version, source=TemplateSource.SHIPPED)
+
+
+def list_shipped_versions(tx: Tx, slug: str) -> list[str]:
+    """Return the versions of a shipped template that `record_shipped` stored, the latest first."""
+    return [version.version for version in list_versions(tx, _SHIPPED_WORKSPACE_ID, slug)]
+
+
 def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
     """Delete a template with all its versions. Return False if it does not exist."""
     tx.execute(_DELETE_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
@@ -202,22 +225,26 @@ def purge(tx: Tx, workspace_id: int) -> int:
 
 
 def _add_version(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime) -> None:
-    tx.execute(
-        _ADD_VERSION,
-        {
-            "workspace_id": workspace_id,
-            "slug": stored_template.template.slug,
-            "version": stored_template.version,
-            "document": orjson.dumps(stored_template.template.document).decode(),
-            "created_at": to_micros(at),
-        },
-    )
+    tx.execute(_ADD_VERSION, _version_values(workspace_id, stored_template, at))
+
+
+def _version_values(workspace_id: int, stored_template: StoredTemplate, at: datetime) -> dict[str, Value]:
+    return {
+        "workspace_id": workspace_id,
+        "slug": stored_template.template.slug,
+        "version": stored_template.version,
+        "document": orjson.dumps(stored_template.template.document).decode(),
+        "created_at": to_micros(at),
+    }
+
+
+def _read_document(row: Row) -> JsonObject:
+    return cast("JsonObject", orjson.loads(row.text("document")))
 
 
 def _from_rows(head: Row, row: Row, *, version: str | None = None) -> StoredTemplate:
-    document = cast("JsonObject", orjson.loads(row.text("document")))
     return StoredTemplate(
-        template=Template.from_document(head.text("slug"), document),
+        template=Template.from_document(head.text("slug"), _read_document(row)),
         version=version or head.text("version"),
         source=TemplateSource.WORKSPACE,
         created_at=from_micros(head.integer("created_at")),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import cast
 
@@ -52,12 +53,18 @@ class TemplateAuthor:
 
 
 class Templates:
-    """Reads and changes templates."""
+    """
+    Reads and changes templates.
 
-    def __init__(self, db: Database, audit: AuditLog, clock: Clock) -> None:
+    Args:
+        shipped: The shipped templates by slug. None reads those of this package when they are first needed.
+    """
+
+    def __init__(self, db: Database, audit: AuditLog, clock: Clock, *, shipped: Mapping[str, StoredTemplate] | None = None) -> None:
         self._db = db
         self._audit = audit
         self._clock = clock
+        self._given_shipped = shipped
 
     async def list_page(
         self, workspace_id: int, *, category: str | None = None, query: str = "", limit: int, offset: int
@@ -70,8 +77,8 @@ class Templates:
         """
         heads = await self._db.read(lambda tx: store.list_headers(tx, workspace_id))
         shipped = [
-            TemplateHeader(slug=slug, name=template.name, description=template.description, category=template.category)
-            for slug, template in _list_shipped_templates()
+            TemplateHeader(slug=each.slug, name=each.name, description=each.description, category=each.category)
+            for each in (stored_template.template for stored_template in self._shipped.values())
         ]
         words = query.lower().split()[:_MAX_QUERY_WORDS]
         slugs = sorted(
@@ -79,24 +86,29 @@ class Templates:
         )
         page = slugs[offset : offset + limit]
         stored_templates = await self._db.read(
-            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in page if slug not in load_shipped_templates()])
+            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in page if slug not in self._shipped])
         )
-        by_slug = {**load_shipped_templates(), **{stored_template.template.slug: stored_template for stored_template in stored_templates}}
+        by_slug = {**self._shipped, **{stored_template.template.slug: stored_template for stored_template in stored_templates}}
         return [by_slug[slug] for slug in page if slug in by_slug], len(slugs)
 
     async def get(self, workspace_id: int, slug: str, *, version: str | None = None) -> StoredTemplate:
         """
         Return a template in its current version, or in the stored version *version*.
 
+        A version of a shipped template is stored when a plan is first created from it.
+
         Raises:
             NotFound: The template or the version does not exist.
         """
-        shipped = load_shipped_templates().get(slug)
+        shipped = self._shipped.get(slug)
         if shipped is not None and version in {None, shipped.version}:
             return shipped
-        stored_template = None
-        if shipped is None:
-            stored_template = await self._db.read(lambda tx: store.find(tx, workspace_id, slug, version=version))
+
+        def read(tx: Tx) -> StoredTemplate | None:
+            found = None if shipped is not None else store.find(tx, workspace_id, slug, version=version)
+            return store.find_shipped(tx, slug, version) if found is None and version is not None else found
+
+        stored_template = await self._db.read(read)
         if stored_template is None:
             raise NotFound("template", slug if version is None else f"{slug}@{version}")
         return stored_template
@@ -108,9 +120,11 @@ class Templates:
         Raises:
             NotFound: The template does not exist.
         """
-        shipped = load_shipped_templates().get(slug)
+        shipped = self._shipped.get(slug)
         if shipped is not None:
-            return [TemplateVersion(version=shipped.version, created_at=None)]
+            recorded = await self._db.read(lambda tx: store.list_shipped_versions(tx, slug))
+            earlier = [version for version in recorded if version != shipped.version]
+            return [TemplateVersion(version=version, created_at=None) for version in (shipped.version, *earlier)]
         versions = await self._db.read(lambda tx: store.list_versions(tx, workspace_id, slug))
         if not versions:
             raise NotFound("template", slug)
@@ -126,7 +140,7 @@ class Templates:
             TooManyItems: The workspace has `MAX_TEMPLATES_PER_WORKSPACE` templates.
         """
         new = _build_template(slug, document)
-        if slug in load_shipped_templates():
+        if slug in self._shipped:
             raise SlugTaken("template", slug)
         now = self._clock()
 
@@ -154,7 +168,7 @@ class Templates:
             TemplateReadOnly: The template is a shipped one.
             PreconditionFailed: *expected* does not match the current version.
         """
-        _require_writable(slug)
+        self._require_writable(slug)
         new = _build_template(slug, document)
         now = self._clock()
 
@@ -179,7 +193,7 @@ class Templates:
             TemplateReadOnly: The template is a shipped one.
             PreconditionFailed: *expected* does not match the current version.
         """
-        _require_writable(slug)
+        self._require_writable(slug)
 
         def work(tx: Tx) -> None:
             require_workspace(tx, author.shown_workspace_id)
@@ -202,6 +216,14 @@ class Templates:
         """
         return render_template(await self.get(workspace_id, slug, version=version), variables)
 
+    @property
+    def _shipped(self) -> Mapping[str, StoredTemplate]:
+        return load_shipped_templates() if self._given_shipped is None else self._given_shipped
+
+    def _require_writable(self, slug: str) -> None:
+        if slug in self._shipped:
+            raise TemplateReadOnly(slug)
+
     def _audit_change(
         self, tx: Tx, author: TemplateAuthor, action: str, *, before: StoredTemplate | None, after: StoredTemplate | None
     ) -> None:
@@ -218,7 +240,11 @@ class Templates:
 @cache
 def load_shipped_templates() -> Mapping[str, StoredTemplate]:
     """Return the templates shipped with Rookery by slug, in alphabetical order. The files are read on the first call."""
-    folder = resources.files("rookery.agents") / _SHIPPED_FOLDER_NAME
+    return read_templates(resources.files("rookery.agents") / _SHIPPED_FOLDER_NAME)
+
+
+def read_templates(folder: Traversable) -> Mapping[str, StoredTemplate]:
+    """Return the templates of the YAML files in *folder* as shipped templates, by slug and in alphabetical order."""
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
     documents = [
         (file.name.removesuffix(".yaml"), _normalize_criteria(parse_template_file(file.read_text(encoding="utf-8")))) for file in files
@@ -246,19 +272,10 @@ def _build_template(slug: str, document: JsonObject) -> StoredTemplate:
     return StoredTemplate(template=template, version=compute_version(document), source=TemplateSource.WORKSPACE)
 
 
-def _require_writable(slug: str) -> None:
-    if slug in load_shipped_templates():
-        raise TemplateReadOnly(slug)
-
-
 def _require_found(stored_template: StoredTemplate | None, slug: str) -> StoredTemplate:
     if stored_template is None:
         raise NotFound("template", slug)
     return stored_template
-
-
-def _list_shipped_templates() -> list[tuple[str, Template]]:
-    return [(slug, stored_template.template) for slug, stored_template in load_shipped_templates().items()]
 
 
 def _matches(header: TemplateHeader, query_words: Sequence[str]) -> bool:
