@@ -1,4 +1,11 @@
-"""Options and arguments that are converted without pydantic if possible, because its import by Typer takes 60 ms."""
+"""
+Options and arguments that are converted without pydantic if possible, because its import by Typer takes 60 ms.
+
+Typer 0.29 has no public hook for this. It creates `TyperOption` and `TyperArgument` itself, and `typer.Option` and `typer.Argument` accept
+no class. `parser=` and `callback=` run inside or after the conversion by pydantic. A command class (`cls=`) receives finished parameters,
+which cannot be built again from their attributes. So this module overrides the public method `process_value` in subclasses, and changes the
+class of the finished parameters. `tests/test_cli_parameters.py` checks each of these statements for the locked version of Typer.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +49,7 @@ class _Argument(TyperArgument):
 def convert_on_demand(command: TyperCommand | TyperGroup) -> None:
     """Make the parameters of a command, and of the commands in its group, import pydantic only for values that need it."""
     for parameter in (*command.params, command.get_help_option(typer.Context(command))):
-        # Typer creates the parameters and has no setting for their class.
+        # The subclasses add no attributes, so the class of an instance may be changed.
         if isinstance(parameter, TyperOption):
             parameter.__class__ = _Option
         elif isinstance(parameter, TyperArgument):
