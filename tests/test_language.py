@@ -48,7 +48,7 @@ UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^
 LEFT: Mapping[str, int] = {
     "openings: tests": 19,
     "phrases: benchmarks": 11,
-    "phrases: tests": 80,
+    "phrases: tests": 60,
 }
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 

@@ -175,7 +175,7 @@ async def test_an_agent_key_is_checked_in_the_order_of_spec_5_3(access: Access) 
     missing_permission = await admission_error()
     assert isinstance(missing_permission, PermissionDenied)
     assert missing_permission.body()["required_permission"] == "brain:write"
-    assert (await keys.get(workspace, key_id)).usage.call_count == 0, "whoever was admission_error has spent and counted nothing"
+    assert (await keys.get(workspace, key_id)).usage.call_count == 0, "rejected requests spend and count nothing"
     await keys.set_permissions(workspace, key_id, ["brain:write"], by=OPERATOR)
     await access.admit(new_key, required_scope="brain:write")
     rate_limited = await admission_error()

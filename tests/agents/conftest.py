@@ -13,5 +13,5 @@ from tests.conftest import FakeClock, Instance, run_instance
 @pytest.fixture
 async def clocked_instance(settings: Settings, clock: FakeClock) -> AsyncIterator[Instance]:
     """A running server whose clock is the test's."""
-    async with run_instance(settings, clock) as opened:
-        yield opened
+    async with run_instance(settings, clock) as instance:
+        yield instance

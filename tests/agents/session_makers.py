@@ -1,4 +1,4 @@
-"""Helpers for agent sessions over HTTP, and plans to work on."""
+"""Functions for agent sessions over HTTP, and plans for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSIONS = "/api/agent/sessions"
 
 
 async def make_plan(instance: Instance, *names: str, workspace_id: int | None = None, **fields: object) -> str:
-    """Make an active plan of one phase with tasks of *names*, and return its slug."""
+    """Create an active plan of one phase with tasks of *names*, and return its slug."""
     owner = make_caller(workspace_id=workspace_id or instance.workspace_id)
     tasks = tuple(TaskDraft(name=name) for name in names or ("first", "second"))
     draft = PlanDraft(title="Ship it", status=PlanStatus.ACTIVE, phases=(PhaseDraft(name="work", tasks=tasks),), **fields)  # pyright: ignore[reportArgumentType] - fields by their own names
@@ -25,7 +25,7 @@ async def make_plan(instance: Instance, *names: str, workspace_id: int | None = 
 
 
 async def start_session(caller: Caller, **fields: object) -> Json:
-    """Start a session and return the whole answer."""
+    """Start a session and return the whole response."""
     return parse_body(await caller.post(SESSIONS, {"agent_type": "coder"} | fields), 201)
 
 
@@ -35,7 +35,7 @@ async def start_session_id(caller: Caller, **fields: object) -> str:
 
 
 async def get_session(caller: Caller, session_id: str) -> Json:
-    """Return a session as GET gives it."""
+    """Return a session as GET returns it."""
     return parse_body(await caller.get(f"{SESSIONS}/{session_id}"))
 
 
@@ -49,24 +49,24 @@ async def append_event(caller: Caller, session_id: str, **fields: object) -> Jso
     return parse_body(await caller.post(f"{SESSIONS}/{session_id}/events", {"message": "hello"} | fields), 201)
 
 
-def parse_body(answer: httpx2.Response, status: int = 200) -> Json:
+def parse_body(response: httpx2.Response, status: int = 200) -> Json:
     """Return the body of a response; fail on another status."""
-    assert answer.status_code == status, answer.text
-    return cast("Json", answer.json())
+    assert response.status_code == status, response.text
+    return cast("Json", response.json())
 
 
-def error_of(answer: httpx2.Response) -> tuple[int, object]:
-    """Return the status and the code of a refusal."""
-    return answer.status_code, answer.json()["error"]
+def error_of(response: httpx2.Response) -> tuple[int, object]:
+    """Return the status and the code of an error response."""
+    return response.status_code, response.json()["error"]
 
 
 def get_nested(body: Json, *names: str) -> Json:
-    """Return an object within an answer."""
+    """Return an object within a response."""
     for name in names:
         body = cast("Json", body[name])
     return body
 
 
 def get_list(body: Json, name: str = "data") -> list[Json]:
-    """Return a list of objects within an answer."""
+    """Return a list of objects within a response."""
     return cast("list[Json]", body[name])

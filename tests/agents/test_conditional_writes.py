@@ -1,4 +1,4 @@
-"""If-Match at every route of agent work that writes: the routes come from the application's own table (D-64)."""
+"""If-Match on every route of agent work that writes. The routes come from the application's own table (D-64)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ TEMPLATE = {"slug": "hotfix", "name": "Hotfix", "phases": [{"name": "a"}]}
 def _writes(instance: Instance) -> list[RouteEndpoint]:
     """Return the routes of plans, tasks, sessions and templates that are not read-only."""
     domain = tuple(f"{PREFIX}/{name}" for name in ("plans", "tasks", "sessions", "templates"))
-    found = [each for each in build_route_table(instance.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
-    assert len(found) >= 30
-    return found
+    endpoints = [
+        endpoint
+        for endpoint in build_route_table(instance.rookery).endpoints
+        if endpoint.path.startswith(domain) and endpoint.route.method != "GET"
+    ]
+    assert len(endpoints) >= 30
+    return endpoints
 
 
 def _body(endpoint: RouteEndpoint) -> object:
@@ -34,11 +38,11 @@ def _body(endpoint: RouteEndpoint) -> object:
 
 
 async def _resources(instance: Instance) -> dict[str, str]:
-    """Make one of each resource, and return what stands for each parameter of a path."""
+    """Create one of each resource, and return the value of each path parameter."""
     plan = await make_plan(instance.agent, phase("One", "a", "b"))
     session_id = await start_session_id(instance.agent, plan=plan["slug"])
-    made = await instance.admin.post(f"{PREFIX}/templates", TEMPLATE)
-    assert made.status_code == 201, made.text
+    response = await instance.admin.post(f"{PREFIX}/templates", TEMPLATE)
+    assert response.status_code == 201, response.text
     return {
         "{plan}": str(plan["slug"]),
         "{phase}": "1",
@@ -57,40 +61,40 @@ def _path(endpoint: RouteEndpoint, names: Mapping[str, str]) -> str:
 
 async def _state(instance: Instance, names: Mapping[str, str]) -> list[object]:
     paths = ("/plans/{plan}", "/sessions/{session_id}", "/templates/{slug}", "/plans?per_page=100", "/sessions", "/templates?per_page=100")
-    found = list[object]()
+    states = list[object]()
     for path in paths:
         for parameter, name in names.items():
             path = path.replace(parameter, name)  # noqa: PLW2901 - filled in
-        found.append(await get_json(instance.admin, path))
-    return found
+        states.append(await get_json(instance.admin, path))
+    return states
 
 
-async def test_every_writing_route_refuses_a_version_that_is_not_there(instance: Instance) -> None:
+async def test_every_writing_route_rejects_an_unknown_version(instance: Instance) -> None:
     """Issue 14: If-Match with an unknown ETag is 412 at each route that writes, and nothing changes; D-64."""
     names = await _resources(instance)
-    before = await _state(instance, names)
+    state_before = await _state(instance, names)
     for endpoint in _writes(instance):
-        answer = await instance.admin.send(endpoint.route.method, _path(endpoint, names), _body(endpoint), **{"If-Match": '"999"'})
-        told = (endpoint.route.method, endpoint.path, answer.status_code, answer.text)
-        assert answer.status_code == 412, told
-        assert answer.json()["error"] == "precondition_failed", told
-        assert "If-Match" in answer.json()["message"], told
-    assert await _state(instance, names) == before
+        response = await instance.admin.send(endpoint.route.method, _path(endpoint, names), _body(endpoint), **{"If-Match": '"999"'})
+        context = (endpoint.route.method, endpoint.path, response.status_code, response.text)
+        assert response.status_code == 412, context
+        assert response.json()["error"] == "precondition_failed", context
+        assert "If-Match" in response.json()["message"], context
+    assert await _state(instance, names) == state_before
 
 
-async def test_if_match_with_the_version_of_the_resource_passes(instance: Instance) -> None:
-    """Issue 14: the ETag that GET gave is accepted by claim, complete, end and the other verbs of the same resource; D-64."""
+async def test_if_match_with_the_current_version_succeeds(instance: Instance) -> None:
+    """Issue 14: claim, complete, end and the other actions accept the ETag from GET of the same resource; D-64."""
     names = await _resources(instance)
     task, session = f"{PREFIX}/tasks/{names['{task}']}", f"{PREFIX}/sessions/{names['{session_id}']}"
 
     async def tag(path: str) -> dict[str, str]:
         return {"If-Match": (await instance.agent.get(path)).headers["etag"]}
 
-    first = await tag(task)
-    claimed = await instance.agent.send("POST", f"{task}/claim", {}, **first)
-    assert claimed.status_code == 200, claimed.text
-    token = {"claim_token": claimed.json()["claim_token"]}
-    assert (await instance.agent.send("POST", f"{task}/complete", token, **first)).status_code == 412
+    etag = await tag(task)
+    claim = await instance.agent.send("POST", f"{task}/claim", {}, **etag)
+    assert claim.status_code == 200, claim.text
+    token = {"claim_token": claim.json()["claim_token"]}
+    assert (await instance.agent.send("POST", f"{task}/complete", token, **etag)).status_code == 412
     assert (await instance.agent.send("POST", f"{task}/heartbeat", token, **await tag(task))).status_code == 200
     assert (await instance.agent.send("POST", f"{task}/complete", token, **await tag(task))).status_code == 200
     assert (await instance.agent.send("POST", f"{session}/end", {}, **await tag(session))).status_code == 200
@@ -99,8 +103,8 @@ async def test_if_match_with_the_version_of_the_resource_passes(instance: Instan
     assert (await instance.admin.send("POST", f"{template}/plans", {}, **await tag(template))).status_code == 201
 
 
-def test_a_writing_route_without_if_match_is_refused_at_the_start() -> None:
-    """Issue 14: a new route of the domain that writes must say that it honours If-Match; D-64."""
+def test_a_writing_route_without_if_match_support_prevents_the_start() -> None:
+    """Issue 14: a new route of the domain that writes must declare that it supports If-Match; D-64."""
 
     async def write(request: Request) -> Response:
         return Response(status_code=204 if request else 500)

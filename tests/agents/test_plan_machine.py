@@ -1,4 +1,4 @@
-"""Whatever is done with a plan, in whatever order, the server and a model of it agree (issue 6)."""
+"""Random requests on a plan: the server and a model of it always agree (issue 6)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tests.memory.makers import make_caller
 T = TypeVar("T")
 
 TTL_S = 60
-SHAPE = {"p0": ["t0", "t1"], "p1": ["t2", "t3"], "p2": ["t4"]}
-NEEDS = {"p1": ["p0"], "t1": ["t0"], "t4": ["t2"]}
-TASKS = [task for tasks in SHAPE.values() for task in tasks]
-OPEN = {"pending", "in_progress", "failed", "on_hold"}
+TASKS_BY_PHASE = {"p0": ["t0", "t1"], "p1": ["t2", "t3"], "p2": ["t4"]}
+DEPENDENCIES = {"p1": ["p0"], "t1": ["t0"], "t4": ["t2"]}
+TASKS = [task for tasks in TASKS_BY_PHASE.values() for task in tasks]
+OPEN_STATUSES = {"pending", "in_progress", "failed", "on_hold"}
 
 
 @dataclass
@@ -45,14 +45,14 @@ class Model:
     """The expected plan: statuses by name, leases by task with their end, lost leases and failures by task."""
 
     plan: str = "active"
-    phases: dict[str, str] = field(default_factory=lambda: dict.fromkeys(SHAPE, "pending"))
+    phases: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TASKS_BY_PHASE, "pending"))
     tasks: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TASKS, "pending"))
     leases: dict[str, int] = field(default_factory=dict[str, int])
     attempts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TASKS, 0))
     now: int = 0
 
-    def settle(self) -> None:
-        """Let go of leases whose time is over."""
+    def expire_leases(self) -> None:
+        """Remove leases that have expired."""
         for task, end in list(self.leases.items()):
             if end <= self.now:
                 del self.leases[task]
@@ -61,34 +61,40 @@ class Model:
 
     def is_done(self, phase: str) -> bool:
         """Return whether *phase* blocks no other phase."""
-        return self.phases[phase] in {"completed", "skipped"} or not any(self.tasks[task] in OPEN for task in SHAPE[phase])
+        return self.phases[phase] in {"completed", "skipped"} or not any(
+            self.tasks[task] in OPEN_STATUSES for task in TASKS_BY_PHASE[phase]
+        )
 
-    def waits(self, task: str) -> bool:
-        """Tell whether something must be done before *task*."""
+    def is_blocked(self, task: str) -> bool:
+        """Return whether *task* is blocked."""
         phase = phase_of(task)
-        held = [other for other in NEEDS.get(task, ()) if self.tasks[other] in OPEN and self.phases[phase_of(other)] not in CLOSED]
-        return bool(held) or any(not self.is_done(other) for other in NEEDS.get(phase, ()))
+        open_dependencies = [
+            other
+            for other in DEPENDENCIES.get(task, ())
+            if self.tasks[other] in OPEN_STATUSES and self.phases[phase_of(other)] not in CLOSED_STATUSES
+        ]
+        return bool(open_dependencies) or any(not self.is_done(other) for other in DEPENDENCIES.get(phase, ()))
 
-    def may_begin(self, task: str) -> bool:
-        """Tell whether work on *task* may begin."""
-        return self.plan == "active" and self.phases[phase_of(task)] in {"pending", "in_progress"} and not self.waits(task)
+    def can_start(self, task: str) -> bool:
+        """Return whether work on *task* can start."""
+        return self.plan == "active" and self.phases[phase_of(task)] in {"pending", "in_progress"} and not self.is_blocked(task)
 
-    def begin(self, task: str) -> None:
-        """Let work on *task* begin."""
+    def start(self, task: str) -> None:
+        """Start work on *task*."""
         self.phases[phase_of(task)] = "in_progress"
         self.tasks[task] = "in_progress"
 
 
-CLOSED = {"completed", "skipped"}
+CLOSED_STATUSES = {"completed", "skipped"}
 
 
 def phase_of(task: str) -> str:
-    """Return the phase that *task* is in."""
-    return next(phase for phase, tasks in SHAPE.items() if task in tasks)
+    """Return the phase of *task*."""
+    return next(phase for phase, tasks in TASKS_BY_PHASE.items() if task in tasks)
 
 
 class PlanMachine(RuleBasedStateMachine):
-    """Rules are requests; each says what the model expects of it."""
+    """Each rule is a request and compares its result with the model."""
 
     db: Database
     loop: asyncio.AbstractEventLoop
@@ -108,65 +114,65 @@ class PlanMachine(RuleBasedStateMachine):
         self.tokens: dict[str, str] = {}
 
     def run(self, work: Coroutine[object, object, T]) -> T | None:
-        """Return what *work* returns; None: it was refused as a conflict."""
+        """Return the result of *work*, or None if it is rejected as a conflict."""
         try:
             return self.loop.run_until_complete(work)
         except Conflict:
             return None
 
     @initialize()
-    def make(self) -> None:
-        """Make the plan."""
+    def create_plan(self) -> None:
+        """Create the plan."""
         phases = tuple(
             PhaseDraft(
                 name=name,
-                depends_on=tuple(NEEDS.get(name, ())),
-                tasks=tuple(TaskDraft(name=each, depends_on=tuple(NEEDS.get(each, ()))) for each in tasks),
+                depends_on=tuple(DEPENDENCIES.get(name, ())),
+                tasks=tuple(TaskDraft(name=task, depends_on=tuple(DEPENDENCIES.get(task, ()))) for task in tasks),
             )
-            for name, tasks in SHAPE.items()
+            for name, tasks in TASKS_BY_PHASE.items()
         )
         view = self.run(self.plans.create(self.caller, PlanDraft(title="machine", status=PlanStatus.ACTIVE, phases=phases)))
         assert view is not None
-        self.ids = {each.task.name: each.task.id for phase in view.phases or () for each in phase.tasks or ()}
+        self.ids = {task_view.task.name: task_view.task.id for phase in view.phases or () for task_view in phase.tasks or ()}
 
     @rule(task=st.sampled_from(TASKS))
     def claim(self, task: str) -> None:
         """Claim a task by its id."""
         view = self.run(self.claims.claim(self.caller, self.ids[task], LeaseRequest(ttl_s=TTL_S)))
-        self.model.settle()
-        may = self.model.tasks[task] == "pending" and self.model.may_begin(task)
-        assert (view is not None) == may
+        self.model.expire_leases()
+        is_allowed = self.model.tasks[task] == "pending" and self.model.can_start(task)
+        assert (view is not None) == is_allowed
         if view is not None:
-            self._took(view)
+            self._record_claim(view)
 
     @rule()
     def claim_next(self) -> None:
-        """Claim the best task there is."""
+        """Claim the best ready task."""
         view = self.run(self.claims.claim_next(self.caller, "machine", LeaseRequest(ttl_s=TTL_S)))
-        self.model.settle()
-        ready = [task for task in TASKS if self.model.tasks[task] == "pending" and self.model.may_begin(task)]
+        self.model.expire_leases()
+        ready = [task for task in TASKS if self.model.tasks[task] == "pending" and self.model.can_start(task)]
         if isinstance(view, TaskView):
             assert view.task.name == ready[0]
-            self._took(view)
+            self._record_claim(view)
         else:
             assert not ready
 
     @rule(task=st.sampled_from(TASKS), verb=st.sampled_from(["heartbeat", "release", "complete", "fail"]))
-    def hold(self, task: str, verb: str) -> None:
-        """Do what a holder does, with the last token there was for the task."""
-        proof, id = LeaseCredential(token=self.tokens.get(task, "none")), self.ids[task]
+    def use_lease(self, task: str, verb: str) -> None:
+        """Use the last token of the task, as its holder does."""
+        credential, task_id = LeaseCredential(token=self.tokens.get(task, "none")), self.ids[task]
         match verb:
             case "heartbeat":
-                done = self.run(self.claims.heartbeat(self.caller, id, proof, ttl_s=TTL_S))
+                result = self.run(self.claims.heartbeat(self.caller, task_id, credential, ttl_s=TTL_S))
             case "release":
-                done = self.run(self.claims.release(self.caller, id, proof))
+                result = self.run(self.claims.release(self.caller, task_id, credential))
             case "complete":
-                done = self.run(self.claims.complete(self.caller, id, proof))
+                result = self.run(self.claims.complete(self.caller, task_id, credential))
             case _:
-                done = self.run(self.claims.fail(self.caller, id, proof, error="x"))
-        self.model.settle()
-        assert (done is not None) == (task in self.model.leases)
-        if done is None:
+                result = self.run(self.claims.fail(self.caller, task_id, credential, error="x"))
+        self.model.expire_leases()
+        assert (result is not None) == (task in self.model.leases)
+        if result is None:
             return
         if verb == "heartbeat":
             self.model.leases[task] = self.model.now + TTL_S
@@ -175,55 +181,61 @@ class PlanMachine(RuleBasedStateMachine):
         self.model.tasks[task] = {"release": "pending", "complete": "completed", "fail": "failed"}[verb]
         self.model.attempts[task] += verb == "fail"
 
-    @rule(task=st.sampled_from(TASKS), wanted=st.sampled_from(TaskStatus))
-    def set_task(self, task: str, wanted: TaskStatus) -> None:
+    @rule(task=st.sampled_from(TASKS), requested=st.sampled_from(TaskStatus))
+    def set_task(self, task: str, requested: TaskStatus) -> None:
         """Set a task's status without a lease."""
-        done = self.run(self.work.change(self.caller, self.ids[task], TaskChange(fields_set=frozenset({"status"}), status=wanted)))
-        self.model.settle()
-        was = TaskStatus(self.model.tasks[task])
-        if was is wanted:
-            assert done is not None
+        result = self.run(self.work.change(self.caller, self.ids[task], TaskChange(fields_set=frozenset({"status"}), status=requested)))
+        self.model.expire_leases()
+        old = TaskStatus(self.model.tasks[task])
+        if old is requested:
+            assert result is not None
             return
-        begins = was is TaskStatus.PENDING and wanted in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}
-        may = wanted in TASK_TRANSITIONS[was] and task not in self.model.leases and (not begins or self.model.may_begin(task))
-        assert (done is not None) == may
-        if may:
-            if begins:
-                self.model.begin(task)
-            self.model.tasks[task] = wanted.value
-            self.model.attempts[task] += wanted is TaskStatus.FAILED
+        is_start = old is TaskStatus.PENDING and requested in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}
+        is_allowed = requested in TASK_TRANSITIONS[old] and task not in self.model.leases and (not is_start or self.model.can_start(task))
+        assert (result is not None) == is_allowed
+        if is_allowed:
+            if is_start:
+                self.model.start(task)
+            self.model.tasks[task] = requested.value
+            self.model.attempts[task] += requested is TaskStatus.FAILED
 
-    @rule(number=st.integers(0, 2), wanted=st.sampled_from(PhaseStatus))
-    def set_phase(self, number: int, wanted: PhaseStatus) -> None:
+    @rule(number=st.integers(0, 2), requested=st.sampled_from(PhaseStatus))
+    def set_phase(self, number: int, requested: PhaseStatus) -> None:
         """Set a phase's status."""
         phase = f"p{number}"
-        done = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), PhaseStatusChange(status=wanted)))
-        was = PhaseStatus(self.model.phases[phase])
-        if was is wanted:
-            assert done is not None
+        result = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), PhaseStatusChange(status=requested)))
+        old = PhaseStatus(self.model.phases[phase])
+        if old is requested:
+            assert result is not None
             return
-        may = wanted in PHASE_TRANSITIONS[was]
-        if wanted in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
-            may = may and all(self.model.is_done(other) for other in NEEDS.get(phase, ()))
-            may = may and (self.model.plan == "active" or (was is PhaseStatus.IN_PROGRESS and wanted is PhaseStatus.COMPLETED))
-        if wanted is PhaseStatus.COMPLETED:
-            may = may and not any(self.model.tasks[task] in OPEN for task in SHAPE[phase])
-        assert (done is not None) == may
-        if may:
-            self.model.phases[phase] = wanted.value
-            if wanted.value in CLOSED and CLOSED.issuperset(self.model.phases.values()) and self.model.plan in {"active", "paused"}:
+        is_allowed = requested in PHASE_TRANSITIONS[old]
+        if requested in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
+            is_allowed = is_allowed and all(self.model.is_done(other) for other in DEPENDENCIES.get(phase, ()))
+            is_allowed = is_allowed and (
+                self.model.plan == "active" or (old is PhaseStatus.IN_PROGRESS and requested is PhaseStatus.COMPLETED)
+            )
+        if requested is PhaseStatus.COMPLETED:
+            is_allowed = is_allowed and not any(self.model.tasks[task] in OPEN_STATUSES for task in TASKS_BY_PHASE[phase])
+        assert (result is not None) == is_allowed
+        if is_allowed:
+            self.model.phases[phase] = requested.value
+            if (
+                requested.value in CLOSED_STATUSES
+                and CLOSED_STATUSES.issuperset(self.model.phases.values())
+                and self.model.plan in {"active", "paused"}
+            ):
                 self.model.plan = "completed"
 
-    @rule(wanted=st.sampled_from([PlanStatus.ACTIVE, PlanStatus.PAUSED, PlanStatus.COMPLETED]))
-    def set_plan(self, wanted: PlanStatus) -> None:
+    @rule(requested=st.sampled_from([PlanStatus.ACTIVE, PlanStatus.PAUSED, PlanStatus.COMPLETED]))
+    def set_plan(self, requested: PlanStatus) -> None:
         """Set the plan's status."""
-        done = self.run(self.plans.set_status(self.caller, "machine", wanted))
-        may = wanted.value == self.model.plan or wanted in PLAN_TRANSITIONS[PlanStatus(self.model.plan)]
-        if wanted is PlanStatus.COMPLETED and self.model.plan != "completed":
-            may = may and CLOSED.issuperset(self.model.phases.values())
-        assert (done is not None) == may
-        if may:
-            self.model.plan = wanted.value
+        result = self.run(self.plans.set_status(self.caller, "machine", requested))
+        is_allowed = requested.value == self.model.plan or requested in PLAN_TRANSITIONS[PlanStatus(self.model.plan)]
+        if requested is PlanStatus.COMPLETED and self.model.plan != "completed":
+            is_allowed = is_allowed and CLOSED_STATUSES.issuperset(self.model.phases.values())
+        assert (result is not None) == is_allowed
+        if is_allowed:
+            self.model.plan = requested.value
 
     @rule(seconds=st.sampled_from([1, 30, 60]))
     def wait(self, seconds: int) -> None:
@@ -232,30 +244,30 @@ class PlanMachine(RuleBasedStateMachine):
         self.model.now += seconds
 
     @rule()
-    def sweep(self) -> None:
-        """Note leases that ran out."""
+    def expire(self) -> None:
+        """Record expired leases."""
         self.run(self.claims.expire_leases())
-        self.model.settle()
+        self.model.expire_leases()
 
     @invariant()
-    def agrees(self) -> None:
-        """The responses equal the model; ready tasks are exactly the claimable ones."""
+    def server_matches_model(self) -> None:
+        """Compare the plan of the server with the model; ready tasks are exactly the claimable ones."""
         if not hasattr(self, "ids"):
             return
         view = self.run(self.plans.get(self.caller, "machine"))
         assert view is not None
         model = copy.deepcopy(self.model)
-        model.settle()
-        phases = {each.phase.name: each for each in view.phases or ()}
-        tasks = {each.task.name: each for phase in phases.values() for each in phase.tasks or ()}
+        model.expire_leases()
+        phases = {phase_view.phase.name: phase_view for phase_view in view.phases or ()}
+        tasks = {task_view.task.name: task_view for phase in phases.values() for task_view in phase.tasks or ()}
         assert view.plan.status == model.plan
-        assert {name: each.phase.status.value for name, each in phases.items()} == model.phases
-        assert {name: (each.task.status.value, each.task.attempts) for name, each in tasks.items()} == {
+        assert {name: phase_view.phase.status.value for name, phase_view in phases.items()} == model.phases
+        assert {name: (task_view.task.status.value, task_view.task.attempts) for name, task_view in tasks.items()} == {
             name: (model.tasks[name], model.attempts[name]) for name in TASKS
         }
-        assert {name for name, each in tasks.items() if each.task.claim is not None} == set(model.leases)
-        assert {name for name, each in tasks.items() if each.task.status.value in OPEN and each.blocked_by} == {
-            name for name in TASKS if model.tasks[name] in OPEN and model.waits(name)
+        assert {name for name, task_view in tasks.items() if task_view.task.claim is not None} == set(model.leases)
+        assert {name for name, task_view in tasks.items() if task_view.task.status.value in OPEN_STATUSES and task_view.blocked_by} == {
+            name for name in TASKS if model.tasks[name] in OPEN_STATUSES and model.is_blocked(name)
         }
         assert view.plan.event_seq == len(self.loop.run_until_complete(self._events(view.plan.id)))
 
@@ -264,16 +276,16 @@ class PlanMachine(RuleBasedStateMachine):
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         return [event.seq for event in events]
 
-    def _took(self, view: TaskView) -> None:
+    def _record_claim(self, view: TaskView) -> None:
         assert view.task.claim is not None
         task = view.task.name
-        self.model.begin(task)
+        self.model.start(task)
         self.model.leases[task] = self.model.now + TTL_S
         self.tokens[task] = view.task.claim.token
 
 
-def test_the_server_and_the_model_agree(data_dir: Path) -> None:
-    """D-60, D-61, issue: statuses, leases, attempts and what is blocked, after any sequence of requests and of time passing."""
+def test_random_requests_match_the_model(data_dir: Path) -> None:
+    """D-60, D-61, issue: statuses, leases, attempts and blocked tasks, after any sequence of requests and of time."""
     loop = asyncio.new_event_loop()
     PlanMachine.loop, PlanMachine.db = loop, open_database("embedded:", data_dir=data_dir)
     try:

@@ -16,9 +16,9 @@ from tests.conftest import Instance
 from tests.memory.makers import make_caller
 
 
-async def test_a_plan_is_made_whole_in_one_request(instance: Instance) -> None:
-    """Spec 1, D-60, D-65: phases and tasks inline, named by key, name or position; both prefixes show the same."""
-    made = await make_plan(
+async def test_a_plan_is_created_with_phases_and_tasks_in_one_request(instance: Instance) -> None:
+    """Spec 1, D-60, D-65: phases and tasks inline, referenced by key, name or position. Both prefixes return the same plan."""
+    plan = await make_plan(
         instance.agent,
         phase("Prepare", "pack", task("label", depends_on=["pack"], priority=0, acceptance_criteria=["every box has a name"]), key="p"),
         phase(
@@ -30,236 +30,250 @@ async def test_a_plan_is_made_whole_in_one_request(instance: Instance) -> None:
         project="home",
         metadata={"why": "more room"},
     )
-    phases, tasks = phases_of(made), tasks_of(made)
+    phases, tasks = phases_of(plan), tasks_of(plan)
 
-    assert (made["slug"], made["status"], made["org"], made["metadata"]) == ("move-house", "active", "acme", {"why": "more room"})
+    assert (plan["slug"], plan["status"], plan["org"], plan["metadata"]) == ("move-house", "active", "acme", {"why": "more room"})
     assert phases["Drive"]["depends_on"] == [phases["Prepare"]["id"]]
     assert phases["Unpack"]["blocked_by"] == [phases["Drive"]["id"]]
     assert tasks["label"]["depends_on"] == [tasks["pack"]["id"]]
-    assert {name: (each["ready"], each["blocked"]) for name, each in tasks.items()} == {
+    assert {name: (task_["ready"], task_["blocked"]) for name, task_ in tasks.items()} == {
         "pack": (True, False),
         "label": (False, True),
         "load": (False, True),
         "open": (False, True),
     }
-    assert cast("Json", made["current_phase"])["name"] == "Prepare"
-    assert made["progress"] == {"total": 4, "completed": 0, "percentage": 0}
-    assert made == await get_json(instance.agent, "/plans/move-house")
-    assert (await instance.agent.get("/v1/plans/move-house")).json() == made
+    assert cast("Json", plan["current_phase"])["name"] == "Prepare"
+    assert plan["progress"] == {"total": 4, "completed": 0, "percentage": 0}
+    assert plan == await get_json(instance.agent, "/plans/move-house")
+    assert (await instance.agent.get("/v1/plans/move-house")).json() == plan
 
 
-async def test_a_plan_that_cannot_be_made_leaves_nothing(instance: Instance) -> None:
-    """D-60, D-10: a dependency on nothing, or in a circle, is refused with its field, and nothing of the plan is there."""
-    wrong = {
+async def test_an_invalid_plan_is_not_stored(instance: Instance) -> None:
+    """D-60, D-10: an unknown dependency, or a cycle, is rejected with its field, and nothing of the plan is stored."""
+    invalid_plans = {
         "phases.0.depends_on": [phase("A", depends_on=["nothing"])],
         "phases.0.tasks.0.depends_on": [phase("A", task("a", depends_on=[7]))],
         "depends_on": [phase("A", task("a", depends_on=["b"]), task("b", depends_on=["a"]))],
     }
-    for field, phases in wrong.items():
-        answer = await instance.agent.post("/api/agent/plans", {"title": "No", "phases": phases})
-        assert (answer.status_code, list(answer.json()["errors"])) == (422, [field]), answer.text
+    for field, phases in invalid_plans.items():
+        response = await instance.agent.post("/api/agent/plans", {"title": "No", "phases": phases})
+        assert (response.status_code, list(response.json()["errors"])) == (422, [field]), response.text
 
     assert (await get_json(instance.agent, "/plans"))["data"] == []
 
 
-async def test_tasks_and_phases_that_lock_each_other_are_a_circle(instance: Instance) -> None:
-    """D-60, issue: a task may not wait for a task of a phase that waits for the first one's phase; also when written later."""
-    locked = [phase("A", task("a", depends_on=["b"])), phase("B", "b", depends_on=["A"])]
-    answer = await instance.agent.post("/api/agent/plans", {"title": "No", "phases": locked})
-    made = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]))
-    tasks, phases = tasks_of(made), phases_of(made)
-    refused = [
+async def test_tasks_and_phases_that_block_each_other_are_a_cycle(instance: Instance) -> None:
+    """D-60, issue: a task may not depend on a task of a phase that depends on the first task's phase; also in a later change."""
+    cyclic_phases = [phase("A", task("a", depends_on=["b"])), phase("B", "b", depends_on=["A"])]
+    response = await instance.agent.post("/api/agent/plans", {"title": "No", "phases": cyclic_phases})
+    plan = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]))
+    tasks, phases = tasks_of(plan), phases_of(plan)
+    rejected_changes = [
         await instance.agent.send("PATCH", f"/api/agent/tasks/{tasks['a']['id']}", {"depends_on": [tasks["b"]["id"]]}),
         await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/1", {"depends_on": [phases["B"]["id"]]}),
         await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/1", {"depends_on": [1]}),
         await instance.agent.post("/api/agent/plans/move-house/phases/1/tasks", {"name": "late", "depends_on": ["b"]}),
     ]
 
-    assert answer.status_code == 422
-    assert [each.status_code for each in refused] == [422, 422, 422, 422]
-    assert made == await get_json(instance.agent, "/plans/move-house")
+    assert response.status_code == 422
+    assert [rejected_change.status_code for rejected_change in rejected_changes] == [422, 422, 422, 422]
+    assert plan == await get_json(instance.agent, "/plans/move-house")
 
 
-async def test_a_slug_is_made_of_the_title_and_is_unique(instance: Instance) -> None:
-    """D-60: a title may come twice, a slug that was asked for may not; every workspace has its own."""
+async def test_a_slug_is_derived_from_the_title_and_unique(instance: Instance) -> None:
+    """D-60: two plans may have the same title, but not the same requested slug. Every workspace has its own slugs."""
     slugs = [(await make_plan(instance.agent, title=title))["slug"] for title in ("Großes Ziel", "Grosses Ziel", "Éclair!", "日本")]
-    taken = await instance.agent.post("/api/agent/plans", {"title": "X", "slug": "plan"})
-    other = await instance.agent_key(workspace_id=await instance.workspace("other"))
+    with_used_slug = await instance.agent.post("/api/agent/plans", {"title": "X", "slug": "plan"})
+    other_caller = await instance.agent_key(workspace_id=await instance.workspace("other"))
 
     assert slugs == ["grosses-ziel", "grosses-ziel-2", "eclair", "plan"]
-    assert (taken.status_code, taken.json()["error"]) == (409, "slug_taken")
-    assert (await make_plan(other, title="日本"))["slug"] == "plan"
+    assert (with_used_slug.status_code, with_used_slug.json()["error"]) == (409, "slug_taken")
+    assert (await make_plan(other_caller, title="日本"))["slug"] == "plan"
 
 
-async def test_a_phase_waits_until_those_before_it_are_done(instance: Instance) -> None:
-    """D-60: starting a blocked phase is 409 with the ids; a phase whose tasks are all done lets others go on before it is closed."""
-    made = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]), phase("C", depends_on=["B"]))
-    phases, tasks = phases_of(made), tasks_of(made)
-    early = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/2/status", {"status": "in_progress"})
+async def test_a_phase_is_blocked_until_the_previous_ones_are_done(instance: Instance) -> None:
+    """D-60: starting a blocked phase is 409 with the ids. A phase with only completed tasks unblocks others before it is completed."""
+    plan = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]), phase("C", depends_on=["B"]))
+    phases, tasks = phases_of(plan), tasks_of(plan)
+    rejected_start = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/2/status", {"status": "in_progress"})
     await complete(instance.agent, await claim(instance.agent, tasks["a"]["id"]))
-    now = phases_of(await get_json(instance.agent, "/plans/move-house"))
-    started = await set_status(instance.agent, "/plans/move-house/phases/2", "in_progress")
-    empty = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/3/status", {"status": "in_progress"})
+    phases_after = phases_of(await get_json(instance.agent, "/plans/move-house"))
+    started_phase = await set_status(instance.agent, "/plans/move-house/phases/2", "in_progress")
+    rejected_empty_phase = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/3/status", {"status": "in_progress"})
 
-    assert (early.status_code, early.json()["error"], early.json()["blocked_by"]) == (409, "phase_blocked", [phases["A"]["id"]])
-    assert (now["A"]["status"], now["A"]["completable"], now["B"]["ready"]) == ("in_progress", True, True)
-    assert started["status"] == "in_progress"
-    assert empty.json()["blocked_by"] == [phases["B"]["id"]]
+    assert (rejected_start.status_code, rejected_start.json()["error"], rejected_start.json()["blocked_by"]) == (
+        409,
+        "phase_blocked",
+        [phases["A"]["id"]],
+    )
+    assert (phases_after["A"]["status"], phases_after["A"]["completable"], phases_after["B"]["ready"]) == ("in_progress", True, True)
+    assert started_phase["status"] == "in_progress"
+    assert rejected_empty_phase.json()["blocked_by"] == [phases["B"]["id"]]
 
 
-async def test_a_plan_is_completed_when_all_in_it_is(instance: Instance) -> None:
-    """D-60: open phases and tasks are named; completing the last phase completes the plan; force is recorded."""
-    made = await make_plan(instance.agent, phase("A", "a"), phase("B"))
-    phases = phases_of(made)
-    refused = await instance.agent.send("PATCH", "/api/agent/plans/move-house/status", {"status": "completed"})
+async def test_a_plan_is_completed_with_its_last_phase(instance: Instance) -> None:
+    """D-60: an error names the open phases and tasks. Completing the last phase completes the plan; a forced change is recorded."""
+    plan = await make_plan(instance.agent, phase("A", "a"), phase("B"))
+    phases = phases_of(plan)
+    rejected_completion = await instance.agent.send("PATCH", "/api/agent/plans/move-house/status", {"status": "completed"})
     unfinished = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/1/status", {"status": "completed"})
-    await complete(instance.agent, await claim(instance.agent, tasks_of(made)["a"]["id"]))
+    await complete(instance.agent, await claim(instance.agent, tasks_of(plan)["a"]["id"]))
     await set_status(instance.agent, "/plans/move-house/phases/1", "completed")
     await set_status(instance.agent, "/plans/move-house/phases/2", "completed")
-    done = await get_json(instance.agent, "/plans/move-house")
+    completed_plan = await get_json(instance.agent, "/plans/move-house")
     await make_plan(instance.agent, phase("A", "a"), title="Force")
-    forced = await set_status(instance.agent, "/plans/force", "completed", force=True)
-    last = cast("list[Json]", (await get_json(instance.agent, "/plans/force/events?after=1"))["data"])[-1]
+    forced_plan = await set_status(instance.agent, "/plans/force", "completed", force=True)
+    last_event = cast("list[Json]", (await get_json(instance.agent, "/plans/force/events?after=1"))["data"])[-1]
 
-    assert (refused.status_code, refused.json()["error"]) == (409, "plan_has_open_phases")
-    assert [each["id"] for each in refused.json()["phases"]] == [phases["A"]["id"], phases["B"]["id"]]
+    assert (rejected_completion.status_code, rejected_completion.json()["error"]) == (409, "plan_has_open_phases")
+    assert [phase["id"] for phase in rejected_completion.json()["phases"]] == [phases["A"]["id"], phases["B"]["id"]]
     assert (unfinished.status_code, unfinished.json()["error"]) == (409, "phase_has_open_tasks")
-    assert (done["status"], done["progress"]) == ("completed", {"total": 2, "completed": 2, "percentage": 100})
-    assert (forced["status"], last["type"], cast("Json", last["data"])["forced"]) == ("completed", "plan.completed", True)
+    assert (completed_plan["status"], completed_plan["progress"]) == ("completed", {"total": 2, "completed": 2, "percentage": 100})
+    assert (forced_plan["status"], last_event["type"], cast("Json", last_event["data"])["forced"]) == ("completed", "plan.completed", True)
     assert (await set_status(instance.agent, "/plans/move-house", "active"))["completed_at"] is None
 
 
 async def test_an_archived_plan_is_read_only_until_it_is_restored(instance: Instance) -> None:
-    """D-60, D-65: every write is refused, nothing changes, and restoring brings back the status before; DELETE archives."""
-    made = await make_plan(instance.agent, phase("A", "a", "b"))
-    tasks, held = tasks_of(made), None
-    held = await claim(instance.agent, tasks["a"]["id"])
+    """D-60, D-65: every write is rejected, and nothing changes. Restoring sets the previous status; DELETE archives."""
+    plan = await make_plan(instance.agent, phase("A", "a", "b"))
+    tasks, claimed_task = tasks_of(plan), None
+    claimed_task = await claim(instance.agent, tasks["a"]["id"])
     await set_status(instance.agent, "/plans/move-house", "paused")
-    archived = (await instance.agent.post("/api/agent/plans/move-house/archive", {"reason": "not now"})).json()
-    a, b, plan = f"/api/agent/tasks/{tasks['a']['id']}", f"/api/agent/tasks/{tasks['b']['id']}", "/api/agent/plans/move-house"
-    token = {"claim_token": held["claim_token"]}
+    archived_plan = (await instance.agent.post("/api/agent/plans/move-house/archive", {"reason": "not now"})).json()
+    claimed_path, open_path, plan_path = (
+        f"/api/agent/tasks/{tasks['a']['id']}",
+        f"/api/agent/tasks/{tasks['b']['id']}",
+        "/api/agent/plans/move-house",
+    )
+    token = {"claim_token": claimed_task["claim_token"]}
     writes: list[tuple[str, str, object]] = [
-        ("PATCH", plan, {"title": "x"}),
-        ("PATCH", f"{plan}/status", {"status": "active"}),
-        ("POST", f"{plan}/phases", {"name": "x"}),
-        ("PATCH", f"{plan}/phases/1", {"name": "x"}),
-        ("PATCH", f"{plan}/phases/1/status", {"status": "skipped"}),
-        ("DELETE", f"{plan}/phases/1", None),
-        ("POST", f"{plan}/phases/1/checkpoints", {"note": "x"}),
-        ("POST", f"{plan}/phases/1/tasks", {"name": "x"}),
-        ("PATCH", b, {"name": "x"}),
-        ("DELETE", b, None),
-        ("POST", f"{b}/claim", {}),
+        ("PATCH", plan_path, {"title": "x"}),
+        ("PATCH", f"{plan_path}/status", {"status": "active"}),
+        ("POST", f"{plan_path}/phases", {"name": "x"}),
+        ("PATCH", f"{plan_path}/phases/1", {"name": "x"}),
+        ("PATCH", f"{plan_path}/phases/1/status", {"status": "skipped"}),
+        ("DELETE", f"{plan_path}/phases/1", None),
+        ("POST", f"{plan_path}/phases/1/checkpoints", {"note": "x"}),
+        ("POST", f"{plan_path}/phases/1/tasks", {"name": "x"}),
+        ("PATCH", open_path, {"name": "x"}),
+        ("DELETE", open_path, None),
+        ("POST", f"{open_path}/claim", {}),
         ("POST", "/api/agent/tasks/claim-next", {"plan": "move-house"}),
-        ("POST", f"{a}/heartbeat", token),
-        ("POST", f"{a}/release", token),
-        ("POST", f"{a}/complete", token),
-        ("POST", f"{a}/fail", token | {"error": "x"}),
+        ("POST", f"{claimed_path}/heartbeat", token),
+        ("POST", f"{claimed_path}/release", token),
+        ("POST", f"{claimed_path}/complete", token),
+        ("POST", f"{claimed_path}/fail", token | {"error": "x"}),
     ]
-    answers = [await instance.agent.send(method, path, body) for method, path, body in writes]
-    listed = [cast("list[Json]", (await get_json(instance.agent, f"/plans{query}"))["data"]) for query in ("", "?status=archived")]
-    still = await get_json(instance.agent, "/plans/move-house")
-    restored = (await instance.agent.post(f"{plan}/restore")).json()
-    again = await instance.agent.send("DELETE", plan)
+    responses = [await instance.agent.send(method, path, body) for method, path, body in writes]
+    lists = [cast("list[Json]", (await get_json(instance.agent, f"/plans{query}"))["data"]) for query in ("", "?status=archived")]
+    plan_after = await get_json(instance.agent, "/plans/move-house")
+    restored_plan = (await instance.agent.post(f"{plan_path}/restore")).json()
+    deletion = await instance.agent.send("DELETE", plan_path)
 
-    assert (archived["status"], archived["archive_reason"]) == ("archived", "not now")
-    assert {(each.status_code, each.json().get("error")) for each in answers} == {(409, "plan_archived")}
-    assert [[each["slug"] for each in plans] for plans in listed] == [[], ["move-house"]]
-    assert still == archived | {"phases": still["phases"]}
-    assert (restored["status"], restored["archived_at"]) == ("paused", None)
-    assert again.status_code == 204
+    assert (archived_plan["status"], archived_plan["archive_reason"]) == ("archived", "not now")
+    assert {(response.status_code, response.json().get("error")) for response in responses} == {(409, "plan_archived")}
+    assert [[plan["slug"] for plan in plans] for plans in lists] == [[], ["move-house"]]
+    assert plan_after == archived_plan | {"phases": plan_after["phases"]}
+    assert (restored_plan["status"], restored_plan["archived_at"]) == ("paused", None)
+    assert deletion.status_code == 204
     assert (await get_json(instance.agent, "/plans/move-house"))["status"] == "archived"
 
 
-async def test_who_knows_an_older_version_changes_nothing(instance: Instance) -> None:
-    """D-64: If-Match with another ETag is 412 with the current one, on plans, phases and tasks; with the right one it passes."""
-    made = await make_plan(instance.agent, phase("A", "a"))
-    plan, task_path = "/api/agent/plans/move-house", f"/api/agent/tasks/{tasks_of(made)['a']['id']}"
+async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
+    """D-64: If-Match with another ETag is 412 with the current one, for plans, phases and tasks; the current one is accepted."""
+    created = await make_plan(instance.agent, phase("A", "a"))
+    plan, task_path = "/api/agent/plans/move-house", f"/api/agent/tasks/{tasks_of(created)['a']['id']}"
     for path, body in ((plan, {"title": "Now"}), (f"{plan}/phases/1", {"name": "Now"}), (task_path, {"name": "Now"})):
-        first = (await instance.agent.get(path)).headers["etag"]
-        good = await instance.agent.send("PATCH", path, body, **{"If-Match": f'"nothing", {first}'})
-        stale = await instance.agent.send("PATCH", path, {"description": "mine"}, **{"If-Match": first})
-        weak = await instance.agent.send("PATCH", path, {"description": "mine"}, **{"If-Match": f"W/{good.headers['etag']}"})
+        first_etag = (await instance.agent.get(path)).headers["etag"]
+        with_current_etag = await instance.agent.send("PATCH", path, body, **{"If-Match": f'"nothing", {first_etag}'})
+        with_old_etag = await instance.agent.send("PATCH", path, {"description": "mine"}, **{"If-Match": first_etag})
+        with_weak_etag = await instance.agent.send(
+            "PATCH", path, {"description": "mine"}, **{"If-Match": f"W/{with_current_etag.headers['etag']}"}
+        )
 
-        assert (good.status_code, good.headers["etag"] != first) == (200, True)
-        assert (stale.status_code, stale.json()["error"], stale.json()["etag"]) == (412, "precondition_failed", good.headers["etag"])
-        assert weak.status_code == 412
+        assert (with_current_etag.status_code, with_current_etag.headers["etag"] != first_etag) == (200, True)
+        assert (with_old_etag.status_code, with_old_etag.json()["error"], with_old_etag.json()["etag"]) == (
+            412,
+            "precondition_failed",
+            with_current_etag.headers["etag"],
+        )
+        assert with_weak_etag.status_code == 412
         assert (await instance.agent.send("PATCH", path, {"description": "ours"}, **{"If-Match": "*"})).status_code == 200
 
 
-async def test_the_same_change_twice_is_one(instance: Instance) -> None:
-    """D-64: what changes nothing writes nothing: no version, no event."""
+async def test_repeating_a_change_has_no_effect(instance: Instance) -> None:
+    """D-64: a change to the same values writes nothing: no version, no event."""
     await make_plan(instance.agent, phase("A"))
     once = await instance.agent.send("PATCH", "/api/agent/plans/move-house", {"title": "New", "org": "acme"})
-    twice = await instance.agent.send("PATCH", "/api/agent/plans/move-house", {"title": "New", "org": "acme"})
+    repeated = await instance.agent.send("PATCH", "/api/agent/plans/move-house", {"title": "New", "org": "acme"})
     await set_status(instance.agent, "/plans/move-house", "active")
 
-    assert once.headers["etag"] == twice.headers["etag"] == '"2"'
+    assert once.headers["etag"] == repeated.headers["etag"] == '"2"'
     assert await events_of(instance.agent, "move-house") == ["plan.created", "plan.updated"]
 
 
 async def test_phases_are_added_moved_and_deleted_in_order(instance: Instance) -> None:
-    """D-65: positions have no gaps; a phase may be named by its position; what depended on a deleted one is free."""
+    """D-65: positions have no gaps, and a phase may be named by its position. Deleting a phase removes the dependencies on it."""
     await make_plan(instance.agent, phase("A"), phase("B", "b", depends_on=["A"]), phase("C"))
-    added = await instance.agent.post(
+    addition = await instance.agent.post(
         "/api/agent/plans/move-house/phases", {"name": "D", "position": 2, "depends_on": ["A"], "tasks": ["d"]}
     )
-    moved = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/4", {"position": 1})
-    far = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/4", {"position": 5})
-    gone = await instance.agent.send("DELETE", "/api/agent/plans/move-house/phases/2")
-    listed = cast("list[Json]", (await get_json(instance.agent, "/plans/move-house/phases"))["data"])
+    move = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/4", {"position": 1})
+    out_of_range = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/4", {"position": 5})
+    deletion = await instance.agent.send("DELETE", "/api/agent/plans/move-house/phases/2")
+    phases = cast("list[Json]", (await get_json(instance.agent, "/plans/move-house/phases"))["data"])
 
-    assert (added.status_code, added.json()["position"], moved.json()["position"]) == (201, 2, 1)
-    assert (far.status_code, gone.status_code) == (422, 204)
-    assert [(each["position"], each["name"], each["depends_on"]) for each in listed] == [(1, "C", []), (2, "D", []), (3, "B", [])]
+    assert (addition.status_code, addition.json()["position"], move.json()["position"]) == (201, 2, 1)
+    assert (out_of_range.status_code, deletion.status_code) == (422, 204)
+    assert [(phase["position"], phase["name"], phase["depends_on"]) for phase in phases] == [(1, "C", []), (2, "D", []), (3, "B", [])]
 
 
-async def test_a_phase_keeps_what_was_noted_of_it(instance: Instance) -> None:
-    """D-60, D-65: checkpoints are shown with their phase, oldest first, with who noted them."""
+async def test_a_phase_keeps_its_checkpoints(instance: Instance) -> None:
+    """D-60, D-65: a phase shows its checkpoints, oldest first, with their agents."""
     await make_plan(instance.agent, phase("A"))
     for note in ("half way", "nearly"):
-        answer = await instance.agent.post("/api/agent/plans/move-house/phases/1/checkpoints", {"note": note, "context": {"left": 3}})
-        assert answer.status_code == 201
-    noted = cast("list[Json]", (await get_json(instance.agent, "/plans/move-house/phases/1"))["checkpoints"])
+        response = await instance.agent.post("/api/agent/plans/move-house/phases/1/checkpoints", {"note": note, "context": {"left": 3}})
+        assert response.status_code == 201
+    checkpoints = cast("list[Json]", (await get_json(instance.agent, "/plans/move-house/phases/1"))["checkpoints"])
 
-    assert [(each["note"], each["context"], each["agent_id"]) for each in noted] == [
+    assert [(checkpoint["note"], checkpoint["context"], checkpoint["agent_id"]) for checkpoint in checkpoints] == [
         ("half way", {"left": 3}, "agent"),
         ("nearly", {"left": 3}, "agent"),
     ]
 
 
-async def test_every_change_is_an_event_with_who_made_it(instance: Instance) -> None:
-    """D-64: numbered without gaps, paged, and to be read on from the last one known."""
-    made = await make_plan(instance.agent, phase("A", "a"), status="draft")
-    await complete(instance.agent, await claim(instance.agent, tasks_of(made)["a"]["id"]))
+async def test_every_change_is_an_event_with_its_agent(instance: Instance) -> None:
+    """D-64: numbered without gaps, paged, and readable after a known number."""
+    plan = await make_plan(instance.agent, phase("A", "a"), status="draft")
+    await complete(instance.agent, await claim(instance.agent, tasks_of(plan)["a"]["id"]))
     await set_status(instance.agent, "/plans/move-house/phases/1", "completed")
     events = cast("list[Json]", (await get_json(instance.agent, "/plans/move-house/events"))["data"])
-    after = await get_json(instance.agent, "/plans/move-house/events?after=4&per_page=1&page=2")
+    later_events = await get_json(instance.agent, "/plans/move-house/events?after=4&per_page=1&page=2")
 
-    assert [(each["seq"], each["type"]) for each in events] == list(
+    assert [(event["seq"], event["type"]) for event in events] == list(
         enumerate(
             ["plan.created", "plan.started", "phase.started", "task.claimed", "task.completed", "phase.completed", "plan.completed"], 1
         )
     )
-    assert {each["agent_id"] for each in events} == {"agent"}
-    assert events[3]["task_id"] == tasks_of(made)["a"]["id"]
-    assert ([each["seq"] for each in cast("list[Json]", after["data"])], cast("Json", after["meta"])["total"]) == ([6], 3)
+    assert {event["agent_id"] for event in events} == {"agent"}
+    assert events[3]["task_id"] == tasks_of(plan)["a"]["id"]
+    assert ([item["seq"] for item in cast("list[Json]", later_events["data"])], cast("Json", later_events["meta"])["total"]) == ([6], 3)
 
 
-async def test_plans_are_listed_newest_first_and_found(instance: Instance) -> None:
-    """Spec 4.2, 4.6, D-12: pages; by status, org, project and words, in which no character is a wildcard."""
+async def test_plans_are_listed_newest_first_and_filtered(instance: Instance) -> None:
+    """Spec 4.2, 4.6, D-12: pages; by status, org, project and text, in which no character is a wildcard."""
     for title, fields in (("One 100%", {"org": "acme"}), ("Two", {"org": "acme", "project": "web"}), ("Three", {"status": "draft"})):
         await make_plan(instance.agent, phase("A", "a", "b"), title=title, **fields)
 
-    async def titles(query: str) -> list[object]:
-        return [each["title"] for each in cast("list[Json]", (await get_json(instance.agent, f"/plans{query}"))["data"])]
+    async def list_titles(query: str) -> list[object]:
+        return [item["title"] for item in cast("list[Json]", (await get_json(instance.agent, f"/plans{query}"))["data"])]
 
-    assert await titles("") == ["Three", "Two", "One 100%"]
-    assert await titles("?per_page=1&page=2") == ["Two"]
-    assert await titles("?org=acme") == ["Two", "One 100%"]
-    assert await titles("?project=web") == ["Two"]
-    assert await titles("?status=draft") == ["Three"]
-    assert (await titles("?q=00%25"), await titles("?q=%25"), await titles("?q=TWO"), await titles("?q=_")) == (
+    assert await list_titles("") == ["Three", "Two", "One 100%"]
+    assert await list_titles("?per_page=1&page=2") == ["Two"]
+    assert await list_titles("?org=acme") == ["Two", "One 100%"]
+    assert await list_titles("?project=web") == ["Two"]
+    assert await list_titles("?status=draft") == ["Three"]
+    assert (await list_titles("?q=00%25"), await list_titles("?q=%25"), await list_titles("?q=TWO"), await list_titles("?q=_")) == (
         ["One 100%"],
         ["One 100%"],
         ["Two"],
@@ -267,53 +281,63 @@ async def test_plans_are_listed_newest_first_and_found(instance: Instance) -> No
     )
 
 
-async def test_a_key_sees_plans_of_its_orgs_alone(instance: Instance) -> None:
-    """D-23: orgs and projects of a key hold in every query, and what it writes it must be able to read."""
+async def test_a_key_sees_only_plans_of_its_orgs(instance: Instance) -> None:
+    """D-23: the orgs and projects of a key apply to every query, and a key may write only what it can read."""
     acme = await instance.agent_key(restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
-    made = await make_plan(instance.agent, phase("A", "a"), org="other")
-    none = await make_plan(instance.agent, phase("A", "a"), title="No org")
-    paths = [f"/plans/{made['slug']}", f"/plans/{made['id']}", f"/plans/{none['slug']}", f"/tasks/{tasks_of(made)['a']['id']}"]
-    answers = [await acme.get(f"/api/agent{path}") for path in paths]
-    written = [await acme.post("/api/agent/plans", {"title": "x", "org": org}) for org in ("acme", "other", None)]
-    away = await acme.send("PATCH", "/api/agent/plans/x", {"org": "other"})
+    other_plan = await make_plan(instance.agent, phase("A", "a"), org="other")
+    plan_without_org = await make_plan(instance.agent, phase("A", "a"), title="No org")
+    paths = [
+        f"/plans/{other_plan['slug']}",
+        f"/plans/{other_plan['id']}",
+        f"/plans/{plan_without_org['slug']}",
+        f"/tasks/{tasks_of(other_plan)['a']['id']}",
+    ]
+    responses = [await acme.get(f"/api/agent{path}") for path in paths]
+    creations = [await acme.post("/api/agent/plans", {"title": "x", "org": org}) for org in ("acme", "other", None)]
+    move = await acme.send("PATCH", "/api/agent/plans/x", {"org": "other"})
 
-    assert [each.status_code for each in answers] == [404] * 4
-    assert [each.status_code for each in written] == [201, 403, 403]
-    assert (away.status_code, away.json()["not_in_list"]["list"]) == (403, "orgs")
-    assert [each["slug"] for each in cast("list[Json]", (await get_json(acme, "/plans"))["data"])] == ["x"]
+    assert [response.status_code for response in responses] == [404] * 4
+    assert [creation.status_code for creation in creations] == [201, 403, 403]
+    assert (move.status_code, move.json()["not_in_list"]["list"]) == (403, "orgs")
+    assert [item["slug"] for item in cast("list[Json]", (await get_json(acme, "/plans"))["data"])] == ["x"]
     assert (await acme.post("/api/agent/tasks/claim-next", {})).headers["x-reason"] == "plan_done"
     assert cast("list[Json]", (await get_json(acme, "/tasks"))["data"]) == []
 
 
 async def test_permissions_are_those_of_the_specification(instance: Instance) -> None:
-    """Spec 5.3, D-65: plans.read reads all of it, plans.write plans, phases.write phases and tasks; none implies another."""
-    made = await make_plan(instance.agent, phase("A", "a"))
-    task_path = f"/api/agent/tasks/{tasks_of(made)['a']['id']}"
+    """Spec 5.3, D-65: plans.read reads everything, plans.write writes plans, phases.write phases and tasks; none implies another."""
+    plan = await make_plan(instance.agent, phase("A", "a"))
+    task_path = f"/api/agent/tasks/{tasks_of(plan)['a']['id']}"
     calls: dict[str, list[tuple[str, str, object]]] = {
         "plans.read": [("GET", "/api/agent/plans", None), ("GET", "/api/agent/plans/move-house/phases/1", None), ("GET", task_path, None)],
         "plans.write": [("POST", "/api/agent/plans", {"title": "x", "phases": ["A"]}), ("PATCH", "/api/agent/plans/move-house", {})],
         "phases.write": [("POST", "/api/agent/plans/move-house/phases", {"name": "x"}), ("PATCH", task_path, {"name": "x"})],
     }
-    for held in calls:
-        caller = await instance.agent_key(held)
-        for needed, routes in calls.items():
+    for granted_permission in calls:
+        caller = await instance.agent_key(granted_permission)
+        for required_permission, routes in calls.items():
             for method, path, body in routes:
-                answer = await caller.send(method, path, body)
-                assert (answer.status_code == 403) == (held != needed), (held, method, path, answer.text)
+                response = await caller.send(method, path, body)
+                assert (response.status_code == 403) == (granted_permission != required_permission), (
+                    granted_permission,
+                    method,
+                    path,
+                    response.text,
+                )
 
 
-async def test_a_plan_is_read_as_markdown_and_drawn(instance: Instance) -> None:
-    """D-65: what its authors wrote is no markup in titles; the graph names what is ready and what waits for what."""
-    made = await make_plan(
+async def test_a_plan_is_shown_as_markdown_and_as_a_graph(instance: Instance) -> None:
+    """D-65: titles are escaped in Markdown; the graph names ready tasks and dependencies."""
+    plan = await make_plan(
         instance.agent,
         phase("Pack *all*", "box", task("la[be]l", depends_on=["box"])),
         phase("Drive", depends_on=[1]),
         title="# Move | <b>",
     )
-    page = await instance.agent.get(f"/api/agent/plans/{made['slug']}.md")
-    graph = await get_json(instance.agent, f"/plans/{made['slug']}/graph")
-    drawn = await instance.agent.get(f"/api/agent/plans/{made['slug']}/graph?format=mermaid")
-    tasks, phases = tasks_of(made), phases_of(made)
+    page = await instance.agent.get(f"/api/agent/plans/{plan['slug']}.md")
+    graph = await get_json(instance.agent, f"/plans/{plan['slug']}/graph")
+    graph_response = await instance.agent.get(f"/api/agent/plans/{plan['slug']}/graph?format=mermaid")
+    tasks, phases = tasks_of(plan), phases_of(plan)
 
     assert page.headers["content-type"].startswith("text/markdown")
     assert "# \\# Move \\| \\<b\\>" in page.text
@@ -322,13 +346,13 @@ async def test_a_plan_is_read_as_markdown_and_drawn(instance: Instance) -> None:
     assert set(cast("list[str]", graph["ready"])) == {tasks["box"]["id"], phases["Pack *all*"]["id"]}
     assert {"source": tasks["box"]["id"], "target": tasks["la[be]l"]["id"]} in cast("list[Json]", graph["edges"])
     assert {"id": phases["Drive"]["id"], "by": [phases["Pack *all*"]["id"]]} in cast("list[Json]", graph["blocked"])
-    assert "p1t1 --> p1t2" in drawn.text
-    assert "la#91;be#93;l" in drawn.text
+    assert "p1t1 --> p1t2" in graph_response.text
+    assert "la#91;be#93;l" in graph_response.text
 
 
 @pytest.mark.parametrize("include", ["none", "phases", "tasks"])
-async def test_a_plan_is_shown_as_far_as_it_is_asked_for(instance: Instance, include: str) -> None:
-    """D-65: include narrows the answer of a large plan."""
+async def test_include_selects_the_parts_of_a_plan(instance: Instance, include: str) -> None:
+    """D-65: include reduces the response for a large plan."""
     await make_plan(instance.agent, phase("A", "a"))
     plan = await get_json(instance.agent, f"/plans/move-house?include={include}")
     phases = cast("list[Json] | None", plan["phases"])
@@ -338,11 +362,11 @@ async def test_a_plan_is_shown_as_far_as_it_is_asked_for(instance: Instance, inc
     assert plan["progress"] == {"total": 1, "completed": 0, "percentage": 0}
 
 
-async def test_there_are_bounds(instance: Instance) -> None:
+async def test_plans_have_limits(instance: Instance) -> None:
     """D-10, D-16: the number of phases and the lengths of texts and metadata are limited; never a 500."""
-    full = await instance.agent.post("/api/agent/plans", {"title": "Full", "phases": ["p"] * MAX_PHASES_PER_PLAN})
-    more = await instance.agent.post("/api/agent/plans/full/phases", {"name": "more"})
-    wrong: list[dict[str, object]] = [
+    largest = await instance.agent.post("/api/agent/plans", {"title": "Full", "phases": ["p"] * MAX_PHASES_PER_PLAN})
+    extra_phase = await instance.agent.post("/api/agent/plans/full/phases", {"name": "more"})
+    invalid_plans: list[dict[str, object]] = [
         {"title": "x", "phases": ["p"] * (MAX_PHASES_PER_PLAN + 1)},
         {"title": " "},
         {"title": "x" * 256},
@@ -355,22 +379,24 @@ async def test_there_are_bounds(instance: Instance) -> None:
         {"title": "x", "status": "completed"},
         {"title": "x", "titel": "x"},
     ]
-    answers = [await instance.agent.post("/api/agent/plans", body) for body in wrong]
+    responses = [await instance.agent.post("/api/agent/plans", body) for body in invalid_plans]
 
-    assert (full.status_code, more.status_code, more.json()["error"]) == (201, 409, "too_many")
-    assert [each.status_code for each in answers] == [422] * len(wrong)
+    assert (largest.status_code, extra_phase.status_code, extra_phase.json()["error"]) == (201, 409, "too_many")
+    assert [response.status_code for response in responses] == [422] * len(invalid_plans)
     for path in ("/plans/none", "/plans/full/phases/999", "/plans/full/phases/x", "/tasks/none", "/plans/none.md", "/plans/none/graph"):
         assert (await instance.agent.get(f"/api/agent{path}")).status_code == 404
 
 
-async def test_a_large_plan_is_shaped_beside_the_loop(instance: Instance) -> None:
-    """Notes: ten thousand tasks take half a second to become JSON, in which everybody else is served all the same."""
+async def test_a_large_plan_is_serialized_outside_the_event_loop(instance: Instance) -> None:
+    """Notes: serializing ten thousand tasks takes half a second, in which other requests are served."""
     small, large = [
         await instance.rookery.agents.plans.create(
             make_caller(workspace_id=instance.workspace_id),
-            PlanDraft(title="Move", phases=(PhaseDraft(name="A", tasks=tuple(TaskDraft(name=f"{each}") for each in range(most))),)),
+            PlanDraft(
+                title="Move", phases=(PhaseDraft(name="A", tasks=tuple(TaskDraft(name=f"{number}") for number in range(task_count))),)
+            ),
         )
-        for most in (10, 1000)
+        for task_count in (10, 1000)
     ]
 
     assert await serialize_view(small, threading.get_ident) == threading.get_ident()

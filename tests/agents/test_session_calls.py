@@ -15,30 +15,30 @@ CALL = "/api/v1/mcp/tools/call"
 
 
 @pytest.fixture
-async def workshop(settings: Settings) -> AsyncIterator[Instance]:
-    """A running server with a tool server that each session has for itself."""
+async def tool_instance(settings: Settings) -> AsyncIterator[Instance]:
+    """A running server with a tool server of which each session gets its own."""
     servers = {"odd": make_odd_entry(isolation="per_session")}
     (settings.data_dir / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    async with run_instance(settings) as opened:
-        yield opened
+    async with run_instance(settings) as instance:
+        yield instance
 
 
-async def test_calls_are_tied_to_an_open_session_and_its_servers_end_with_it(workshop: Instance) -> None:
-    """D-38: X-Session-ID is kept with the row and counted; unknown or ended is 422; per_session servers close at its end."""
-    session = await start_session_id(workshop.agent)
+async def test_calls_need_an_open_session_and_its_servers_stop_with_it(tool_instance: Instance) -> None:
+    """D-38: X-Session-ID is stored with the call and counted. An unknown or ended session is 422; per_session servers stop at its end."""
+    session = await start_session_id(tool_instance.agent)
     body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
-    sessions = workshop.rookery.tools.sessions
+    sessions = tool_instance.rookery.tools.sessions
 
-    assert parse_body(await workshop.agent.post(CALL, body, **{"X-Session-ID": session}))["success"]
-    (theirs,) = [each for each in sessions.list_sessions("odd") if each.is_open]
-    await eventually(lambda: _calls(workshop, session, 1))
-    assert error_of(await workshop.agent.post(CALL, body, **{"X-Session-ID": "sess_none"})) == (422, "session_not_open")
-    other = await workshop.api_key(workspace_id=await workshop.workspace("other"))
-    assert error_of(await other.post(CALL, body, **{"X-Session-ID": session})) == (422, "session_not_open")
+    assert parse_body(await tool_instance.agent.post(CALL, body, **{"X-Session-ID": session}))["success"]
+    (server_session,) = [server_session_ for server_session_ in sessions.list_sessions("odd") if server_session_.is_open]
+    await eventually(lambda: _calls(tool_instance, session, 1))
+    assert error_of(await tool_instance.agent.post(CALL, body, **{"X-Session-ID": "sess_none"})) == (422, "session_not_open")
+    other_caller = await tool_instance.api_key(workspace_id=await tool_instance.workspace("other"))
+    assert error_of(await other_caller.post(CALL, body, **{"X-Session-ID": session})) == (422, "session_not_open")
 
-    await end_session(workshop.agent, session)
-    await eventually(lambda: not theirs.is_open)
-    assert error_of(await workshop.agent.post(CALL, body, **{"X-Session-ID": session})) == (422, "session_not_open")
+    await end_session(tool_instance.agent, session)
+    await eventually(lambda: not server_session.is_open)
+    assert error_of(await tool_instance.agent.post(CALL, body, **{"X-Session-ID": session})) == (422, "session_not_open")
 
 
 async def _calls(instance: Instance, session: str, number: int) -> bool:
@@ -46,7 +46,7 @@ async def _calls(instance: Instance, session: str, number: int) -> bool:
 
 
 async def test_a_call_is_activity_in_its_session(settings: Settings, clock: FakeClock) -> None:
-    """D-38, D-62: who calls tools is still there, and is not abandoned."""
+    """D-38, D-62: a session with tool calls is not abandoned."""
     async with run_instance(settings, clock) as clocked_instance:
         session = await start_session_id(clocked_instance.agent)
         clock.advance(hours=20)

@@ -1,4 +1,4 @@
-"""The story of agent work: two agents, one plan; one crashes, the other takes over from its hand-off and finishes (issue 6)."""
+"""Two agents work on one plan: one crashes, the other takes over from its hand-off and finishes (issue 6)."""
 
 from __future__ import annotations
 
@@ -20,82 +20,84 @@ Json = dict[str, object]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two_agents.py"
 _PERMISSIONS = ["mcp:read", "mcp:write", "plans.read", "plans.write", "phases.write", "sessions.read", "sessions.write"]
-_MOST_TASKS = 20
+_MAX_TASKS = 20
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Iterator[Server]:
-    """A server in a process of its own."""
+    """A server in a separate process."""
     folder = tmp_path_factory.mktemp("story")
     lend_model(model_folder, folder)
-    with run_server(folder) as started:
-        yield started
+    with run_server(folder) as server_:
+        yield server_
 
 
 def _key(server: Server, agent: str) -> str:
-    answer = server.client.post("/api/v1/agent-keys", json={"name": agent, "agent_id": agent, "permissions": _PERMISSIONS})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["key"])
+    response = server.client.post("/api/v1/agent-keys", json={"name": agent, "agent_id": agent, "permissions": _PERMISSIONS})
+    assert response.status_code == 201, response.text
+    return str(response.json()["key"])
 
 
-def test_through_http_an_agent_is_killed_and_another_finishes(server: Server) -> None:
-    """Issue 6, D-61, D-62: the example, on real processes; what the killed one held is taken again, and nothing is done twice."""
+def test_over_http_an_agent_is_killed_and_another_finishes(server: Server) -> None:
+    """Issue 6, D-61, D-62: the example, with real processes. The killed agent's task is claimed again, and none is completed twice."""
     environment = {**os.environ, "ROOKERY_KEY": server.keys["api_key"]}
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(EXAMPLE), "--url", server.url], env=environment, capture_output=True, text=True, timeout=50, check=False
     )
 
-    assert told.returncode == 0, told.stdout + told.stderr
-    lines = told.stdout.splitlines()
-    died = lines.index("--- kim was killed ---")
-    doing = lines[died - 1].removeprefix("kim is in the middle of: ")
-    assert lines[died + 1] == f"lee has a hand-off of kim: 2 tasks are done. Next: Go on with: {doing}"
-    assert lines[died + 3] == f"lee does: {doing} (attempt 2)"
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
+    kill_line = lines.index("--- kim was killed ---")
+    task_name = lines[kill_line - 1].removeprefix("kim is in the middle of: ")
+    assert lines[kill_line + 1] == f"lee has a hand-off of kim: 2 tasks are done. Next: Go on with: {task_name}"
+    assert lines[kill_line + 3] == f"lee does: {task_name} (attempt 2)"
     assert lines[-1] == "The plan is completed: 100 %."
     plan = server.client.get("/v1/plans/fix-the-kettle-does-not-whistle").json()
     results = [task["result"] for phase in plan["phases"] for task in phase["tasks"]]
     assert (results.count("kim did it."), results.count("lee did it.")) == (2, 8)
     sessions = server.client.get(f"/v1/sessions?plan={plan['slug']}").json()["data"]
-    assert [(each["agent_id"], each["status"]) for each in sessions] == [("lee", "completed"), ("kim", "active")]
+    assert [(session["agent_id"], session["status"]) for session in sessions] == [("lee", "completed"), ("kim", "active")]
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_through_mcp_an_agent_leaves_and_another_finishes(server: Server, mode: str) -> None:
-    """Issue 6, D-92: the same by tools alone, with the SDK's client at /mcp/agents, in both eras of the protocol."""
-    kim, lee = _key(server, f"kim-{mode}"), _key(server, f"lee-{mode}")
+async def test_over_mcp_an_agent_leaves_and_another_finishes(server: Server, mode: str) -> None:
+    """Issue 6, D-92: the same with tools only, with the SDK's client at /mcp/agents, in both versions of the protocol."""
+    first_key, second_key = _key(server, f"kim-{mode}"), _key(server, f"lee-{mode}")
     slug = f"tea-{mode}"
     phases = [{"key": "a", "name": "Boil", "tasks": ["Fill", "Heat"]}, {"name": "Pour", "depends_on": ["a"], "tasks": ["Pour"]}]
 
-    async with client(server, "/mcp/agents", key=kim, mode=mode) as mcp:
+    async with client(server, "/mcp/agents", key=first_key, mode=mode) as mcp:
         assert {"session_start", "task_claim_next", "task_complete"} <= {tool.name for tool in (await mcp.list_tools()).tools}
         await _call(mcp, "plan_create", title="Tea", slug=slug, status="active", phases=phases)
         session = await _start(mcp, slug)
-        first = await _next(mcp, slug, session, ttl_s=600)
-        await _call(mcp, "task_complete", task_id=first["id"], claim_token=first["claim_token"], result="Full.")
-        left = await _next(mcp, slug, session, ttl_s=1)
-        await _call(mcp, "session_checkpoint", session_id=session, state={"at": left["name"]})
-        await _call(mcp, "session_update", session_id=session, handoff={"remaining": [left["name"]], "next_steps": ["Mind the steam."]})
+        first_task = await _claim_next(mcp, slug, session, ttl_s=600)
+        await _call(mcp, "task_complete", task_id=first_task["id"], claim_token=first_task["claim_token"], result="Full.")
+        unfinished = await _claim_next(mcp, slug, session, ttl_s=1)
+        await _call(mcp, "session_checkpoint", session_id=session, state={"at": unfinished["name"]})
+        await _call(
+            mcp, "session_update", session_id=session, handoff={"remaining": [unfinished["name"]], "next_steps": ["Mind the steam."]}
+        )
 
-    async with client(server, "/mcp/agents", key=lee, mode=mode) as mcp:
-        started = await _call(mcp, "session_start", agent_type="example", plan=slug)
-        boot = cast("dict[str, Json]", started["boot"])
+    async with client(server, "/mcp/agents", key=second_key, mode=mode) as mcp:
+        start = await _call(mcp, "session_start", agent_type="example", plan=slug)
+        boot = cast("dict[str, Json]", start["boot"])
         assert boot["handoff"]["next_steps"] == ["Mind the steam."]
         assert boot["checkpoint"]["state"] == {"at": "Heat"}
-        mine = str(cast("Json", started["session"])["id"])
-        await _call(mcp, "session_update", session_id=mine, acknowledge_handoff="loaded")
-        done: list[object] = []
-        for _ in range(_MOST_TASKS):
-            task = await _next(mcp, slug, mine, wait_s=25)
+        session_id = str(cast("Json", start["session"])["id"])
+        await _call(mcp, "session_update", session_id=session_id, acknowledge_handoff="loaded")
+        completed: list[object] = []
+        for _ in range(_MAX_TASKS):
+            task = await _claim_next(mcp, slug, session_id, wait_s=25)
             if not task:
                 break
-            done.append((task["name"], task["attempts"]))
+            completed.append((task["name"], task["attempts"]))
             await _call(mcp, "task_complete", task_id=task["id"], claim_token=task["claim_token"])
             await _close_phases(mcp, slug)
-        ended = await _call(mcp, "session_end", session_id=mine, summary="There is tea.")
+        ended_session = await _call(mcp, "session_end", session_id=session_id, summary="There is tea.")
         plan = await _call(mcp, "plan_show", plan=slug)
 
-    assert done == [("Heat", 1), ("Pour", 0)]
-    assert (plan["status"], cast("Json", plan["progress"])["percentage"], ended["status"]) == ("completed", 100, "completed")
+    assert completed == [("Heat", 1), ("Pour", 0)]
+    assert (plan["status"], cast("Json", plan["progress"])["percentage"], ended_session["status"]) == ("completed", 100, "completed")
 
 
 async def _call(mcp: Client, tool: str, **arguments: object) -> Json:
@@ -105,17 +107,17 @@ async def _call(mcp: Client, tool: str, **arguments: object) -> Json:
 
 
 async def _start(mcp: Client, plan: str) -> str:
-    started = await _call(mcp, "session_start", agent_type="example", plan=plan)
-    return str(cast("Json", started["session"])["id"])
+    start = await _call(mcp, "session_start", agent_type="example", plan=plan)
+    return str(cast("Json", start["session"])["id"])
 
 
-async def _next(mcp: Client, plan: str, session: str, **how: object) -> Json:
-    """Take the next task; nothing, if the plan has no more."""
-    found = await _call(mcp, "task_claim_next", plan=plan, session_id=session, **how)
-    if found["task"] is None:
-        assert found["reason"] == "plan_done"
+async def _claim_next(mcp: Client, plan: str, session: str, **options: object) -> Json:
+    """Claim the next task; return an empty object if the plan has no more."""
+    result = await _call(mcp, "task_claim_next", plan=plan, session_id=session, **options)
+    if result["task"] is None:
+        assert result["reason"] == "plan_done"
         return {}
-    return cast("Json", found["task"])
+    return cast("Json", result["task"])
 
 
 async def _close_phases(mcp: Client, plan: str) -> None:

@@ -1,4 +1,4 @@
-"""Following a session as server-sent events, over real sockets and by several processes (D-62)."""
+"""The event stream of a session as server-sent events, over real sockets and with several processes (D-62)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.processes import Server, run_server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server in a process of its own."""
-    with run_server(tmp_path_factory.mktemp("streams")) as started:
-        yield started
+    """A server in a separate process."""
+    with run_server(tmp_path_factory.mktemp("streams")) as server_:
+        yield server_
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ def events(response: httpx2.Response) -> Iterator[Event]:
 
 
 @contextmanager
-def following(server: Server, session: str, key: str | None = None, **headers: str) -> Generator[Iterator[Event]]:
-    """Follow a session."""
-    sent = {"Authorization": f"Bearer {key or server.keys['api_key']}", **headers}
+def follow(server: Server, session: str, key: str | None = None, **headers: str) -> Generator[Iterator[Event]]:
+    """Follow the events of a session."""
+    request_headers = {"Authorization": f"Bearer {key or server.keys['api_key']}", **headers}
     with (
-        httpx2.Client(base_url=server.url, headers=sent, timeout=20) as client,
+        httpx2.Client(base_url=server.url, headers=request_headers, timeout=20) as client,
         client.stream("GET", f"{SESSIONS}/{session}/stream") as response,
     ):
         assert response.status_code == 200
@@ -59,10 +59,10 @@ def following(server: Server, session: str, key: str | None = None, **headers: s
 
 
 def post(server: Server, path: str, **body: object) -> dict[str, object]:
-    """POST and return the answer, which must be no refusal."""
-    answer = server.client.post(f"{SESSIONS}{path}", json=body)
-    assert answer.is_success, answer.text
-    return dict(answer.json())
+    """Send a POST; it must succeed. Return the response."""
+    response = server.client.post(f"{SESSIONS}{path}", json=body)
+    assert response.is_success, response.text
+    return dict(response.json())
 
 
 def start(server: Server) -> str:
@@ -70,72 +70,72 @@ def start(server: Server) -> str:
     return str(get_nested(post(server, "", agent_type="coder"), "session")["id"])
 
 
-def test_followers_hear_each_event_as_it_happens_until_the_end(server: Server) -> None:
-    """D-62: each event by its type and number, changes of status, and the end, after which the stream closes; to all who follow."""
+def test_followers_get_each_event_until_the_session_ends(server: Server) -> None:
+    """D-62: each event with its type and number, changes of status, and the end, after which the stream closes; for all followers."""
     session = start(server)
-    with following(server, session) as one, following(server, session) as other:
-        assert [next(each).data for each in (one, other)] == [{"status": "active"}] * 2
-        first = post(server, f"/{session}/events", message="a")
-        assert next(one) == next(other) == Event("note", "1", first)
+    with follow(server, session) as first_stream, follow(server, session) as second_stream:
+        assert [next(stream).data for stream in (first_stream, second_stream)] == [{"status": "active"}] * 2
+        first_event = post(server, f"/{session}/events", message="a")
+        assert next(first_stream) == next(second_stream) == Event("note", "1", first_event)
         server.client.patch(f"{SESSIONS}/{session}", json={"status": "paused"})
-        assert next(one) == next(other) == Event("status", None, {"status": "paused"})
-        second = post(server, f"/{session}/events", type="checkpoint", state={"at": 2})
+        assert next(first_stream) == next(second_stream) == Event("status", None, {"status": "paused"})
+        second_event = post(server, f"/{session}/events", type="checkpoint", state={"at": 2})
         post(server, f"/{session}/end")
 
-        told = [[each for each in follower if each.name != "status"] for follower in (one, other)]
-    assert told == [[Event("checkpoint", "2", second), Event("end", None, {"status": "completed"})]] * 2
+        remaining = [[event for event in stream if event.name != "status"] for stream in (first_stream, second_stream)]
+    assert remaining == [[Event("checkpoint", "2", second_event), Event("end", None, {"status": "completed"})]] * 2
 
 
-def test_who_comes_back_misses_nothing_and_hears_nothing_twice(server: Server) -> None:
-    """D-62: Last-Event-ID, or ?after=, is where a stream goes on, however much happened; after the end there is 204."""
+def test_a_resumed_stream_misses_and_repeats_no_event(server: Server) -> None:
+    """D-62: a stream continues at Last-Event-ID or ?after=, however many events there are. After the end the response is 204."""
     session = start(server)
     for number in range(1, 251):
         post(server, f"/{session}/events", message=str(number))
 
-    with following(server, session, **{"Last-Event-ID": "3"}) as stream:
-        heard = list(islice((each for each in stream if each.name == "note"), 247))
-    assert [each.number for each in heard] == [str(number) for number in range(4, 251)]
+    with follow(server, session, **{"Last-Event-ID": "3"}) as stream:
+        notes = list(islice((event for event in stream if event.name == "note"), 247))
+    assert [note.number for note in notes] == [str(number) for number in range(4, 251)]
     post(server, f"/{session}/end")
-    with following(server, session, **{"Last-Event-ID": "249"}) as stream:
-        assert [(each.name, each.number) for each in stream] == [("note", "250"), ("end", None)]
-    over = server.client.get(f"{SESSIONS}/{session}/stream", headers={"Last-Event-ID": "250"})
-    assert over.status_code == 204
-    wrong = server.client.get(f"{SESSIONS}/{session}/stream", headers={"Last-Event-ID": "x"})
-    assert (wrong.status_code, list(wrong.json()["errors"])) == (422, ["Last-Event-ID"])
+    with follow(server, session, **{"Last-Event-ID": "249"}) as stream:
+        assert [(event.name, event.number) for event in stream] == [("note", "250"), ("end", None)]
+    after_end = server.client.get(f"{SESSIONS}/{session}/stream", headers={"Last-Event-ID": "250"})
+    assert after_end.status_code == 204
+    invalid_id = server.client.get(f"{SESSIONS}/{session}/stream", headers={"Last-Event-ID": "x"})
+    assert (invalid_id.status_code, list(invalid_id.json()["errors"])) == (422, ["Last-Event-ID"])
 
 
-def test_what_another_process_writes_is_heard_too(server: Server) -> None:
-    """D-01, D-62: any number of processes share a store; a stream looks for what others wrote."""
+def test_a_stream_has_the_events_of_other_processes(server: Server) -> None:
+    """D-01, D-62: any number of processes share a store; a stream reads what others wrote."""
     session = start(server)
-    with run_server(server.folder) as other, following(server, session) as stream:
+    with run_server(server.folder) as other_server, follow(server, session) as stream:
         assert next(stream).name == "status"
-        answer = httpx2.post(
-            f"{other.url}{SESSIONS}/{session}/events", json={"message": "from afar"}, headers=dict(server.client.headers), timeout=20
+        response = httpx2.post(
+            f"{other_server.url}{SESSIONS}/{session}/events", json={"message": "from afar"}, headers=dict(server.client.headers), timeout=20
         )
-        assert answer.status_code == 201
+        assert response.status_code == 201
         assert next(stream).data["message"] == "from afar"
-        ended = httpx2.post(f"{other.url}{SESSIONS}/{session}/end", json={}, headers=dict(server.client.headers), timeout=20)
-        assert ended.status_code == 200
+        end_response = httpx2.post(f"{other_server.url}{SESSIONS}/{session}/end", json={}, headers=dict(server.client.headers), timeout=20)
+        assert end_response.status_code == 200
 
         assert next(stream) == Event("end", None, {"status": "completed"})
 
 
-def test_a_key_that_is_revoked_hears_no_more(server: Server) -> None:
-    """Spec 3.2: revoking takes effect on streams that are open."""
+def test_revoking_a_key_ends_its_stream(server: Server) -> None:
+    """Spec 3.2: revoking takes effect on open streams."""
     session = start(server)
-    made = server.client.post("/api/v1/api-keys", json={"name": "reader", "scopes": ["sessions:read"]}).json()
-    with following(server, session, made["plaintext_key"]) as stream:
+    key = server.client.post("/api/v1/api-keys", json={"name": "reader", "scopes": ["sessions:read"]}).json()
+    with follow(server, session, key["plaintext_key"]) as stream:
         assert next(stream).name == "status"
-        assert server.client.delete(f"/api/v1/api-keys/{made['id']}").is_success
+        assert server.client.delete(f"/api/v1/api-keys/{key['id']}").is_success
 
         assert list(stream) == []
 
 
-def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
+def test_stopping_the_server_ends_its_streams(tmp_path: Path) -> None:
     """D-01: stopping does not wait for followers."""
     with run_server(tmp_path / "stops") as server:
         session = start(server)
-        with following(server, session) as stream:
+        with follow(server, session) as stream:
             assert next(stream).name == "status"
             server.process.terminate()
 

@@ -1,4 +1,4 @@
-"""Rules of templates without a server: placeholders, variables and template files."""
+"""Templates without a server: placeholders, variables and template files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ documents = st.recursive(
 )
 
 
-def make_kept(**fields: object) -> StoredTemplate:
-    """A template of one phase with one task."""
+def stored_template(**fields: object) -> StoredTemplate:
+    """Return a template of one phase with one task."""
     document = {"name": "Hotfix", "phases": [{"name": "Do", "tasks": [{"name": "It"}]}], **fields}
     return StoredTemplate(
         template=Template.from_document("hotfix", document), version=compute_version(document), source=TemplateSource.WORKSPACE
@@ -38,8 +38,8 @@ def make_kept(**fields: object) -> StoredTemplate:
 
 
 @given(first=texts | braces, second=texts | braces)
-def test_a_value_is_inserted_once_and_never_read_again(first: str, second: str) -> None:
-    """D-63: whatever a value has in it, `{{ name }}` too, stays what it is."""
+def test_an_inserted_value_is_not_parsed_for_placeholders(first: str, second: str) -> None:
+    """D-63: a value is inserted as it is, even if it contains `{{ name }}`."""
     values: dict[str, TemplateValue | None] = {"a": first, "b": second}
 
     assert fill_placeholders("<{{ a }}|{{b}}>", values) == f"<{first}|{second}>"
@@ -47,36 +47,36 @@ def test_a_value_is_inserted_once_and_never_read_again(first: str, second: str) 
 
 
 @given(text=st.text(st.characters(exclude_characters="{")))
-def test_a_text_without_placeholders_stays(text: str) -> None:
-    """D-63: `{{ name }}` is all there is."""
+def test_a_text_without_placeholders_is_unchanged(text: str) -> None:
+    """D-63: `{{ name }}` is the only syntax."""
     assert fill_placeholders(text, {}) == text
     assert find_placeholder_names(text) == set()
     assert find_placeholder_faults(text, {}) == {}
 
 
 @given(text=braces)
-def test_what_has_no_fault_can_be_filled_in_and_leaves_no_name(text: str) -> None:
-    """D-63: whatever is written, it is refused or understood; every name in it was known."""
-    known = {"a": "1", "b": "2", "n": "3", "ab": "4"}
-    wrong = find_placeholder_faults(text, known)
+def test_a_valid_text_can_be_filled_completely(text: str) -> None:
+    """D-63: any text is either rejected, or uses only known names."""
+    values = {"a": "1", "b": "2", "n": "3", "ab": "4"}
+    errors = find_placeholder_faults(text, values)
 
-    assert bool(wrong) or find_placeholder_names(text) <= known.keys()
-    if not wrong:
-        assert isinstance(fill_placeholders(text, known), str)
+    assert bool(errors) or find_placeholder_names(text) <= values.keys()
+    if not errors:
+        assert isinstance(fill_placeholders(text, values), str)
 
 
 @pytest.mark.parametrize(
     "text", ["{{ a.b }}", "{{ a | upper }}", "{{ 1a }}", "{{}}", "{{ A }}", "{{ a", "{{% if %}}", "{{ a\n}}", "${{ secrets.X }}"]
 )
-def test_what_only_looks_like_a_placeholder_is_refused(text: str) -> None:
-    """D-63: no expressions; a mistake is told where it stands, not found in a plan later."""
-    wrong = find_placeholder_faults({"phases": [{"name": text}]}, {"a": "x"})
+def test_an_invalid_placeholder_is_rejected(text: str) -> None:
+    """D-63: expressions are not supported. The error has the place in the template, so that the mistake is not found in a plan later."""
+    errors = find_placeholder_faults({"phases": [{"name": text}]}, {"a": "x"})
 
-    assert list(wrong) == ["phases.0.name"]
-    assert r"\{{" in wrong["phases.0.name"][0]
+    assert list(errors) == ["phases.0.name"]
+    assert r"\{{" in errors["phases.0.name"][0]
 
 
-def test_two_braces_can_be_meant() -> None:
+def test_two_braces_can_be_escaped() -> None:
     r"""D-63: `\{{` is two braces that mean nothing, as workflows of other programs have them."""
     text = r"env: $\{{ secrets.TOKEN }}"
 
@@ -85,12 +85,12 @@ def test_two_braces_can_be_meant() -> None:
 
 
 def test_a_priority_may_come_from_a_variable() -> None:
-    """D-63: inserted first, then validated; the number stays one where a number is wanted, and is text in a text."""
+    """D-63: inserted first, then validated. The value stays a number in a number field, and is text within a text."""
     assert fill_placeholders({"priority": "{{ n }}", "name": "{{ n }}"}, {"n": 3}) == {"priority": 3, "name": "3"}
 
 
-def test_filling_in_is_bounded() -> None:
-    """D-16: placeholders and values that multiply each other are refused before they are built."""
+def test_the_length_of_a_filled_text_is_limited() -> None:
+    """D-16: placeholders and values whose product is too long are rejected before they are rendered."""
     text = "{{ a }}" * 5_000
 
     with pytest.raises(ValidationFailed, match=f"{MAX_RENDERED_LENGTH:,}"):
@@ -105,30 +105,30 @@ _VALUES: list[tuple[VariableType, list[object], list[object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "good", "bad"), _VALUES)
-def test_a_value_is_of_its_variables_type(kind: VariableType, good: list[object], bad: list[object]) -> None:
+@pytest.mark.parametrize(("kind", "valid_values", "invalid_values"), _VALUES)
+def test_a_value_must_have_the_type_of_its_variable(kind: VariableType, valid_values: list[object], invalid_values: list[object]) -> None:
     """D-63: no silent conversion."""
     variables = {"v": TemplateVariable(type=kind, required=True)}
 
-    assert [complete_values(variables, {"v": each})["v"] for each in good] == good
-    for each in bad:
-        with pytest.raises(ValidationFailed) as refused:
-            complete_values(variables, {"v": each})
-        assert list(_errors(refused.value)) == ["variables.v"]
+    assert [complete_values(variables, {"v": value})["v"] for value in valid_values] == valid_values
+    for value in invalid_values:
+        with pytest.raises(ValidationFailed) as error:
+            complete_values(variables, {"v": value})
+        assert list(_errors(error.value)) == ["variables.v"]
 
 
-def test_everything_that_is_wrong_with_values_is_told_at_once() -> None:
-    """D-63: unknown or missing is 422, by name, with the nearest known one."""
+def test_all_errors_of_values_are_reported_together() -> None:
+    """D-63: an unknown or missing variable is 422 with its name, and with the nearest known one."""
     variables = {
         "summary": TemplateVariable(required=True, description="What is wrong."),
         "level": TemplateVariable(enum=("low", "high"), default="low"),
         "version": TemplateVariable(pattern=r"[0-9]+\.[0-9]+", required=True),
     }
 
-    with pytest.raises(ValidationFailed) as refused:
+    with pytest.raises(ValidationFailed) as error:
         complete_values(variables, {"sumary": "x", "level": "hig", "version": "1.2 and more"})
 
-    assert _errors(refused.value) == {
+    assert _errors(error.value) == {
         "variables.sumary": ["unknown variable; did you mean 'summary'?"],
         "variables.summary": ["is required: What is wrong."],
         "variables.level": ["must be one of 'low', 'high'"],
@@ -136,8 +136,8 @@ def test_everything_that_is_wrong_with_values_is_told_at_once() -> None:
     }
 
 
-def test_null_is_as_not_given_and_a_default_stands_in() -> None:
-    """D-63: a default; what is optional and has none is left empty."""
+def test_null_means_the_default_value() -> None:
+    """D-63: an optional variable without a default is empty."""
     variables = {"a": TemplateVariable(default="x"), "b": TemplateVariable(), "c": TemplateVariable(default=False, type="boolean")}
 
     assert complete_values(variables, {"a": None}) == {"a": "x", "b": None, "c": False}
@@ -145,23 +145,23 @@ def test_null_is_as_not_given_and_a_default_stands_in() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+", "(a|a)*", "(a|aa)+", "([a-z]+)*", ".*.*.*.*=.*"])
-def test_no_pattern_makes_a_value_expensive(pattern: str) -> None:
-    """D-16: patterns are matched in linear time; Python's own would be at these for longer than a test may take."""
+def test_every_pattern_is_matched_in_linear_time(pattern: str) -> None:
+    """D-16: Python's own matching would take longer for these patterns than a test may."""
     variables = {"v": TemplateVariable(pattern=pattern)}
 
     with pytest.raises(ValidationFailed):
         complete_values(variables, {"v": "a" * (MAX_MATCHED_LENGTH - 1) + "!"})
 
 
-def test_only_short_values_are_held_against_a_pattern() -> None:
-    """D-16: linear in length times the size of the pattern's machine, which together held the server up for 12 s."""
+def test_only_short_values_are_matched_against_a_pattern() -> None:
+    """D-16: the time is the length times the size of the pattern, which blocked the server for 12 s."""
     with pytest.raises(ValidationFailed, match="at most 500 characters"):
         complete_values({"v": TemplateVariable(pattern="a*")}, {"v": "a" * (MAX_MATCHED_LENGTH + 1)})
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "[", "a)|(b", "(?<=x)y", "a{1000}{1000}", "[ab]*a[ab]{8000}", "x" * 501])
-def test_a_pattern_that_cannot_be_matched_so_is_refused_when_it_is_written(pattern: str) -> None:
-    """D-63: look-around and back references are what takes exponential time."""
+def test_a_pattern_without_linear_matching_is_rejected_in_the_template(pattern: str) -> None:
+    """D-63: look-around and back references take exponential time."""
     assert find_variable_faults(TemplateVariable(pattern=pattern)) != []
 
 
@@ -177,14 +177,14 @@ def test_a_pattern_that_cannot_be_matched_so_is_refused_when_it_is_written(patte
         TemplateVariable(pattern="a+", default="b"),
     ],
 )
-def test_a_variable_that_contradicts_itself_is_refused(variable: TemplateVariable) -> None:
-    """D-63: found when the template is written, not when it is used."""
+def test_a_contradictory_variable_is_rejected(variable: TemplateVariable) -> None:
+    """D-63: when the template is stored, not when it is used."""
     assert find_variable_faults(variable) != []
 
 
 @given(value=st.integers(-(2**53), 2**53) | st.booleans() | st.floats(-1e9, 1e9) | texts)
-def test_a_command_line_means_what_json_does(value: float | str) -> None:
-    """D-63: `--var n=3` is the number where a number is asked for, and never another value."""
+def test_a_value_on_the_command_line_is_parsed_by_its_type(value: float | str) -> None:
+    """D-63: `--var n=3` is a number for a variable of that type."""
     kind: VariableType = (
         "boolean"
         if isinstance(value, bool)
@@ -194,28 +194,28 @@ def test_a_command_line_means_what_json_does(value: float | str) -> None:
         if isinstance(value, float)
         else "string"
     )
-    written = json.dumps(value) if not isinstance(value, str) else value
+    text = json.dumps(value) if not isinstance(value, str) else value
 
-    assert parse_text(TemplateVariable(type=kind), written) == value
+    assert parse_text(TemplateVariable(type=kind), text) == value
 
 
 @given(document=st.dictionaries(plain, documents, max_size=5))
-def test_a_file_that_we_write_is_read_as_what_it_was(document: dict[str, object]) -> None:
+def test_a_written_template_file_is_parsed_to_the_same_document(document: dict[str, object]) -> None:
     """D-63: `show` writes what `add` reads."""
     assert parse_template_file(render_template_file(document)) == document
 
 
 @given(document=st.dictionaries(plain, documents, max_size=5))
-def test_json_is_read_too(document: dict[str, object]) -> None:
+def test_a_template_file_may_be_json(document: dict[str, object]) -> None:
     """D-63: YAML or JSON."""
     assert parse_template_file(json.dumps(document)) == document
 
 
-def test_yaml_is_read_as_a_person_means_it() -> None:
-    """D-63: a `no`, a date, a time and a leading zero are texts; only JSON's own numbers are numbers."""
-    read = parse_template_file("a: no\nb: 2026-01-01\nc: 1:30\nd: 010\ne: 1e3\nf: 12\ng: 0.5\nh: true\ni: ~\nj:\nk: on")
+def test_ambiguous_yaml_values_are_text() -> None:
+    """D-63: a `no`, a date, a time and a leading zero are text; only numbers of JSON are numbers."""
+    document = parse_template_file("a: no\nb: 2026-01-01\nc: 1:30\nd: 010\ne: 1e3\nf: 12\ng: 0.5\nh: true\ni: ~\nj:\nk: on")
 
-    assert read == {
+    assert document == {
         "a": "no",
         "b": "2026-01-01",
         "c": "1:30",
@@ -231,7 +231,7 @@ def test_yaml_is_read_as_a_person_means_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_message"),
     [
         ("a: &x [1]\nb: *x", "line 1: anchors"),
         ("a: 1\nb: 2\na: 3", "line 3: 'a' occurs twice"),
@@ -253,63 +253,63 @@ def test_yaml_is_read_as_a_person_means_it() -> None:
         ("x" * (MAX_FILE_BYTES + 1), "at most 256 KiB"),
     ],
 )
-def test_what_no_person_writes_is_refused_with_its_line(text: str, says: str) -> None:
-    """D-16: a file cannot run code, take the stack, stand for gigabytes, or say a thing twice."""
-    with pytest.raises(ValidationFailed, match="file: ") as refused:
+def test_a_dangerous_file_is_rejected_with_its_line(text: str, expected_message: str) -> None:
+    """D-16: a file cannot run code, exhaust the stack or the memory, or repeat a key."""
+    with pytest.raises(ValidationFailed, match="file: ") as error:
         parse_template_file(text)
 
-    assert says in refused.value.message
+    assert expected_message in error.value.message
 
 
-def test_guidelines_stand_in_the_plans_description() -> None:
+def test_guidelines_are_in_the_description_of_the_plan() -> None:
     """D-63: the plan describes how to work."""
-    kept = make_kept(
+    template = stored_template(
         variables={"who": {}},
         guidelines=["Ask {{ who }}.", "Be kind."],
         plan={"title": "For {{ who }}", "description": "About {{ who }}."},
     )
 
-    plan = render_template(kept, {"who": "Kim"}).plan
+    plan = render_template(template, {"who": "Kim"}).plan
 
     assert plan["title"] == "For Kim"
     assert plan["description"] == f"About Kim.\n\n{GUIDELINES_HEADING}\n\n- Ask Kim.\n- Be kind."
 
 
-def test_a_plan_without_a_title_is_called_as_its_template() -> None:
-    """D-63: a template needs a name and phases, and nothing else."""
-    named = make_kept(name="Mend {{ what }}", variables={"what": {}})
+def test_a_plan_without_a_title_gets_the_name_of_its_template() -> None:
+    """D-63: a template needs only a name and phases."""
+    template = stored_template(name="Repair {{ what }}", variables={"what": {}})
 
-    assert render_template(named, {"what": "it"}).plan["title"] == "Mend it"
-    assert list_unused_variables(named.template) == []
-    assert render_template(make_kept(), {}).plan == {
+    assert render_template(template, {"what": "it"}).plan["title"] == "Repair it"
+    assert list_unused_variables(template.template) == []
+    assert render_template(stored_template(), {}).plan == {
         "title": "Hotfix",
         "description": "",
         "phases": [{"name": "Do", "tasks": [{"name": "It"}]}],
     }
 
 
-def test_the_version_is_of_what_is_said() -> None:
-    """D-63: each content hash is a version; the order of fields says nothing."""
-    one = {"name": "a", "phases": [{"name": "b", "key": "c"}]}
-    same = {"phases": [{"key": "c", "name": "b"}], "name": "a"}
+def test_the_version_is_a_hash_of_the_content() -> None:
+    """D-63: the order of fields does not matter."""
+    document = {"name": "a", "phases": [{"name": "b", "key": "c"}]}
+    reordered = {"phases": [{"key": "c", "name": "b"}], "name": "a"}
 
-    assert compute_version(one) == compute_version(same)
-    assert compute_version(one) != compute_version({**one, "name": "A"})
+    assert compute_version(document) == compute_version(reordered)
+    assert compute_version(document) != compute_version({**document, "name": "A"})
 
 
-def test_eight_templates_ship_and_each_is_good() -> None:
-    """Issue 6: eight that a working team would use; every variable is described and stands somewhere."""
+def test_eight_valid_templates_are_included() -> None:
+    """Issue 6: eight that a working team would use; every variable has a description and is used."""
     assert list(load_shipped_templates()) == EIGHT
-    for slug, kept in load_shipped_templates().items():
-        body = parse_template({"slug": slug, **kept.template.document})
-        assert compute_version(body.to_document()) == kept.version, slug
-        assert list_unused_variables(kept.template) == [], slug
-        assert all(each.description for each in kept.template.variables.values()), slug
-        assert kept.template.guidelines, slug
-        assert sum(each.required for each in kept.template.variables.values()) in {1, 2, 3}, slug
+    for slug, template in load_shipped_templates().items():
+        body = parse_template({"slug": slug, **template.template.document})
+        assert compute_version(body.to_document()) == template.version, slug
+        assert list_unused_variables(template.template) == [], slug
+        assert all(variable.description for variable in template.template.variables.values()), slug
+        assert template.template.guidelines, slug
+        assert sum(variable.required for variable in template.template.variables.values()) in {1, 2, 3}, slug
 
 
 def _errors(error: ValidationFailed) -> dict[str, list[str]]:
-    found = error.detail["errors"]
-    assert isinstance(found, dict)
-    return found  # pyright: ignore[reportUnknownVariableType] - by field
+    errors = error.detail["errors"]
+    assert isinstance(errors, dict)
+    return errors  # pyright: ignore[reportUnknownVariableType] - by field

@@ -33,7 +33,7 @@ Json = dict[str, object]
 HOTFIX: Json = {
     "slug": "hotfix",
     "name": "Hotfix",
-    "description": "When production is down and the way to mend it is known.",
+    "description": "When production is down and the way to repair it is known.",
     "category": "operations",
     "variables": {
         "what": {"description": "What is broken."},
@@ -41,10 +41,10 @@ HOTFIX: Json = {
         "urgency": {"type": "integer", "default": 0},
     },
     "guidelines": ["One change, and how to undo it."],
-    "plan": {"title": "Mend {{ what }}", "metadata": {"level": "{{ level }}"}},
+    "plan": {"title": "Repair {{ what }}", "metadata": {"level": "{{ level }}"}},
     "phases": [
-        {"key": "mend", "name": "Mend {{ what }}", "tasks": ["Find it", {"name": "Undo it", "priority": "{{ urgency }}"}]},
-        {"name": "Tell", "depends_on": ["mend"], "acceptance_criteria": ["Everybody knows."], "tasks": ["Write to users"]},
+        {"key": "repair", "name": "Repair {{ what }}", "tasks": ["Find it", {"name": "Undo it", "priority": "{{ urgency }}"}]},
+        {"name": "Tell", "depends_on": ["repair"], "acceptance_criteria": ["Everybody knows."], "tasks": ["Write to users"]},
     ],
 }
 
@@ -53,51 +53,51 @@ async def _add(by: Caller, prefix: str = "/v1", **fields: object) -> httpx2.Resp
     return await by.post(f"{prefix}/templates", {**HOTFIX, **fields})
 
 
-def _fields(answer: httpx2.Response) -> dict[str, list[str]]:
-    assert answer.status_code == 422, answer.text
-    return answer.json()["errors"]
+def _fields(response: httpx2.Response) -> dict[str, list[str]]:
+    assert response.status_code == 422, response.text
+    return response.json()["errors"]
 
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
-async def test_templates_come_with_rookery(instance: Instance, prefix: str) -> None:
-    """D-63: eight ship; they are listed with what they ask, and shown whole."""
-    listed = (await instance.agent.get(f"{prefix}/templates")).json()
-    shown = (await instance.agent.get(f"{prefix}/templates/bug-fix")).json()
+async def test_templates_are_included(instance: Instance, prefix: str) -> None:
+    """D-63: eight are included; a list shows their variables, and each can be fetched completely."""
+    listing = (await instance.agent.get(f"{prefix}/templates")).json()
+    template = (await instance.agent.get(f"{prefix}/templates/bug-fix")).json()
 
-    assert [each["slug"] for each in listed["data"]] == EIGHT
-    assert listed["meta"]["total"] == 8
-    assert {each["source"] for each in listed["data"]} == {"shipped"}
-    assert listed["data"][0]["variables"]["summary"]["required"] is True
-    assert [phase["name"] for phase in shown["phases"]] == listed["data"][0]["phases"]
-    assert shown["version"] == listed["data"][0]["version"]
+    assert [template_["slug"] for template_ in listing["data"]] == EIGHT
+    assert listing["meta"]["total"] == 8
+    assert {template_["source"] for template_ in listing["data"]} == {"shipped"}
+    assert listing["data"][0]["variables"]["summary"]["required"] is True
+    assert [phase["name"] for phase in template["phases"]] == listing["data"][0]["phases"]
+    assert template["version"] == listing["data"][0]["version"]
 
 
-async def test_a_list_can_be_narrowed_and_paged(instance: Instance) -> None:
-    """D-12: by category and by words, over those that ship and the workspace's own together."""
+async def test_a_list_can_be_filtered_and_paged(instance: Instance) -> None:
+    """D-12: by category and by text, over the included templates and the workspace's own."""
     assert (await _add(instance.admin)).status_code == 201
 
     operations = (await instance.agent.get("/v1/templates?category=operations&per_page=2")).json()
-    found = (await instance.agent.get("/v1/templates?q=production%20mend")).json()
+    matching = (await instance.agent.get("/v1/templates?q=production%20repair")).json()
 
-    assert [each["slug"] for each in operations["data"]] == ["hotfix", "incident"]
+    assert [template["slug"] for template in operations["data"]] == ["hotfix", "incident"]
     assert (operations["meta"]["total"], operations["links"]["next"] is None) == (3, False)
-    assert [each["slug"] for each in found["data"]] == ["hotfix"]
+    assert [template["slug"] for template in matching["data"]] == ["hotfix"]
 
 
-async def test_a_workspace_writes_its_own(instance: Instance) -> None:
-    """D-63, D-65: added, shown, replaced by another version, deleted; each version can still be read while it is kept."""
-    made = await _add(instance.admin)
-    first = made.json()["version"]
+async def test_a_workspace_has_templates_of_its_own(instance: Instance) -> None:
+    """D-63, D-65: added, shown, replaced by another version, deleted. A version can be read while it is stored."""
+    creation = await _add(instance.admin)
+    first = creation.json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    changed = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
-    again = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+    replacement = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+    repeated = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
 
-    assert (made.status_code, made.json()["source"], made.headers["etag"]) == (201, "workspace", f'"{first}"')
-    assert (changed.status_code, changed.json()["name"]) == (200, "Quick fix")
-    assert changed.json()["version"] == again.json()["version"] != first
-    assert changed.json()["updated_at"] == again.json()["updated_at"]
+    assert (creation.status_code, creation.json()["source"], creation.headers["etag"]) == (201, "workspace", f'"{first}"')
+    assert (replacement.status_code, replacement.json()["name"]) == (200, "Quick fix")
+    assert replacement.json()["version"] == repeated.json()["version"] != first
+    assert replacement.json()["updated_at"] == repeated.json()["updated_at"]
     versions = (await instance.agent.get("/v1/templates/hotfix/versions")).json()["versions"]
-    assert [(each["version"], each["in_use"]) for each in versions] == [(changed.json()["version"], True), (first, False)]
+    assert [(version["version"], version["in_use"]) for version in versions] == [(replacement.json()["version"], True), (first, False)]
     assert (await instance.agent.get(f"/v1/templates/hotfix?version={first}")).json()["name"] == "Hotfix"
     assert (await instance.agent.get("/v1/templates/hotfix?version=0123456789abcdef")).status_code == 404
     assert (await instance.admin.send("DELETE", "/v1/templates/hotfix")).status_code == 204
@@ -105,72 +105,82 @@ async def test_a_workspace_writes_its_own(instance: Instance) -> None:
     assert (await instance.agent.get("/v1/templates/hotfix/versions")).status_code == 404
 
 
-async def test_the_content_is_the_version(instance: Instance) -> None:
-    """D-63: what was put in use once before has its version again."""
+async def test_the_same_content_has_the_same_version(instance: Instance) -> None:
+    """D-63: content that was stored before gets its former version."""
     first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Other"})
 
-    back = await instance.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
+    replacement = await instance.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
 
-    assert back.json()["version"] == first
+    assert replacement.json()["version"] == first
     assert (await instance.agent.get("/v1/templates/hotfix/versions")).json()["count"] == 2
 
 
-async def test_an_author_who_knows_an_older_version_is_refused(instance: Instance) -> None:
-    """D-64: If-Match → 412 with what it is now."""
-    made = await _add(instance.admin)
+async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
+    """D-64: If-Match → 412 with the current version."""
+    creation = await _add(instance.admin)
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
-    stale = {"If-Match": '"0123456789abcdef"'}
+    old_etag = {"If-Match": '"0123456789abcdef"'}
 
     for method, body in (("PUT", {**document, "name": "X"}), ("DELETE", None)):
-        refused = await instance.admin.send(method, "/v1/templates/hotfix", body, **stale)
-        assert (refused.status_code, refused.json()["error"], refused.json()["etag"]) == (412, "precondition_failed", made.headers["etag"])
-    taken = await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "X"}, **{"If-Match": made.headers["etag"]})
-    assert taken.status_code == 200
+        response = await instance.admin.send(method, "/v1/templates/hotfix", body, **old_etag)
+        assert (response.status_code, response.json()["error"], response.json()["etag"]) == (
+            412,
+            "precondition_failed",
+            creation.headers["etag"],
+        )
+    with_current_etag = await instance.admin.send(
+        "PUT", "/v1/templates/hotfix", {**document, "name": "X"}, **{"If-Match": creation.headers["etag"]}
+    )
+    assert with_current_etag.status_code == 200
 
 
-async def test_what_ships_is_read_only_and_can_be_copied(instance: Instance) -> None:
-    """D-63, issue 6: a copy says the same, so it is the same version, under another slug."""
-    shipped = (await instance.admin.get("/v1/templates/bug-fix")).json()
+async def test_an_included_template_is_read_only_and_can_be_copied(instance: Instance) -> None:
+    """D-63, issue 6: a copy has the same content, so it has the same version, under another slug."""
+    included = (await instance.admin.get("/v1/templates/bug-fix")).json()
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
 
-    for answer in (
+    for response in (
         await instance.admin.send("PUT", "/v1/templates/bug-fix", document),
         await instance.admin.send("DELETE", "/v1/templates/bug-fix"),
     ):
-        assert (answer.status_code, answer.json()["error"]) == (409, "template_read_only")
+        assert (response.status_code, response.json()["error"]) == (409, "template_read_only")
     assert (await _add(instance.admin, slug="bug-fix")).json()["error"] == "slug_taken"
-    copied = await instance.admin.post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
-    assert (copied.status_code, copied.json()["version"], copied.json()["source"]) == (201, shipped["version"], "workspace")
-    renamed = await instance.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
-    assert (renamed.json()["name"], renamed.json()["phases"]) == ("Third", shipped["phases"])
+    copy_response = await instance.admin.post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
+    assert (copy_response.status_code, copy_response.json()["version"], copy_response.json()["source"]) == (
+        201,
+        included["version"],
+        "workspace",
+    )
+    renamed_copy = await instance.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
+    assert (renamed_copy.json()["name"], renamed_copy.json()["phases"]) == ("Third", included["phases"])
 
 
-async def test_a_recorded_version_of_a_shipped_template_can_be_read_after_an_upgrade(instance: Instance, tmp_path: Path) -> None:
+async def test_a_recorded_version_of_an_included_template_can_be_read_after_an_upgrade(instance: Instance, tmp_path: Path) -> None:
     """D-63: a plan names the version that it was made from, so its text stays."""
     variables = {"variables": {"summary": "No tea", "component": "the kitchen"}}
     plan = (await instance.agent.post("/v1/templates/bug-fix/plans", variables)).raise_for_status().json()
     old = (await instance.agent.get("/v1/templates/bug-fix")).json()
-    recorded = plan["template"]["version"]
+    version = plan["template"]["version"]
 
     async with _upgraded(instance, tmp_path) as upgraded:
         new = (await upgraded.get("/v1/templates/bug-fix")).json()
-        stored = (await upgraded.get(f"/v1/templates/bug-fix?version={recorded}")).raise_for_status().json()
+        stored = (await upgraded.get(f"/v1/templates/bug-fix?version={version}")).raise_for_status().json()
         versions = (await upgraded.get("/v1/templates/bug-fix/versions")).json()["data"]
-        again = await upgraded.post("/v1/templates/bug-fix/plans", {**variables, "version": recorded})
+        response = await upgraded.post("/v1/templates/bug-fix/plans", {**variables, "version": version})
         unused = await upgraded.get("/v1/templates/feature/versions")
         removed = (await upgraded.get("/v1/templates/incident")).status_code
 
-    assert (old["version"], new["version"] == recorded, new["name"]) == (recorded, False, "Defect")
+    assert (old["version"], new["version"] == version, new["name"]) == (version, False, "Defect")
     assert stored == old
-    assert [(each["version"], each["in_use"]) for each in versions] == [(new["version"], True), (recorded, False)]
-    assert (again.status_code, again.json()["template"]["version"]) == (201, recorded)
+    assert [(listed["version"], listed["in_use"]) for listed in versions] == [(new["version"], True), (version, False)]
+    assert (response.status_code, response.json()["template"]["version"]) == (201, version)
     assert unused.json()["meta"]["total"] == 1
     assert removed == 404
 
 
-async def test_a_recorded_version_of_a_template_that_no_longer_ships_can_be_read(instance: Instance, tmp_path: Path) -> None:
+async def test_a_recorded_version_of_a_removed_template_can_be_read(instance: Instance, tmp_path: Path) -> None:
     """D-63: also if the new Rookery has no template of that slug; the slug is then free."""
     fields = {"variables": {"title": "No tea", "impact": "Everybody"}}
     plan = (await instance.agent.post("/v1/templates/incident/plans", fields)).raise_for_status().json()
@@ -202,17 +212,17 @@ async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
         yield caller
 
 
-async def test_a_copy_is_asked_what_a_new_one_is(instance: Instance) -> None:
-    """D-63: a name that is too long for the title of its plans, or has unknown placeholders, makes no template."""
+async def test_a_copy_is_validated_like_a_new_template(instance: Instance) -> None:
+    """D-63: a name that is too long for the title of its plans, or has unknown placeholders, is rejected."""
     assert (await _add(instance.admin, plan={})).status_code == 201
 
     for name in ("n" * 300, "{{ nobody }}"):
-        refused = await instance.admin.post("/v1/templates/hotfix/copies", {"slug": "other", "name": name})
-        assert refused.status_code == 422, refused.text
+        response = await instance.admin.post("/v1/templates/hotfix/copies", {"slug": "other", "name": name})
+        assert response.status_code == 422, response.text
 
 
-async def test_a_preview_is_the_plan_that_would_be(instance: Instance) -> None:
-    """D-63: filled in, nothing kept, and it needs no more than reading."""
+async def test_a_preview_is_the_plan_without_storing_it(instance: Instance) -> None:
+    """D-63: with the values inserted; it needs only the permission to read."""
     await _add(instance.admin)
     reader = await instance.agent_key("templates.read")
 
@@ -220,20 +230,20 @@ async def test_a_preview_is_the_plan_that_would_be(instance: Instance) -> None:
 
     assert preview.status_code == 200, preview.text
     plan = preview.json()["plan"]
-    assert plan["title"] == "Mend the {{ level }}"
+    assert plan["title"] == "Repair the {{ level }}"
     assert plan["description"] == "## Guidelines\n\n- One change, and how to undo it."
     assert plan["metadata"] == {"level": "high"}
     assert plan["phases"][0]["tasks"] == [{"name": "Find it"}, {"name": "Undo it", "priority": 1}]
     assert preview.json()["variables"] == {"what": "the {{ level }}", "level": "high", "urgency": 1}
 
 
-async def test_wrong_variables_are_told_by_name(instance: Instance) -> None:
-    """D-63: unknown or missing is 422, and so is what a variable may not be."""
+async def test_invalid_variables_are_reported_by_name(instance: Instance) -> None:
+    """D-63: an unknown, missing or invalid variable is 422."""
     await _add(instance.admin)
 
-    wrong = await instance.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
+    response = await instance.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
 
-    assert _fields(wrong) == {
+    assert _fields(response) == {
         "variables.waht": ["unknown variable; did you mean 'what'?"],
         "variables.what": ["is required: What is broken."],
         "variables.level": ["must be one of 'low', 'high'"],
@@ -257,16 +267,16 @@ _BAD: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-async def test_a_template_that_could_not_work_is_refused_when_it_is_written(instance: Instance) -> None:
-    """D-63: by field, at the time when its author is there to mend it."""
+async def test_an_invalid_template_is_rejected(instance: Instance) -> None:
+    """D-63: with the fields, so that the author can correct them."""
     for field, fields in _BAD:
-        bad: dict[str, object] = {"slug": "bad", "name": "Bad", "phases": [{"name": "a"}], **fields}
+        document: dict[str, object] = {"slug": "bad", "name": "Bad", "phases": [{"name": "a"}], **fields}
 
-        assert field in _fields(await instance.admin.post("/v1/templates", bad)), fields
+        assert field in _fields(await instance.admin.post("/v1/templates", document)), fields
     assert (await instance.admin.get("/v1/templates/bad")).status_code == 404
 
 
-async def test_who_may_do_what(instance: Instance) -> None:
+async def test_templates_have_permissions_of_their_own(instance: Instance) -> None:
     """D-65: templates.read lists and previews, templates.write writes; the preset agent may not write."""
     assert (await _add(instance.agent)).json()["required_permission"] == "templates.write"
     assert (await instance.agent.post("/v1/templates/bug-fix/copies", {"slug": "x"})).json()["required_permission"] == "templates.write"
@@ -275,21 +285,21 @@ async def test_who_may_do_what(instance: Instance) -> None:
     assert (await writer.get("/v1/templates/hotfix")).json()["required_permission"] == "templates.read"
 
 
-async def test_no_other_tenant_sees_a_template(instance: Instance) -> None:
-    """Spec 2.8, D-25: another workspace and the sandbox have shelves of their own, and may use the same slug."""
+async def test_templates_are_hidden_from_other_tenants(instance: Instance) -> None:
+    """Spec 2.8, D-25: another workspace and the sandbox have their own templates, and may use the same slug."""
     await _add(instance.admin)
-    other = await instance.api_key(workspace_id=await instance.workspace("other"))
+    other_caller = await instance.api_key(workspace_id=await instance.workspace("other"))
     tester = await instance.api_key(environment="test")
 
-    for stranger in (other, tester):
-        assert (await stranger.get("/v1/templates?q=hotfix")).json()["data"] == []
-        assert (await stranger.send("DELETE", "/v1/templates/hotfix")).status_code == 404
-        assert (await _add(stranger, name="Theirs")).status_code == 201
+    for caller in (other_caller, tester):
+        assert (await caller.get("/v1/templates?q=hotfix")).json()["data"] == []
+        assert (await caller.send("DELETE", "/v1/templates/hotfix")).status_code == 404
+        assert (await _add(caller, name="Theirs")).status_code == 201
     assert (await instance.admin.get("/v1/templates/hotfix")).json()["name"] == "Hotfix"
 
 
-async def test_templates_and_their_versions_are_bounded(instance: Instance) -> None:
-    """D-17: a workspace has at most 200, and of each the latest 50 versions are kept."""
+async def test_the_number_of_templates_and_versions_is_limited(instance: Instance) -> None:
+    """D-17: a workspace has at most 200 templates, each with its latest 50 versions."""
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     assert (await _add(instance.admin)).status_code == 201
     for number in range(MAX_VERSIONS_PER_TEMPLATE):
@@ -301,30 +311,33 @@ async def test_templates_and_their_versions_are_bounded(instance: Instance) -> N
     small: dict[str, object] = {"name": "a", "phases": [{"name": "a"}]}
     for number in range(MAX_TEMPLATES_PER_WORKSPACE - 1):
         assert (await instance.admin.post("/v1/templates", {**small, "slug": f"t{number}"})).status_code == 201
-    full = await instance.admin.post("/v1/templates", {**small, "slug": "more"})
-    assert (full.status_code, full.json()["error"]) == (409, "too_many")
+    response = await instance.admin.post("/v1/templates", {**small, "slug": "more"})
+    assert (response.status_code, response.json()["error"]) == (409, "too_many")
 
 
 async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
-    """D-29: who changed what is part of how everybody works."""
-    made = (await _add(instance.admin)).json()
+    """D-29: with its actor, as templates affect how all agents work."""
+    template = (await _add(instance.admin)).json()
     await instance.admin.send("DELETE", "/v1/templates/hotfix")
 
-    noted = (await instance.admin.get("/api/v1/audit?per_page=2")).json()["data"]
+    entries = (await instance.admin.get("/api/v1/audit?per_page=2")).json()["data"]
 
-    assert [(each["action"], each["subject"]["id"]) for each in noted] == [("template.deleted", "hotfix"), ("template.created", "hotfix")]
-    assert made["version"] in json.dumps(noted)
+    assert [(entry["action"], entry["subject"]["id"]) for entry in entries] == [
+        ("template.deleted", "hotfix"),
+        ("template.created", "hotfix"),
+    ]
+    assert template["version"] in json.dumps(entries)
 
 
-async def test_a_deleted_workspace_leaves_no_template(instance: Instance) -> None:
-    """D-52: every row of it goes."""
+async def test_deleting_a_workspace_deletes_its_templates(instance: Instance) -> None:
+    """D-52: every row."""
     number = await instance.workspace("gone")
     assert (await _add(await instance.api_key(workspace_id=number))).status_code == 201
 
-    gone = await instance.rookery.access.workspaces.delete(number, by=OPERATOR)
+    deletion = await instance.rookery.access.workspaces.delete(number, by=OPERATOR)
 
-    assert gone.row_count is not None
-    assert gone.row_count >= 2
+    assert deletion.row_count is not None
+    assert deletion.row_count >= 2
 
 
 @dataclass(frozen=True)
@@ -334,14 +347,14 @@ class _Shell:
     settings: Settings
     folder: Path
 
-    def __call__(self, *arguments: str, says: int = 0, into: str | None = None) -> str:
+    def __call__(self, *arguments: str, exit_code: int = 0, text: str | None = None) -> str:
         """Run `rookery templates …` and return its standard output and standard error."""
-        done = CliRunner().invoke(app, list(arguments), obj=CommandContext(self.settings), input=into)
-        assert done.exit_code == says, (done.output, done.exception)
-        return done.output if done.exception is None or isinstance(done.exception, SystemExit) else str(done.exception)
+        result = CliRunner().invoke(app, list(arguments), obj=CommandContext(self.settings), input=text)
+        assert result.exit_code == exit_code, (result.output, result.exception)
+        return result.output if result.exception is None or isinstance(result.exception, SystemExit) else str(result.exception)
 
     def write(self, name: str, text: str) -> str:
-        """Write a file and return where it is."""
+        """Write a file and return its path."""
         (self.folder / name).write_text(text, encoding="utf-8")
         return str(self.folder / name)
 
@@ -351,145 +364,145 @@ def shell(data_dir: Path, tmp_path: Path) -> _Shell:
     """The commands, on an embedded store."""
     settings = Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0)
 
-    async def make() -> None:
+    async def create_keys() -> None:
         async with CommandContext(settings).open() as rookery:
             await rookery.create_first_keys()
 
-    asyncio.run(make())
+    asyncio.run(create_keys())
     return _Shell(settings, tmp_path)
 
 
-def test_files_are_checked_added_and_replaced_by_command(shell: _Shell) -> None:
-    """D-63: what ships is saved, changed, checked, tried and added under another slug; again it is another version."""
+def test_files_are_checked_added_and_replaced_with_commands(shell: _Shell) -> None:
+    """D-63: an included template is saved, changed, checked, previewed and added under another slug; a second change is a new version."""
     file = shell.write("ours.yaml", shell("show", "bug-fix").replace("slug: bug-fix", "slug: ours").replace("name: Bug fix", "name: Ours"))
 
     assert shell("check", file) == f"{file}: valid\n"
     assert "# Fix: No tea" in shell("preview", file, "--var", "summary=No tea", "--var", "component=kitchen")
     assert "Would add ours" in shell("add", file, "--dry-run")
-    assert [each["slug"] for each in json.loads(shell("list", "--json"))] == EIGHT
+    assert [load["slug"] for load in json.loads(shell("list", "--json"))] == EIGHT
     added = json.loads(shell("add", file, "--json"))
-    assert shell("add", file, says=1).startswith("The workspace already has a template with the slug 'ours'")
-    assert shell("add", file, "--dry-run", says=1).startswith("The workspace already has a template with the slug 'ours'")
+    assert shell("add", file, exit_code=1).startswith("The workspace already has a template with the slug 'ours'")
+    assert shell("add", file, "--dry-run", exit_code=1).startswith("The workspace already has a template with the slug 'ours'")
     assert "Would add ours" in shell("add", file, "--dry-run", "--replace")
-    changed = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: All of ours"))
-    replaced = json.loads(shell("add", changed, "--replace", "--json"))
+    changed_file = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: All of ours"))
+    replaced = json.loads(shell("add", changed_file, "--replace", "--json"))
 
     assert (replaced["name"], replaced["version"] != added["version"]) == ("All of ours", True)
-    assert [each["slug"] for each in json.loads(shell("list", "--json"))] == sorted([*EIGHT, "ours"])
+    assert [load["slug"] for load in json.loads(shell("list", "--json"))] == sorted([*EIGHT, "ours"])
     assert "name: All of ours" in shell("show", "ours")
 
 
-def test_a_file_that_cannot_be_used_is_told_by_line_and_field(shell: _Shell) -> None:
-    """D-63: all files and all errors in each; exit code 1, or 0 if there are only warnings."""
+def test_an_invalid_file_is_reported_by_line_and_field(shell: _Shell) -> None:
+    """D-63: all files and all their errors; exit code 1, or 0 if there are only warnings."""
     broken = shell.write("broken.yaml", "name: x\nname: y")
-    wrong = shell.write("wrong.json", json.dumps({"name": "x", "phases": [{"name": "{{ who }}"}], "colour": "red"}))
-    idle = shell.write("idle.yaml", "name: Idle\nvariables: {who: {}}\nphases: [{name: a, tasks: [b]}]")
+    invalid = shell.write("wrong.json", json.dumps({"name": "x", "phases": [{"name": "{{ who }}"}], "colour": "red"}))
+    with_warning = shell.write("idle.yaml", "name: Idle\nvariables: {who: {}}\nphases: [{name: a, tasks: [b]}]")
 
-    told = shell("check", broken, wrong, idle, "--json", says=1)
+    output = shell("check", broken, invalid, with_warning, "--json", exit_code=1)
 
-    found = {Path(each["file"]).name: each for each in json.loads(told)}
-    assert found["broken.yaml"]["errors"] == {"file": ["line 2: 'name' occurs twice"]}
-    assert list(found["wrong.json"]["errors"]) == ["colour"]
-    assert (found["idle.yaml"]["ok"], found["idle.yaml"]["warnings"]) == (True, ["The variable 'who' is not used in the template."])
-    assert "Cannot read" in shell("check", "nowhere.yaml", says=1)
+    results = {Path(result["file"]).name: result for result in json.loads(output)}
+    assert results["broken.yaml"]["errors"] == {"file": ["line 2: 'name' occurs twice"]}
+    assert list(results["wrong.json"]["errors"]) == ["colour"]
+    assert (results["idle.yaml"]["ok"], results["idle.yaml"]["warnings"]) == (True, ["The variable 'who' is not used in the template."])
+    assert "Cannot read" in shell("check", "nowhere.yaml", exit_code=1)
 
 
-def test_a_preview_by_command_names_every_wrong_variable(shell: _Shell) -> None:
-    """D-63: a number is read as one; what is wrong is told with its name."""
-    shown = json.loads(shell("preview", "release", "--var", "product=tea", "--var", "version=1.2", "--var", "soak_hours=3", "--json"))
-    wrong = shell("preview", "release", "--var", "product=tea", "--var", "version=new", "--var", "soak=3", says=1)
+def test_the_preview_command_names_every_invalid_variable(shell: _Shell) -> None:
+    """D-63: a number is parsed as one; errors name the variable."""
+    preview = json.loads(shell("preview", "release", "--var", "product=tea", "--var", "version=1.2", "--var", "soak_hours=3", "--json"))
+    output = shell("preview", "release", "--var", "product=tea", "--var", "version=new", "--var", "soak=3", exit_code=1)
 
-    assert shown["variables"]["soak_hours"] == 3
-    assert "variables.version: must match" in wrong
-    assert "variables.soak: unknown variable; did you mean 'soak_hours'?" in wrong
+    assert preview["variables"]["soak_hours"] == 3
+    assert "variables.version: must match" in output
+    assert "variables.soak: unknown variable; did you mean 'soak_hours'?" in output
 
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
-async def test_a_plan_is_made_of_a_template(instance: Instance, prefix: str) -> None:
-    """D-63, D-65: by templates.instantiate alone, whole, and it keeps the template, its version and the values."""
+async def test_a_plan_is_created_from_a_template(instance: Instance, prefix: str) -> None:
+    """D-63, D-65: with templates.instantiate only. The plan stores the template, its version and the values."""
     user = await instance.agent_key("templates.instantiate")
     version = (await _add(instance.admin)).json()["version"]
 
-    made = await user.post(
+    response = await user.post(
         f"{prefix}/templates/hotfix/plans",
         {"variables": {"what": "login"}, "org": "acme", "project": "web", "status": "active", "metadata": {"by": "kim"}},
     )
 
-    assert made.status_code == 201, made.text
-    plan = made.json()
-    assert (plan["title"], plan["slug"], plan["status"], plan["org"]) == ("Mend login", "mend-login", "active", "acme")
+    assert response.status_code == 201, response.text
+    plan = response.json()
+    assert (plan["title"], plan["slug"], plan["status"], plan["org"]) == ("Repair login", "repair-login", "active", "acme")
     assert plan["template"] == {"slug": "hotfix", "version": version}
     assert plan["variables"] == {"what": "login", "level": "high", "urgency": 0}
     assert plan["metadata"] == {"level": "high", "by": "kim"}
-    mend, tell = plan["phases"]
-    assert [(task["name"], task["priority"]) for task in mend["tasks"]] == [("Find it", 2), ("Undo it", 0)]
-    assert (mend["name"], tell["depends_on"], tell["blocked"]) == ("Mend login", [mend["id"]], True)
-    assert tell["acceptance_criteria"] == [{"text": "Everybody knows.", "checked": False}]
-    assert (await instance.agent.get(f"{prefix}/plans/mend-login")).json()["template"] == plan["template"]
+    first_phase, second_phase = plan["phases"]
+    assert [(task["name"], task["priority"]) for task in first_phase["tasks"]] == [("Find it", 2), ("Undo it", 0)]
+    assert (first_phase["name"], second_phase["depends_on"], second_phase["blocked"]) == ("Repair login", [first_phase["id"]], True)
+    assert second_phase["acceptance_criteria"] == [{"text": "Everybody knows.", "checked": False}]
+    assert (await instance.agent.get(f"{prefix}/plans/repair-login")).json()["template"] == plan["template"]
 
 
-async def test_every_template_that_ships_makes_a_plan(instance: Instance) -> None:
-    """Issue 6: with nothing but what it requires; its first phase is ready, and a later version of it changes no plan."""
+async def test_every_included_template_creates_a_plan(instance: Instance) -> None:
+    """Issue 6: with only the required variables. Its first phase is ready, and a later version of the template changes no plan."""
     for slug in EIGHT:
         variables = (await instance.agent.get(f"/v1/templates/{slug}")).json()["variables"]
-        given = {name: "1.2" if each["pattern"] else "tea" for name, each in variables.items() if each["required"]}
-        made = await instance.agent.post(f"/v1/templates/{slug}/plans", {"variables": given, "status": "active"})
-        assert made.status_code == 201, (slug, made.text)
-        assert made.json()["phases"][0]["ready"] is True, slug
-        assert "{{" not in made.text, slug
+        values = {name: "1.2" if variable["pattern"] else "tea" for name, variable in variables.items() if variable["required"]}
+        response = await instance.agent.post(f"/v1/templates/{slug}/plans", {"variables": values, "status": "active"})
+        assert response.status_code == 201, (slug, response.text)
+        assert response.json()["phases"][0]["ready"] is True, slug
+        assert "{{" not in response.text, slug
     assert (await instance.agent.get("/v1/plans")).json()["meta"]["total"] == len(EIGHT)
 
 
-async def test_a_pinned_version_makes_the_plan_that_it_said(instance: Instance) -> None:
-    """D-63: a version that is kept can be used although another one is in use."""
+async def test_a_plan_can_be_created_from_an_older_version(instance: Instance) -> None:
+    """D-63: a stored version can be used although another one is current."""
     first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "phases": [{"name": "Other"}]})
 
-    now = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}})).json()
-    then = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}, "version": first})).json()
+    current = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}})).json()
+    older = (await instance.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}, "version": first})).json()
 
-    assert [phase["name"] for phase in now["phases"]] == ["Other"]
-    assert [phase["name"] for phase in then["phases"]] == ["Mend a", "Tell"]
-    assert then["template"]["version"] == first != now["template"]["version"]
+    assert [phase["name"] for phase in current["phases"]] == ["Other"]
+    assert [phase["name"] for phase in older["phases"]] == ["Repair a", "Tell"]
+    assert older["template"]["version"] == first != current["template"]["version"]
 
 
-async def test_what_comes_of_values_is_held_against_a_plans_bounds(instance: Instance) -> None:
-    """D-63: inserted first, validated after; a refusal leaves no plan, and a preview tells the same."""
+async def test_a_filled_template_must_fit_the_limits_of_a_plan(instance: Instance) -> None:
+    """D-63: inserted first, validated after. A rejected plan is not stored, and a preview returns the same error."""
     await _add(instance.admin)
     for variables, field in (({"what": "x" * 300}, "title"), ({"what": "x", "urgency": 9}, "phases.0.tasks.1.priority")):
         for action in ("plans", "preview"):
             assert field in _fields(await instance.admin.post(f"/v1/templates/hotfix/{action}", {"variables": variables})), action
-    circle: Json = {
+    cycle: Json = {
         "slug": "circle",
         "name": "Circle",
         "phases": [{"key": "a", "name": "A", "depends_on": ["b"]}, {"key": "b", "name": "B", "depends_on": ["a"]}],
     }
-    assert "depends_on" in _fields(await instance.admin.post("/v1/templates", circle))
-    circle["phases"] = [{"name": "A", "depends_on": ["nobody"]}]
-    assert "phases.0.depends_on" in _fields(await instance.admin.post("/v1/templates", circle))
+    assert "depends_on" in _fields(await instance.admin.post("/v1/templates", cycle))
+    cycle["phases"] = [{"name": "A", "depends_on": ["nobody"]}]
+    assert "phases.0.depends_on" in _fields(await instance.admin.post("/v1/templates", cycle))
     assert (await instance.admin.get("/v1/plans")).json()["data"] == []
 
 
-async def test_a_repeated_request_makes_one_plan(instance: Instance) -> None:
-    """D-14: POST …/plans creates, so it takes an Idempotency-Key."""
+async def test_a_repeated_request_creates_one_plan(instance: Instance) -> None:
+    """D-14: POST …/plans creates, so it accepts an Idempotency-Key."""
     await _add(instance.admin)
     body = {"variables": {"what": "login"}}
 
     first = await instance.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
-    again = await instance.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
+    repeated = await instance.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
 
-    assert (again.json()["id"], again.headers["idempotent-replay"]) == (first.json()["id"], "true")
+    assert (repeated.json()["id"], repeated.headers["idempotent-replay"]) == (first.json()["id"], "true")
     assert (await instance.admin.get("/v1/plans")).json()["meta"]["total"] == 1
 
 
-async def test_a_key_of_one_org_makes_plans_there_only(instance: Instance) -> None:
-    """D-23: a template is no way around the key's orgs."""
+async def test_a_key_of_one_org_creates_plans_only_there(instance: Instance) -> None:
+    """D-23: a template does not bypass the key's orgs."""
     await _add(instance.admin)
-    narrow = await instance.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
+    caller = await instance.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     body: Json = {"variables": {"what": "login"}}
 
-    refused = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "other"})
-    made = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "acme"})
+    rejected = await caller.post("/v1/templates/hotfix/plans", {**body, "org": "other"})
+    created = await caller.post("/v1/templates/hotfix/plans", {**body, "org": "acme"})
 
-    assert (refused.status_code, made.status_code) == (403, 201)
+    assert (rejected.status_code, created.status_code) == (403, 201)

@@ -1,4 +1,4 @@
-"""The texts of the built-in tools that a model reads: their size, their promises, their results (D-92)."""
+"""The texts of the built-in tools for models: their size, their schemas, their results (D-92)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from benchmarks.tool_catalogue import catalogue, estimated_tokens
 from rookery.agents.mcp_tools import TOOLS
 from tests.agents.makers import make_plan, phase
-from tests.agents.test_mcp_tools import TWINS
+from tests.agents.test_mcp_tools import TOOL_ROUTES
 from tests.conftest import Caller, Instance
 
 Json = dict[str, object]
@@ -21,45 +21,45 @@ ANY_VALUES: list[object] = [None, "done", 1.5, True, {"a": [None]}, [["a"], [1]]
 
 
 def _schemas(value: object) -> Iterator[Mapping[str, object]]:
-    """Return every schema in a schema."""
+    """Yield every schema within a schema."""
     if isinstance(value, dict):
-        found = cast("Json", value)
-        yield found
-        for each in found.values():
-            yield from _schemas(each)
+        schema = cast("Json", value)
+        yield schema
+        for nested in schema.values():
+            yield from _schemas(nested)
     elif isinstance(value, list):
-        for each in cast("list[object]", value):
-            yield from _schemas(each)
+        for nested in cast("list[object]", value):
+            yield from _schemas(nested)
 
 
-async def _listed(by: Caller) -> list[Json]:
+async def _list_tools(by: Caller) -> list[Json]:
     prefix, version = "io.modelcontextprotocol/", "2026-07-28"
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version, "Mcp-Method": "tools/list"}
-    found, cursor = list[Json](), dict[str, str]()
+    tools, cursor = list[Json](), dict[str, str]()
     while True:
         params: Json = {"_meta": {f"{prefix}protocolVersion": version, f"{prefix}clientCapabilities": Json()}, **cursor}
-        asked: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
-        answer = await by.send("POST", "/mcp", asked, **headers)
-        assert answer.status_code == 200, answer.text
-        result = answer.json()["result"]
-        found += result["tools"]
+        request: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+        response = await by.send("POST", "/mcp", request, **headers)
+        assert response.status_code == 200, response.text
+        result = response.json()["result"]
+        tools += result["tools"]
         if not result.get("nextCursor"):
-            return found
+            return tools
         cursor = {"cursor": result["nextCursor"]}
 
 
 async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) -> None:
-    """Issue 14: names, descriptions and input schemas of all built-in tools take at most 6,000 tokens in tools/list; D-92."""
-    listed = [each for each in await _listed(instance.admin) if str(each["name"]).startswith(("agents__", "brain__"))]
-    read = [{name: each[name] for name in ("name", "description", "inputSchema")} for each in listed]
-    assert {str(each["name"]) for each in read} == {str(each["name"]) for each in catalogue()}
-    assert len(read) >= 45
-    assert estimated_tokens(read) <= MAX_TOKENS
-    assert not any("outputSchema" in each or "title" in each for each in listed)
+    """Issue 14: names, descriptions and input schemas of all built-in tools use at most 6,000 tokens in tools/list; D-92."""
+    tools = [tool for tool in await _list_tools(instance.admin) if str(tool["name"]).startswith(("agents__", "brain__"))]
+    texts = [{name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools]
+    assert {str(text_["name"]) for text_ in texts} == {str(text_["name"]) for text_ in catalogue()}
+    assert len(texts) >= 45
+    assert estimated_tokens(texts) <= MAX_TOKENS
+    assert not any("outputSchema" in tool or "title" in tool for tool in tools)
 
 
 def test_each_schema_has_one_type_and_no_title() -> None:
-    """Issue 14: no union in `type`, no title, no required field that is not there, in all built-in tools; D-92."""
+    """Issue 14: in all built-in tools, `type` is no union, there is no title, and every required field exists; D-92."""
     for tool in catalogue():
         for schema in _schemas(tool["inputSchema"]):
             assert not isinstance(schema.get("type"), list), tool["name"]
@@ -68,74 +68,74 @@ def test_each_schema_has_one_type_and_no_title() -> None:
                 assert set(cast("list[str]", schema["required"])) <= set(cast("Json", schema["properties"])), tool["name"]
 
 
-def test_no_tool_promises_what_its_route_refuses() -> None:
-    """Issue 14: where a tool's argument has a range or a set of values, the model of its route takes all of them; D-92."""
-    compared = 0
+def test_no_tool_allows_what_its_route_rejects() -> None:
+    """Issue 14: the model of the route accepts the whole range and every value of a tool's argument; D-92."""
+    compared_count = 0
     for tool in TOOLS:
-        model: type[BaseModel] = TWINS[tool.name][0]
+        model: type[BaseModel] = TOOL_ROUTES[tool.name][0]
         route = cast("Mapping[str, Json]", model.model_json_schema().get("properties", {}))
-        for name, mine in cast("Mapping[str, Json]", tool.input_schema["properties"]).items():
-            theirs = [each for each in _schemas(route.get(name, {})) if "type" in each or "enum" in each]
-            for bound in ("maxLength", "maxItems", "maximum"):
-                limits = [cast("float", each[bound]) for each in theirs if bound in each]
-                if bound in mine and limits:
-                    assert cast("float", mine[bound]) <= max(limits), (tool.name, name)
-                    compared += 1
-            values = {str(each) for one in theirs for each in cast("list[object]", one.get("enum", []))}
-            if "enum" in mine and values:
-                assert set(cast("list[str]", mine["enum"])) <= values, (tool.name, name)
-                compared += 1
-    assert compared >= 15
+        for name, tool_schema in cast("Mapping[str, Json]", tool.input_schema["properties"]).items():
+            route_schemas = [schema for schema in _schemas(route.get(name, {})) if "type" in schema or "enum" in schema]
+            for limit_name in ("maxLength", "maxItems", "maximum"):
+                limits = [cast("float", schema[limit_name]) for schema in route_schemas if limit_name in schema]
+                if limit_name in tool_schema and limits:
+                    assert cast("float", tool_schema[limit_name]) <= max(limits), (tool.name, name)
+                    compared_count += 1
+            values = {str(value) for schema in route_schemas for value in cast("list[object]", schema.get("enum", []))}
+            if "enum" in tool_schema and values:
+                assert set(cast("list[str]", tool_schema["enum"])) <= values, (tool.name, name)
+                compared_count += 1
+    assert compared_count >= 15
 
 
 async def test_a_free_object_may_be_sent_as_json_text(instance: Instance) -> None:
-    """Issue 14: clients whose schemas must be closed send metadata, context, data, state and variables as JSON text; D-92."""
+    """Issue 14: clients with closed schemas send metadata, context, data, state and variables as JSON text; D-92."""
 
     async def call(tool: str, **arguments: object) -> Json:
-        answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
-        return cast("Json", answer.json())
+        response = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
+        return cast("Json", response.json())
 
-    started = await call("session_start", agent_type="coder", context='{"branch": "main"}')
-    session = cast("Json", cast("Json", cast("Json", started["result"])["structuredContent"])["session"])
+    start = await call("session_start", agent_type="coder", context='{"branch": "main"}')
+    session = cast("Json", cast("Json", cast("Json", start["result"])["structuredContent"])["session"])
     assert session["context"] == {"branch": "main"}
-    kept = await call("session_checkpoint", session_id=session["id"], state='{"done": ["a"]}')
-    assert cast("Json", cast("Json", kept["result"])["structuredContent"])["state"] == {"done": ["a"]}
-    wrong = await call("session_checkpoint", session_id=session["id"], state="almost done")
-    assert "state: must be a JSON object" in str(cast("Json", wrong["result"])["content"])
+    checkpoint = await call("session_checkpoint", session_id=session["id"], state='{"done": ["a"]}')
+    assert cast("Json", cast("Json", checkpoint["result"])["structuredContent"])["state"] == {"done": ["a"]}
+    rejected = await call("session_checkpoint", session_id=session["id"], state="almost done")
+    assert "state: must be a JSON object" in str(cast("Json", rejected["result"])["content"])
 
 
 @pytest.mark.parametrize("result", ANY_VALUES)
 @pytest.mark.parametrize("tool", ["task_complete", "task_fail"])
 async def test_a_result_is_any_json_value(instance: Instance, tool: str, result: object) -> None:
     """Issue 15: the published schema of `result` lists types for model providers, and calls are not restricted by it; D-08, D-92."""
-    published = {str(each["name"]): cast("Json", each["inputSchema"]) for each in catalogue()}
-    field = cast("Json", cast("Json", published[f"agents__{tool}"]["properties"])["result"])
-    assert {str(each["type"]) for each in cast("list[Json]", field["anyOf"])} == {"object", "array", "string", "number", "boolean"}
+    schemas = {str(tool_["name"]): cast("Json", tool_["inputSchema"]) for tool_ in catalogue()}
+    field = cast("Json", cast("Json", schemas[f"agents__{tool}"]["properties"])["result"])
+    assert {str(schema["type"]) for schema in cast("list[Json]", field["anyOf"])} == {"object", "array", "string", "number", "boolean"}
 
     async def call(name: str, **arguments: object) -> Json:
-        answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": name, "arguments": arguments})
-        assert answer.status_code == 200, answer.text
-        return cast("Json", cast("Json", answer.json()["result"])["structuredContent"])
+        response = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": name, "arguments": arguments})
+        assert response.status_code == 200, response.text
+        return cast("Json", cast("Json", response.json()["result"])["structuredContent"])
 
     await make_plan(instance.agent, phase("One", "a"))
     task = cast("Json", (await call("task_claim_next", plan="move-house"))["task"])
     error = {"error": "No tea."} if tool == "task_fail" else {}
-    ended = await call(tool, task_id=task["id"], claim_token=task["claim_token"], result=result, **error)
-    assert ended["result"] == result
+    ended_task = await call(tool, task_id=task["id"], claim_token=task["claim_token"], result=result, **error)
+    assert ended_task["result"] == result
 
 
 @pytest.mark.parametrize("tool", ["session_start", "plan_show"])
 async def test_the_text_of_a_result_has_no_empty_fields(instance: Instance, tool: str) -> None:
-    """Issue 14: the text for the model leaves out nulls and empty fields; structuredContent is whole; D-92."""
+    """Issue 14: the text for the model omits nulls and empty fields; structuredContent is complete; D-92."""
     await make_plan(instance.agent, phase("One", "a", "b"))
     arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-house"}
-    answer = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
-    result = cast("Json", answer.json()["result"])
+    response = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
+    result = cast("Json", response.json()["result"])
     text = str(cast("list[Json]", result["content"])[0]["text"])
     assert "null" not in text
     assert "[]" not in text
     assert "{}" not in text
     assert len(text) < 0.7 * len(orjson.dumps(result["structuredContent"]))
-    read = orjson.loads(text)
-    whole = cast("Json", result["structuredContent"])
-    assert set(read) <= set(whole)
+    text_body = orjson.loads(text)
+    full_body = cast("Json", result["structuredContent"])
+    assert set(text_body) <= set(full_body)

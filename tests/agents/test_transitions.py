@@ -1,4 +1,4 @@
-"""The tables of statuses, and every status tried with every verb over HTTP."""
+"""The tables of status transitions, and every status with every action over HTTP."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from tests.agents.makers import Json, claim, get_json, make_plan, phase, set_sta
 from tests.conftest import Instance
 
 
-def test_the_tables_are_whole() -> None:
-    """D-60: every status has its row, and every status but the archived one can be left again."""
+def test_the_tables_are_complete() -> None:
+    """D-60: every status has a row, and every status except archived can be left."""
     assert (set(PLAN_TRANSITIONS), set(PHASE_TRANSITIONS), set(TASK_TRANSITIONS)) == (set(PlanStatus), set(PhaseStatus), set(TaskStatus))
-    assert [status for status, ways in [*PLAN_TRANSITIONS.items(), *PHASE_TRANSITIONS.items(), *TASK_TRANSITIONS.items()] if not ways] == [
-        PlanStatus.ARCHIVED
-    ]
+    assert [
+        status for status, targets in [*PLAN_TRANSITIONS.items(), *PHASE_TRANSITIONS.items(), *TASK_TRANSITIONS.items()] if not targets
+    ] == [PlanStatus.ARCHIVED]
 
 
 async def _plan_in(instance: Instance, status: PlanStatus, title: str) -> str:
-    made = await make_plan(instance.agent, phase("A"), title=title, status="draft" if status is PlanStatus.DRAFT else "active")
-    path = f"/plans/{made['slug']}"
+    plan = await make_plan(instance.agent, phase("A"), title=title, status="draft" if status is PlanStatus.DRAFT else "active")
+    path = f"/plans/{plan['slug']}"
     if status in {PlanStatus.PAUSED, PlanStatus.COMPLETED, PlanStatus.ARCHIVED}:
         await set_status(instance.agent, path, status, **({"force": True} if status is PlanStatus.COMPLETED else {}))
     return path
 
 
-async def test_a_plan_takes_every_way_of_the_table_and_no_other(instance: Instance) -> None:
-    """D-60: draft → active ⇄ paused → completed → active; any → archived; a way that is not there is 409, and nothing changes."""
-    for number, (was, wanted) in enumerate(product(PlanStatus, PlanStatus)):
-        path = await _plan_in(instance, was, f"plan {number}")
-        answer = await instance.agent.send("PATCH", f"/api/agent{path}/status", {"status": wanted, "force": True})
-        allowed = was is wanted or wanted is PlanStatus.ARCHIVED or wanted in PLAN_TRANSITIONS[was]
-        refusal = "plan_archived" if was is PlanStatus.ARCHIVED else "wrong_transition"
+async def test_a_plan_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
+    """D-60: draft → active ⇄ paused → completed → active; any → archived. Another transition is 409, and nothing changes."""
+    for number, (old, requested) in enumerate(product(PlanStatus, PlanStatus)):
+        path = await _plan_in(instance, old, f"plan {number}")
+        response = await instance.agent.send("PATCH", f"/api/agent{path}/status", {"status": requested, "force": True})
+        is_allowed = old is requested or requested is PlanStatus.ARCHIVED or requested in PLAN_TRANSITIONS[old]
+        refusal = "plan_archived" if old is PlanStatus.ARCHIVED else "wrong_transition"
 
-        assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, refusal)), (was, wanted)
-        assert (await get_json(instance.agent, path))["status"] == (wanted if allowed else was), (was, wanted)
+        assert (response.status_code, response.json().get("error")) == ((200, None) if is_allowed else (409, refusal)), (old, requested)
+        assert (await get_json(instance.agent, path))["status"] == (requested if is_allowed else old), (old, requested)
 
 
 _TO_PHASE: dict[PhaseStatus, list[str]] = {
@@ -60,51 +60,57 @@ _TO_PHASE: dict[PhaseStatus, list[str]] = {
 }
 
 
-async def test_a_phase_takes_every_way_of_the_table_and_no_other(instance: Instance) -> None:
-    """D-60: each status of a phase with each that is asked for; the one that it has is no change."""
+async def test_a_phase_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
+    """D-60: each status of a phase with each requested one. The current status is no change."""
     pairs = list(product(PhaseStatus, PhaseStatus))
-    made = await make_plan(instance.agent, *(phase(f"{number}") for number in range(len(pairs))), phase("last"))
-    for number, (was, wanted) in enumerate(pairs, 1):
-        path = f"/plans/{made['slug']}/phases/{number}"
-        for status in _TO_PHASE[was]:
+    plan = await make_plan(instance.agent, *(phase(f"{number}") for number in range(len(pairs))), phase("last"))
+    for number, (old, requested) in enumerate(pairs, 1):
+        path = f"/plans/{plan['slug']}/phases/{number}"
+        for status in _TO_PHASE[old]:
             await set_status(instance.agent, path, status, reason="x")
-        answer = await instance.agent.send("PATCH", f"/api/agent{path}/status", {"status": wanted})
-        allowed = was is wanted or wanted in PHASE_TRANSITIONS[was]
+        response = await instance.agent.send("PATCH", f"/api/agent{path}/status", {"status": requested})
+        is_allowed = old is requested or requested in PHASE_TRANSITIONS[old]
 
-        assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, "wrong_transition")), (was, wanted)
-        after = await get_json(instance.agent, path)
-        assert after["status"] == (wanted if allowed else was), (was, wanted)
-        assert (after["hold_reason"] == "x") == (after["status"] == "on_hold" and was is PhaseStatus.ON_HOLD)
+        assert (response.status_code, response.json().get("error")) == ((200, None) if is_allowed else (409, "wrong_transition")), (
+            old,
+            requested,
+        )
+        phase_after = await get_json(instance.agent, path)
+        assert phase_after["status"] == (requested if is_allowed else old), (old, requested)
+        assert (phase_after["hold_reason"] == "x") == (phase_after["status"] == "on_hold" and old is PhaseStatus.ON_HOLD)
 
 
 _TO_TASK: dict[TaskStatus, list[str]] = {status: [] if status is TaskStatus.PENDING else [status.value] for status in TaskStatus}
 
 
-async def test_a_task_takes_every_way_of_the_table_and_no_other(instance: Instance) -> None:
-    """D-60: each status of a task with each that is asked for."""
+async def test_a_task_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
+    """D-60: each status of a task with each requested one."""
     pairs = list(product(TaskStatus, TaskStatus))
-    made = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
-    for number, (was, wanted) in enumerate(pairs):
-        path = f"/tasks/{tasks_of(made)[str(number)]['id']}"
-        for status in _TO_TASK[was]:
+    plan = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
+    for number, (old, requested) in enumerate(pairs):
+        path = f"/tasks/{tasks_of(plan)[str(number)]['id']}"
+        for status in _TO_TASK[old]:
             assert (await instance.agent.send("PATCH", f"/api/agent{path}", {"status": status})).status_code == 200
-        answer = await instance.agent.send("PATCH", f"/api/agent{path}", {"status": wanted})
-        allowed = was is wanted or wanted in TASK_TRANSITIONS[was]
+        response = await instance.agent.send("PATCH", f"/api/agent{path}", {"status": requested})
+        is_allowed = old is requested or requested in TASK_TRANSITIONS[old]
 
-        assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, "wrong_transition")), (was, wanted)
-        assert (await get_json(instance.agent, path))["status"] == (wanted if allowed else was), (was, wanted)
+        assert (response.status_code, response.json().get("error")) == ((200, None) if is_allowed else (409, "wrong_transition")), (
+            old,
+            requested,
+        )
+        assert (await get_json(instance.agent, path))["status"] == (requested if is_allowed else old), (old, requested)
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_every_verb_is_tried_on_every_status(instance: Instance, force: bool) -> None:
-    """D-61, issue: what is not in the table of verbs is 409, and nothing changes."""
+async def test_every_action_is_checked_on_every_status(instance: Instance, force: bool) -> None:
+    """D-61, issue: an action that is not in the table is 409, and nothing changes."""
     pairs = list(product(LeaseAction, TaskStatus))
-    made = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
-    for number, (verb, was) in enumerate(pairs):
-        path, body = f"/tasks/{tasks_of(made)[str(number)]['id']}", dict[str, object]()
-        if was is TaskStatus.IN_PROGRESS:
-            body["claim_token"] = (await claim(instance.agent, tasks_of(made)[str(number)]["id"]))["claim_token"]
-        for status in () if was is TaskStatus.IN_PROGRESS else _TO_TASK[was]:
+    plan = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
+    for number, (verb, old) in enumerate(pairs):
+        path, body = f"/tasks/{tasks_of(plan)[str(number)]['id']}", dict[str, object]()
+        if old is TaskStatus.IN_PROGRESS:
+            body["claim_token"] = (await claim(instance.agent, tasks_of(plan)[str(number)]["id"]))["claim_token"]
+        for status in () if old is TaskStatus.IN_PROGRESS else _TO_TASK[old]:
             assert (await instance.agent.send("PATCH", f"/api/agent{path}", {"status": status})).status_code == 200
         if verb is LeaseAction.CLAIM:
             body = {}
@@ -112,47 +118,47 @@ async def test_every_verb_is_tried_on_every_status(instance: Instance, force: bo
             body = {"claim_token": body.get("claim_token", "none")}
         else:
             body = {"claim_token": "none"} | body | {"force": force} | ({"error": "x"} if verb is LeaseAction.FAIL else {})
-        answer = await instance.agent.post(f"/api/agent{path}/{verb}", body)
+        response = await instance.agent.post(f"/api/agent{path}/{verb}", body)
         table = FORCED_LEASE_TRANSITIONS if force and verb in FORCED_LEASE_TRANSITIONS else LEASE_TRANSITIONS
-        wanted = table[verb].get(was)
+        expected = table[verb].get(old)
 
-        assert (answer.status_code == 200) == (wanted is not None), (verb, was, answer.text)
-        assert answer.status_code in {200, 409}
-        assert (await get_json(instance.agent, path))["status"] == (was if wanted is None else wanted), (verb, was)
+        assert (response.status_code == 200) == (expected is not None), (verb, old, response.text)
+        assert response.status_code in {200, 409}
+        assert (await get_json(instance.agent, path))["status"] == (old if expected is None else expected), (verb, old)
 
 
-async def test_no_work_begins_where_it_may_not(instance: Instance) -> None:
-    """D-60, D-61: not in a paused or completed plan, not in a phase that is closed or on hold, not before what it waits for."""
-    made = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])), phase("B", "c", depends_on=["A"]), phase("C", "d"))
-    a, b, c, d = (f"/api/agent/tasks/{tasks_of(made)[name]['id']}" for name in "abcd")
+async def test_blocked_work_cannot_start(instance: Instance) -> None:
+    """D-60, D-61: not in a paused or completed plan, not in a closed phase or one on hold, not before the dependencies."""
+    plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])), phase("B", "c", depends_on=["A"]), phase("C", "d"))
+    task_a, task_b, task_c, task_d = (f"/api/agent/tasks/{tasks_of(plan)[name]['id']}" for name in "abcd")
 
-    async def tries(path: str) -> set[tuple[int, str]]:
-        answers = [await instance.agent.post(f"{path}/claim"), await instance.agent.send("PATCH", path, {"status": "in_progress"})]
-        return {(each.status_code, str(cast("Json", each.json()).get("error"))) for each in answers}
+    async def start_errors(path: str) -> set[tuple[int, str]]:
+        responses = [await instance.agent.post(f"{path}/claim"), await instance.agent.send("PATCH", path, {"status": "in_progress"})]
+        return {(response.status_code, str(cast("Json", response.json()).get("error"))) for response in responses}
 
-    assert await tries(b) == {(409, "task_blocked")}
-    assert await tries(c) == {(409, "task_blocked")}
+    assert await start_errors(task_b) == {(409, "task_blocked")}
+    assert await start_errors(task_c) == {(409, "task_blocked")}
     await set_status(instance.agent, "/plans/move-house/phases/3", "on_hold", reason="no key")
-    assert await tries(d) == {(409, "phase_closed")}
+    assert await start_errors(task_d) == {(409, "phase_closed")}
     await set_status(instance.agent, "/plans/move-house/phases/3", "skipped")
-    assert await tries(d) == {(409, "phase_closed")}
+    assert await start_errors(task_d) == {(409, "phase_closed")}
     assert (await instance.agent.post("/api/agent/plans/move-house/phases/3/tasks", {"name": "e"})).json()["error"] == "phase_closed"
     await set_status(instance.agent, "/plans/move-house", "paused")
-    assert await tries(a) == {(409, "plan_not_active")}
+    assert await start_errors(task_a) == {(409, "plan_not_active")}
     await set_status(instance.agent, "/plans/move-house", "completed", force=True)
-    assert await tries(a) == {(409, "plan_not_active")}
+    assert await start_errors(task_a) == {(409, "plan_not_active")}
     assert (await instance.agent.post("/api/agent/plans/move-house/phases", {"name": "e"})).json()["error"] == "plan_not_active"
 
 
-async def test_tasks_of_a_skipped_phase_hold_nobody_up(instance: Instance) -> None:
-    """D-60: what waits for a task of a phase that was skipped may go on, and what is skipped does not count as work to do."""
-    made = await make_plan(instance.agent, phase("A", "a1", "a2"), phase("B", task("b", depends_on=["a1"]), depends_on=["A"]))
+async def test_tasks_of_a_skipped_phase_block_no_task(instance: Instance) -> None:
+    """D-60: a task that depends on a task of a skipped phase can start, and skipped tasks do not count as open work."""
+    plan = await make_plan(instance.agent, phase("A", "a1", "a2"), phase("B", task("b", depends_on=["a1"]), depends_on=["A"]))
     await set_status(instance.agent, "/plans/move-house/phases/1", "skipped")
-    seen = await get_json(instance.agent, f"/tasks/{tasks_of(made)['b']['id']}")
+    task_ = await get_json(instance.agent, f"/tasks/{tasks_of(plan)['b']['id']}")
 
-    assert (seen["ready"], seen["blocked_by"]) == (True, [])
+    assert (task_["ready"], task_["blocked_by"]) == (True, [])
     assert (await get_json(instance.agent, "/plans/move-house"))["progress"] == {"total": 1, "completed": 0, "percentage": 0}
-    assert (await claim(instance.agent, tasks_of(made)["b"]["id"]))["status"] == "in_progress"
+    assert (await claim(instance.agent, tasks_of(plan)["b"]["id"]))["status"] == "in_progress"
 
 
 _ids = st.integers(min_value=0, max_value=5)
@@ -160,37 +166,41 @@ _ids = st.integers(min_value=0, max_value=5)
 
 @given(
     tasks=st.dictionaries(_ids.map(lambda number: f"t{number}"), st.sampled_from(["p0", "p1", "p2"]), max_size=6),
-    task_needs=st.lists(st.tuples(_ids, _ids), max_size=8),
-    phase_needs=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=3),
+    task_dependencies=st.lists(st.tuples(_ids, _ids), max_size=8),
+    phase_dependencies=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=3),
 )
-def test_a_circle_is_found_exactly_when_something_can_never_be_done(
-    tasks: dict[str, str], task_needs: list[tuple[int, int]], phase_needs: list[tuple[int, int]]
+def test_a_cycle_is_found_exactly_if_some_work_can_never_be_done(
+    tasks: dict[str, str], task_dependencies: list[tuple[int, int]], phase_dependencies: list[tuple[int, int]]
 ) -> None:
-    """D-60: doing whatever is ready, again and again, ends with everything done, or there is a circle."""
+    """D-60: repeatedly completing everything that is ready completes all work, or there is a cycle."""
     phases = ["p0", "p1", "p2"]
-    needs: dict[str, list[str]] = {}
-    for item, other in task_needs:
+    dependencies: dict[str, list[str]] = {}
+    for item, other in task_dependencies:
         if f"t{item}" in tasks and f"t{other}" in tasks:
-            needs.setdefault(f"t{item}", []).append(f"t{other}")
-    for item, other in phase_needs:
-        needs.setdefault(f"p{item}", []).append(f"p{other}")
+            dependencies.setdefault(f"t{item}", []).append(f"t{other}")
+    for item, other in phase_dependencies:
+        dependencies.setdefault(f"p{item}", []).append(f"p{other}")
 
-    done = set[str]()
+    completed = set[str]()
     while True:
         ready = {
-            each
-            for each, of in tasks.items()
-            if each not in done and done.issuperset(needs.get(each, ())) and done.issuperset(needs.get(of, ()))
+            name
+            for name, phase_name in tasks.items()
+            if name not in completed
+            and completed.issuperset(dependencies.get(name, ()))
+            and completed.issuperset(dependencies.get(phase_name, ()))
         }
         ready |= {
-            each
-            for each in phases
-            if each not in done and done.issuperset(needs.get(each, ())) and all(task in done for task, of in tasks.items() if of == each)
+            name
+            for name in phases
+            if name not in completed
+            and completed.issuperset(dependencies.get(name, ()))
+            and all(task in completed for task, phase_name in tasks.items() if phase_name == name)
         }
         if not ready:
             break
-        done |= ready
-    found = find_cycle(phases, tasks, needs)
+        completed |= ready
+    cycle = find_cycle(phases, tasks, dependencies)
 
-    assert (found is None) == (len(done) == len(tasks) + len(phases))
-    assert found is None or not done.intersection(found)
+    assert (cycle is None) == (len(completed) == len(tasks) + len(phases))
+    assert cycle is None or not completed.intersection(cycle)
