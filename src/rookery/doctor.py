@@ -274,7 +274,7 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
             listed = _list_entries(
                 idle, lambda entry: f"last used {format_iso(entry.usage.last_used_at)}" if entry.usage.last_used_at else "never used"
             )
-            advice = f"If it is not needed: rookery {command} delete KEY_ID; to try first: rookery {command} suspend KEY_ID"
+            advice = f"If nobody needs it: rookery {command} delete KEY_ID. To be sure, suspend it first: rookery {command} suspend KEY_ID"
             text = f"have all scopes, but unused for {_UNUSED_PERIOD.days} days: {listed}"
             findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
     ok = f"none expires within {_EXPIRY_WARNING.days} days, and none with all scopes has been unused for {_UNUSED_PERIOD.days}"

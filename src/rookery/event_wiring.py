@@ -95,13 +95,13 @@ class ServerHealthPublisher:
             try:
                 await self._publish(event)
             except Exception:  # noqa: BLE001 - logged; the next change is still published
-                _log.exception("event.server_not_told", server=event.server, health=event.health)
+                _log.exception("event.server_health_not_published", server=event.server, health=event.health)
 
     def _enqueue(self, event: ServerHealthChanged) -> None:
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            _log.warning("event.server_not_told", server=event.server, health=event.health, reason="too many changes at once")
+            _log.warning("event.server_health_not_published", server=event.server, health=event.health, reason="too many changes at once")
 
     async def _publish(self, event: ServerHealthChanged) -> None:
         name = f"server.{event.health}"

@@ -104,7 +104,7 @@ def _write_server_file(settings: Settings) -> None:
     try:
         write_server_file(settings.data_dir, settings.listening_url)
     except OSError as error:
-        _log.warning("server.not_noted", folder=str(settings.data_dir), reason=error.strerror)
+        _log.warning("server.address_not_written", folder=str(settings.data_dir), reason=error.strerror)
 
 
 def make_owner_lookup(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
@@ -127,7 +127,7 @@ def _limit_connections(limit: int) -> int:
     possible = raise_file_limit(limit)
     if possible < limit:
         reason = "the limit on open files (`ulimit -Hn`) does not allow more"
-        _log.warning("connections.limited", wanted=limit, possible=possible, reason=reason)
+        _log.warning("connections.limited", requested=limit, limit=possible, reason=reason)
     return possible
 
 

@@ -202,7 +202,7 @@ class Rookery:
         try:
             await self._exit_stack.aclose()
         except OUTAGES as error:  # every step was tried; unwritten data is lost
-            _log.error("stopped.not_all_written", reason=error.message)
+            _log.error("stopped.data_lost", reason=error.message)
 
     @asynccontextmanager
     async def open_for_command(self, *, require_database: bool = True) -> AsyncGenerator[Rookery]:

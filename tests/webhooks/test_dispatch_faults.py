@@ -90,7 +90,7 @@ async def test_what_cannot_be_written_down_stops_nobody_elses_deliveries(
             other = await webhooks.create_endpoint(receiver.url)
             await webhooks.add_events("second")
             assert [each.state for each in await webhooks.wait_until_finished(other)] == [DeliveryState.DELIVERED]
-    assert {each["event"] for each in logged} == {"webhooks.turn_failed", "webhooks.put_aside"}
+    assert {each["event"] for each in logged} == {"webhooks.round_failed", "webhooks.set_aside"}
     assert len(receiver.received) == 2  # "second", by the odd one's endpoint too
 
 

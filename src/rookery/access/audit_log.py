@@ -129,7 +129,10 @@ class AuditLog:
         seq = 0
         async for entry in self._iter_rows(workspace_id):
             if entry is None:
-                raise Conflict(f"The audit log of workspace {workspace_id} is unreadable after entry {seq}: the next row was altered.")
+                raise Conflict(
+                    f"The audit log of workspace {workspace_id} is unreadable after entry {seq}: the next row was altered. "
+                    "Run `rookery audit verify`."
+                )
             seq = entry.seq
             yield entry
 

@@ -159,7 +159,7 @@ def _check_expiry_and_addresses(holder: Key, target: Key) -> DelegationDenied | 
     if holder.delete_after is not None and (target.delete_after is None or target.delete_after > holder.delete_after):
         ends = target.expires_at
         if ends is None or ends > holder.delete_after:
-            message = f"This key was rotated and ends at {format_iso(holder.delete_after)}; the other key must not expire later."
+            message = f"This key was rotated and stops working at {format_iso(holder.delete_after)}; the other key must not expire later."
             return DelegationDenied("expires_at", message)
     if holder.ip_restriction and not (target.ip_restriction and covers_all(parse_networks(holder.ip_list), parse_networks(target.ip_list))):
         return DelegationDenied("ip_list", "This key is restricted to its IP list; the other key's IP list must be enforced and within it.")

@@ -233,7 +233,7 @@ class Keyring(ABC):
             NotFound: The workspace has no such key.
         """
         if not 0 <= grace_hours <= MAX_GRACE_HOURS:
-            raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
+            raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}, not {grace_hours}"]})
         # Check first, so that a rejected request costs no bcrypt run.
         current_key = await self._db.read(
             lambda tx: self._load_rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False)

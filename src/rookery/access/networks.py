@@ -56,7 +56,7 @@ def parse_proxies(entries: Iterable[str]) -> tuple[Network, ...]:
         network = _parse_network(entry)
         if network is None or network.prefixlen == 0:
             reason = "trusts every address" if network is not None or entry == "*" else "is neither an address nor a CIDR range"
-            msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_MAX_ENTRY_LENGTH]!r} {reason}"
+            msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_MAX_ENTRY_LENGTH]!r} {reason}; list the proxies, such as 10.0.0.5 or 10.0.0.0/24"
             raise WrongSettings(msg)
         networks.append(network)
     return tuple(networks)

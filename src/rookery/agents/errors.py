@@ -126,7 +126,7 @@ class LeaseLost(Conflict):
 
     def __init__(self, name: str, status: str, message: str | None = None, detail: Mapping[str, object] | None = None) -> None:
         todo = "claim it again" if status == "pending" else "read it before you go on"
-        ended = f"Your lease of the task {name!r} has ended; the task is {status}: {todo}."
+        ended = f"Your lease of the task {name!r} has ended. The task is {status}; {todo}."
         super().__init__(message or ended, task_status=status)
         self.detail |= detail or {}
 
@@ -135,7 +135,7 @@ class LeaseLost(Conflict):
         """Return the error for a token of another task's claim."""
         message = (
             f"This claim_token belongs to the claim of the task {token_task_name!r} ({token_task_id}), not to a claim of {name!r}; "
-            "send the token that claiming this task gave."
+            "send the token that the claim of this task returned."
         )
         return cls(name, status, message, {"token_task_id": token_task_id})
 

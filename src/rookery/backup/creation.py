@@ -98,9 +98,12 @@ def create_backup(request: BackupRequest, *, progress: ProgressCallback, clock: 
             f"There is nothing to back up: {request.folder} is not a data folder. Name the folder: rookery --data-dir FOLDER backup"
         )
     if request.with_records and RECORDS_FILE not in request.list_content().databases:
-        raise RookeryError(f"There are no records in {request.folder}: the file {RECORDS_FILE} is missing.")
+        raise RookeryError(
+            f"There are no records in {request.folder}: the file {RECORDS_FILE} is missing. "
+            "If the records are in PostgreSQL, use --without-records."
+        )
     if (request.folder / RESTORE_FOLDER).exists():
-        raise RookeryError(f"There is nothing to back up: a restore into {request.folder} is incomplete.")
+        raise RookeryError(f"There is nothing to back up: a restore into {request.folder} is incomplete. Run the restore again first.")
     at = clock().astimezone(UTC)
     path = request.out / f"rookery-{at:%Y%m%dT%H%M%SZ}{FILE_SUFFIXES[0]}" if request.out.is_dir() else request.out
     if os.path.lexists(path):

@@ -184,7 +184,7 @@ def _folder_lock(folder: Path) -> Generator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise FolderNotEmpty(f"Another restore into {folder} is running.") from error
+        raise FolderNotEmpty(f"Another restore into {folder} is running. Wait until it ends, or restore into another folder.") from error
     try:
         yield
     finally:

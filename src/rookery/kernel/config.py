@@ -273,7 +273,7 @@ class Settings:
         is_shared = self.database_url.reveal() != "embedded:"
         if self.secret_key is None and (is_shared or self.environment == "production"):
             condition = "in production" if self.environment == "production" else "on a shared record store"
-            raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {condition}: a text such as `openssl rand -base64 32` prints.")
+            raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {condition}. Use the output of `openssl rand -base64 32`.")
 
     @property
     def has_api_docs(self) -> bool:

@@ -110,7 +110,7 @@ class EmbeddingMigration:
             try:
                 vectors = await index.embedder.embed_passages([passage for _, _, passage in missing])
             except (EngineUnavailable, NotEmbeddable) as error:
-                _log.warning("memory.former_embedder_failed", model=model, memories=len(missing), reason=error.message)
+                _log.warning("memory.previous_embedder_failed", model=model, memories=len(missing), reason=error.message)
                 continue
             documents = [
                 EmbeddedDocument(document=document, vectors=chunks) for (_, document, _), chunks in zip(missing, vectors, strict=True)
@@ -132,7 +132,7 @@ class EmbeddingMigration:
         await self._model_versions.delete_retired()
         switched = await self._model_versions.activate(ignored_ids=ignored_ids)
         if switched:
-            _log.info("memory.switched", model=self._current_version.model, workspaces=switched)
+            _log.info("memory.embedding_model_switched", model=self._current_version.model, workspaces=switched)
         return switched
 
     async def run_periodic(self) -> int:
@@ -166,7 +166,7 @@ class EmbeddingMigration:
         index = self._find_previous(version)
         if index is None and version not in self._logged_unknown:
             self._logged_unknown.add(version)
-            _log.warning("memory.former_embedder_unknown", model=version.model, dimension=version.dimension)
+            _log.warning("memory.previous_embedder_unknown", model=version.model, dimension=version.dimension)
         return index
 
 

@@ -162,7 +162,7 @@ class Indexer:
         except OUTAGES:
             return False
         except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it
-            _log.exception("memory.words_not_offered", memories=len(documents))
+            _log.exception("memory.full_text_failed", memories=len(documents))
             return False
         return True
 
@@ -181,7 +181,7 @@ class Indexer:
             if await offer:
                 await self._delete_dead_words(memories)
         except Exception:  # noqa: BLE001 - logged; recall reads the records, so words without a record have no effect (D-46)
-            _log.exception("memory.words_not_tidied", memories=len(memories))
+            _log.exception("memory.full_text_cleanup_failed", memories=len(memories))
 
     async def _delete_dead_words(self, memories: Sequence[Memory]) -> None:
         """Remove those of *memories* from the full-text index that were never stored, or were deleted or archived meanwhile."""

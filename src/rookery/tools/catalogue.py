@@ -400,7 +400,7 @@ class Catalogue:
                 features = await connection.list_features()
             await self._store(server, limit_features(features), _get_workspace_id(session))
             if dropped := count_dropped_features(features):
-                _log.warning("tools.offer_cut", server=server.id, most=MAX_FEATURES_PER_KIND, passed_over=dropped)
+                _log.warning("tools.list_truncated", server=server.id, limit=MAX_FEATURES_PER_KIND, dropped=dropped)
         except UpstreamError as error:
             # A broken session is recorded by its supervisor. The error text is shown only to the workspaces that the session serves.
             if (
@@ -413,10 +413,10 @@ class Catalogue:
             _log.warning("tools.not_listed", server=server.id, error=str(error))
         except RookeryError as error:
             self._schedule_retry(server)
-            _log.warning("tools.not_kept", server=server.id, error=error.message)
+            _log.warning("tools.list_not_stored", server=server.id, error=error.message)
         except Exception:  # noqa: BLE001 - no upstream may stop the platform
             self._schedule_retry(server)
-            _log.exception("tools.look_failed", server=server.id)
+            _log.exception("tools.listing_failed", server=server.id)
         finally:
             if spare is not None:
                 self._sessions.release_spare(server)
@@ -538,7 +538,7 @@ class Catalogue:
                 self._is_lagging = False
             except RookeryError as error:
                 if not self._is_lagging:
-                    _log.warning("tools.servers_not_read", error=error.message, kept="the servers read before")
+                    _log.warning("tools.servers_not_read", error=error.message, effect="the servers read before stay in use")
                 self._is_lagging = True
         await self._retry_missing()
         due = time.monotonic() - self._ttl_s

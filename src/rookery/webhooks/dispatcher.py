@@ -166,7 +166,7 @@ class Dispatcher:
         except Exception as error:
             # The next start takes over the claims of this dead process.
             if not isinstance(error, OUTAGES):
-                _log.exception("webhooks.turn_failed")
+                _log.exception("webhooks.round_failed")
 
     async def _run_forever(self) -> None:
         while True:
@@ -180,7 +180,7 @@ class Dispatcher:
                 self._wake.clear()
             except Exception as error:
                 if not isinstance(error, OUTAGES):
-                    _log.exception("webhooks.turn_failed")
+                    _log.exception("webhooks.round_failed")
                     with contextlib.suppress(*OUTAGES):
                         await self._isolate_failures()
                 await asyncio.sleep(self.pause_s)
@@ -222,7 +222,7 @@ class Dispatcher:
             raise
         except Exception:
             delivery_ids = [attempt.claim.id for attempt in round_input.results] or [claim.id for claim in round_input.to_release]
-            _log.exception("webhooks.put_aside", deliveries=delivery_ids, is_claim=dry_run)
+            _log.exception("webhooks.set_aside", deliveries=delivery_ids, is_claim=dry_run)
             return False
         return True
 

@@ -17,7 +17,7 @@ DISABLED_EVENT = "webhook.disabled"
 
 _MEMORY_DATA, _PLAN_DATA, _TASK_DATA = "the memory", "the plan, without its phases", "the task"
 _PHASE_DATA = "the phase, without its tasks and the content of its checkpoints"
-_TOMBSTONE = "what remains of the memory: its place in its lineage"
+_TOMBSTONE = "the id of the memory and its place in its lineage, without its content"
 _SESSION_DATA, _KEY_DATA = "the session", "the key, without its secret and addresses; an agent key as in /api/v1/agent-keys"
 _MEMORY_ROUTE, _PLAN_ROUTE, _PHASE_ROUTE = (
     "/v1/brain/memories/{memory_id}",
@@ -35,7 +35,7 @@ def _event_type(name: str, description: str, data: str, resource: str | None = N
 
 EVENT_TYPES: Sequence[WebhookEventType] = (
     _event_type("memory.stored", "A memory was stored.", _MEMORY_DATA, _MEMORY_ROUTE),
-    _event_type("memory.superseded", "A memory was replaced by another, `superseded_by`, and left every store.", _TOMBSTONE),
+    _event_type("memory.superseded", "A memory was replaced by `superseded_by` and deleted from every store.", _TOMBSTONE),
     _event_type("memory.deleted", "A memory was deleted from every store.", _TOMBSTONE),
     _event_type("memory.archived", "A memory was archived: it is kept, but recall skips it.", _MEMORY_DATA, _MEMORY_ROUTE),
     _event_type("memory.restored", "An archived memory was restored.", _MEMORY_DATA, _MEMORY_ROUTE),

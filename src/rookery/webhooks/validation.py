@@ -69,7 +69,7 @@ def validate_secret(secret: Secret) -> Secret:
 def validate_grace_hours(hours: int) -> None:
     """Raise ValidationFailed unless *hours* is a valid grace period."""
     if not 0 <= hours <= MAX_GRACE_HOURS:
-        raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
+        raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}, not {hours}"]})
 
 
 def find_url_error(url: str) -> str | None:

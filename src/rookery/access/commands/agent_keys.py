@@ -50,7 +50,7 @@ from rookery.access.commands.output import is_terminal, print_json, print_table
 from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
 from rookery.access.models import KeyWithSecret, KeyWithUsage
 
-app = typer.Typer(help="Agent keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, change and revoke agent keys, and show their usage.", no_args_is_help=True)
 
 _MAX_LISTED_ADDRESSES = 5
 
@@ -71,7 +71,9 @@ def create(
     agent_id: Annotated[
         str | None, typer.Option(help="The agent that the key is bound to; by default a slug of the name.", show_default=False)
     ] = None,
-    ip: Annotated[list[str] | None, typer.Option("--ip", help="Allow only these addresses or ranges.", show_default=False)] = None,
+    ip: Annotated[
+        list[str] | None, typer.Option("--ip", help="Allow only these addresses or ranges; may be repeated.", show_default=False)
+    ] = None,
     server: ServersOption = None,
     tool: ToolsOption = None,
     org: OrgsOption = None,

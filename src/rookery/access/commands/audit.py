@@ -27,7 +27,7 @@ from rookery.access.commands.output import (
 )
 from rookery.access.models import AuditEntry, AuditFilter
 
-app = typer.Typer(help="The audit log: every change to keys and workspaces.", no_args_is_help=True)
+app = typer.Typer(help="List, verify and export the audit log, which records every change to keys and workspaces.", no_args_is_help=True)
 
 _PAGE_SIZE = 1_000
 _HASH_DIGITS = 64
@@ -64,7 +64,7 @@ def verify(
     contains: ContainsOption = None,
     in_json: JsonOption = False,
 ) -> None:
-    """Verify chains of the audit log from their first entry. Exits with code 1 and the first invalid entry if one is broken."""
+    """Verify chains of the audit log from their first entry. If one is broken, show its first invalid entry and exit with code 1."""
     known_hashes = _parse_hashes(contains)
     if file:
         if workspace is not None or platform:

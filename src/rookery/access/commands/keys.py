@@ -40,7 +40,7 @@ from rookery.access.commands.options import (
 from rookery.access.key_fields import UNSET, KeyChanges, NewApiKey
 from rookery.access.models import KeyWithSecret, Tier
 
-app = typer.Typer(help="API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, change and delete API keys, and show their usage.", no_args_is_help=True)
 
 ScopesOption = Annotated[
     list[str] | None,

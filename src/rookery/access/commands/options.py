@@ -27,13 +27,18 @@ ExpiresOption = Annotated[
 ]
 NeverOption = Annotated[bool, typer.Option("--never", help="Remove the expiry.")]
 PresetOption = Annotated[str | None, typer.Option(help=f"A set of permissions: {', '.join(PRESETS)}.", show_default=False)]
-ServersOption = Annotated[list[str] | None, typer.Option("--server", help="Only these tool servers; may be repeated.", show_default=False)]
-ToolsOption = Annotated[
-    list[str] | None, typer.Option("--tool", help="Only tools that match this server/tool pattern; may be repeated.", show_default=False)
+ServersOption = Annotated[
+    list[str] | None, typer.Option("--server", help="Allow only these tool servers; may be repeated.", show_default=False)
 ]
-OrgsOption = Annotated[list[str] | None, typer.Option("--org", help="Only memories of this org; may be repeated.", show_default=False)]
+ToolsOption = Annotated[
+    list[str] | None,
+    typer.Option("--tool", help="Allow only tools that match this server/tool pattern; may be repeated.", show_default=False),
+]
+OrgsOption = Annotated[
+    list[str] | None, typer.Option("--org", help="Allow only memories of this org; may be repeated.", show_default=False)
+]
 ProjectsOption = Annotated[
-    list[str] | None, typer.Option("--project", help="Only memories of this project; may be repeated.", show_default=False)
+    list[str] | None, typer.Option("--project", help="Allow only memories of this project; may be repeated.", show_default=False)
 ]
 ToolLimitsOption = Annotated[
     list[str] | None, typer.Option("--tool-limit", help="Calls per minute by pattern, for example 'web/*=10'.", show_default=False)

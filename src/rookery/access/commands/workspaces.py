@@ -24,7 +24,7 @@ from rookery.access.commands.output import print_json, print_list, print_notice,
 from rookery.access.models import Workspace
 from rookery.access.workspaces import WorkspaceDeletion
 
-app = typer.Typer(help="Workspaces: the tenants.", no_args_is_help=True)
+app = typer.Typer(help="Manage workspaces, which separate the keys, memories and plans of tenants.", no_args_is_help=True)
 
 WorkspaceArgument = Annotated[str, typer.Argument(help="The workspace's name or number.")]
 

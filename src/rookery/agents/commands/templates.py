@@ -25,7 +25,7 @@ from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_templa
 from rookery.agents.templates.variables import parse_text
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
 
-app = typer.Typer(help="Templates of plans.", no_args_is_help=True)
+app = typer.Typer(help="List, check and add templates of plans.", no_args_is_help=True)
 
 _COLUMNS = ("slug", "name", "source", "category", "version", "variables", "phases", "tasks")
 _TABLE_COLUMNS = ("slug", "name", "source", "variables", "phases", "tasks", "category", "version")
@@ -229,7 +229,8 @@ def _read_file(file: str) -> str:
         with Path(file).expanduser().open("rb") as stream:
             return stream.read(MAX_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise _CommandFailed(f"Cannot read {file}: {error}") from None
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+        raise _CommandFailed(f"Cannot read {file}: {reason}") from None
 
 
 def _check_file(file: str) -> Fields:

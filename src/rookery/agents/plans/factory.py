@@ -96,9 +96,10 @@ def validate_size(draft: PlanDraft) -> None:
         ValidationFailed: The draft has too many phases or tasks.
     """
     if len(draft.phases) > MAX_PHASES_PER_PLAN:
-        raise ValidationFailed({"phases": [f"must be at most {MAX_PHASES_PER_PLAN}"]})
-    if sum(len(phase.tasks) for phase in draft.phases) > MAX_TASKS_PER_PLAN:
-        raise ValidationFailed({"phases": [f"must have at most {MAX_TASKS_PER_PLAN:,} tasks together"]})
+        raise ValidationFailed({"phases": [f"must have at most {MAX_PHASES_PER_PLAN} items, not {len(draft.phases)}"]})
+    task_count = sum(len(phase.tasks) for phase in draft.phases)
+    if task_count > MAX_TASKS_PER_PLAN:
+        raise ValidationFailed({"phases": [f"must have at most {MAX_TASKS_PER_PLAN:,} tasks in total, not {task_count:,}"]})
 
 
 def validate_dependencies(draft: PlanDraft) -> None:

@@ -391,5 +391,5 @@ def _resolve_position(requested: int | None, last: int) -> int:
     if requested is None:
         return last
     if requested > last:
-        raise ValidationFailed({"position": [f"must be at most {last}"]})
+        raise ValidationFailed({"position": [f"must be at most {last}, not {requested}"]})
     return requested

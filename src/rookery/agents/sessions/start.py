@@ -58,7 +58,7 @@ class SessionStarter:
         def write(tx: Tx) -> AgentSession:
             agent_id = request.agent_id or caller.agent_id or request.agent_type
             if agent_id is None:
-                raise ValidationFailed({"agent_type": ["is required if there is no agent_id, since this key belongs to no agent"]})
+                raise ValidationFailed({"agent_type": ["is required if the request has no agent_id and the key belongs to no agent"]})
             require_agent(caller, agent_id)
             plan = None if request.plan is None else _get_unarchived_plan(tx, caller, request.plan)
             org, project = (request.org, request.project) if plan is None else _resolve_org_and_project(plan, request)

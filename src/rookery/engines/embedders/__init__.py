@@ -77,7 +77,9 @@ def open(  # noqa: A001 - each engine folder has an `open`
         scheme = url.partition(":")[0][:40]
         raise WrongSettings(f"{setting}: unknown embedder {scheme!r}; use one of {', '.join([*ADDRESSES, *addresses.URL_FORMS])}")
     if dimension < _EMBEDDED_DIMENSION:
-        raise WrongSettings(f"ROOKERY_VECTOR_DIMENSION: {dimension} is too small; the built-in model has {_EMBEDDED_DIMENSION} dimensions")
+        raise WrongSettings(
+            f"ROOKERY_VECTOR_DIMENSION: must be at least {_EMBEDDED_DIMENSION}, the dimensions of the built-in model, not {dimension}"
+        )
 
     from rookery.engines.embedders.embedded import EmbeddedEmbedder  # optional dependencies
 

@@ -100,5 +100,5 @@ class SimilarityCache:
             self._pending.clear()
             self._failure = error
             if not self._has_logged_failure:
-                _log.warning("tools.search_by_words_alone", reason=error.message)
+                _log.warning("tools.semantic_search_unavailable", reason=error.message)
             self._has_logged_failure = True

@@ -25,7 +25,9 @@ def open(address: str) -> Tracer | None:  # noqa: A001 - each engine folder has 
     if address == NONE:
         return None
     if _ADDRESS.fullmatch(address) is None:
-        raise WrongSettings("ROOKERY_TRACES: use none, or the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318")
+        raise WrongSettings(
+            "ROOKERY_TRACES: invalid address; use none, or the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318"
+        )
     try:
         from rookery.engines.traces.otlp import OtlpTracer
     except ImportError as error:

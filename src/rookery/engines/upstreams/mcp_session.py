@@ -308,7 +308,7 @@ class McpSession:
                     self._validate_result(method, {**page, field: [item]})
                 except ValidationError as error:
                     name = str(cast("object", item.get("name")))[:100] if isinstance(item, dict) else ""  # pyright: ignore[reportUnnecessaryIsInstance] - it is what the upstream sent
-                    _log.warning("tools.thing_left_out", what=field, name=name, reason=_describe_error(error))
+                    _log.warning("tools.invalid_item_skipped", list=field, name=name, reason=_describe_error(error))
                 else:
                     valid.append(item)
             return valid

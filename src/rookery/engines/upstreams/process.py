@@ -469,12 +469,12 @@ def _kill_orphan(process: ServerProcess) -> None:
 def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str:
     """Return the program's path, so that a missing program and a failing one have different errors."""
     if command.cwd is not None and not Path(command.cwd).is_dir():
-        raise ConnectFailed(f"The directory {command.cwd!r} does not exist.")
+        raise ConnectFailed(f"The directory {command.cwd!r} of `cwd` does not exist.")
     if os.sep in command.command:
         candidate = Path(command.cwd or ".", command.command)
         executable_path = str(candidate) if candidate.is_file() else None
     else:
         executable_path = shutil.which(command.command, path=environment.get("PATH"))
     if executable_path is None:
-        raise ConnectFailed(f"The program {command.command!r} was not found.")
+        raise ConnectFailed(f"The program {command.command!r} was not found. Install it, or correct the command.")
     return str(Path(executable_path).absolute())

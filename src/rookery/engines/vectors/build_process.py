@@ -56,7 +56,7 @@ class BuildProcess:
                     env=_build_environment(),
                 )
             except OSError as error:
-                _log.warning("lists of vectors not built", workspace_id=request.workspace_id, reason=str(error))
+                _log.warning("vectors.ivf_build_failed", workspace_id=request.workspace_id, reason=str(error))
                 return BuildOutcome.FAILED
             if process.stdin is None or process.stderr is None:
                 raise RuntimeError("the build process has no pipes")
@@ -68,7 +68,7 @@ class BuildProcess:
                 await self._end(process)
             if code not in {0, EXIT_BUSY} and not self._is_closed:
                 lines = output.decode(errors="replace").strip().splitlines()
-                _log.warning("lists of vectors not built", workspace_id=request.workspace_id, reason=lines[-1] if lines else f"exit {code}")
+                _log.warning("vectors.ivf_build_failed", workspace_id=request.workspace_id, reason=lines[-1] if lines else f"exit {code}")
             return {0: BuildOutcome.DONE, EXIT_BUSY: BuildOutcome.ELSEWHERE}.get(code, BuildOutcome.FAILED)
 
     async def close(self) -> None:

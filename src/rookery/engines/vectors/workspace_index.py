@@ -190,13 +190,13 @@ class WorkspaceIndex:
         for last_change, path in list_files(self._folder, workspace_id=self.workspace_id, model_version=self._model_version):
             try:
                 if last_change > bounds.last and last_change > file.get_bounds().last:
-                    raise IvfFileError("it contains changes after the last one of vectors.db, so it belongs to another")  # noqa: TRY301 - as below
+                    raise IvfFileError("it contains changes that vectors.db does not have, so it belongs to another vectors.db")  # noqa: TRY301 - as below
                 ivf_file = LiveIvfFile(IvfFile(path, workspace_id=self.workspace_id, model_version=self._model_version))
                 live = file.list_live(self.workspace_id, last_change=last_change)
                 verify_ivf_file(ivf_file.file, file, workspace_id=self.workspace_id, live_changes=live)
                 ivf_file.keep_only(live)
             except IvfFileError as error:
-                _log.warning("lists of vectors left aside", workspace_id=self.workspace_id, file=path.name, reason=str(error))
+                _log.warning("vectors.ivf_file_deleted", workspace_id=self.workspace_id, file=path.name, reason=str(error))
                 path.unlink(missing_ok=True)
                 continue
             ivf_file.file.prefetch()

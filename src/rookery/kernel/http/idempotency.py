@@ -338,7 +338,10 @@ def _find_secret_ids(answer: object, secrets: frozenset[str]) -> list[str] | Non
 
 async def _replay(stored_response: StoredResponse, rebuild: RebuildResponse | None) -> Response:
     if stored_response.body_kind == "secret":
-        message = "This request succeeded before, and its response contained a secret, which is shown only once."
+        message = (
+            "This request succeeded before, and its response contained a secret, which is shown only once. "
+            "If the secret is lost, rotate it or create another."
+        )
         raise (
             SecretAlreadyShown(message, id=stored_response.created_ids[0])
             if len(stored_response.created_ids) == 1

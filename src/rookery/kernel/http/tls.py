@@ -87,4 +87,4 @@ class TlsServer(uvicorn.Server):
             await loop.connect_accepted_socket(connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
         except OSError as error:
             slot.release()
-            _log.debug("connections.no_handshake", reason=str(error))
+            _log.debug("connections.handshake_failed", reason=str(error))

@@ -199,7 +199,9 @@ class KeyRotation:
             await self._reseal_column(column, keys[state.key_id], keys, tally, done, delete_unreadable=delete_unreadable)
         if tally.damaged:
             examples = ", ".join(f"{sealed_text.context.purpose} {sealed_text.context.id}" for sealed_text in tally.damaged[:3])
-            raise DecryptionFailed(f"{len(tally.damaged)} encrypted values cannot be decrypted ({examples}); --lost deletes them")
+            raise DecryptionFailed(
+                f"{len(tally.damaged)} encrypted values cannot be decrypted ({examples}). If their key is lost, --lost deletes them."
+            )
         texts = self._source.read_key_texts()
         # With a configured key, the file belongs to the time before it or to another record store.
         remaining_keys = [

@@ -53,9 +53,7 @@ def reindex(
 
 def elastic_setup(
     context: typer.Context,
-    workspace: Annotated[
-        str | None, typer.Option(help="Accepted for uniformity; one index serves all workspaces.", show_default=False)
-    ] = None,
+    workspace: Annotated[str | None, typer.Option(help="Has no effect: one index serves all workspaces.", show_default=False)] = None,
     *,
     as_json: Json = False,
 ) -> None:

@@ -76,13 +76,13 @@ def prune(
     context: typer.Context,
     workspace: WorkspaceOption = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Memories whose base confidence is lower.", show_default=False)
+        float | None, typer.Option(min=0, max=1, help="Archive memories whose base confidence is below this.", show_default=False)
     ] = None,
     min_effective_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Memories whose confidence, after decay, is lower.", show_default=False)
+        float | None, typer.Option(min=0, max=1, help="Archive memories whose confidence, after decay, is below this.", show_default=False)
     ] = None,
     *,
-    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Duplicates, except the one of highest confidence.")] = False,
+    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Archive duplicates, except the one of highest confidence.")] = False,
     unused: Annotated[
         bool, typer.Option("--unused", help="Memories that no recall returned for 180 days and whose effective confidence is below 0.3.")
     ] = False,
@@ -118,7 +118,7 @@ def consolidate(
     project: Project = None,
     workspace: WorkspaceOption = None,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="The cosine similarity that two memories must exceed to be merged.")
+        float, typer.Option(min=0, max=1, help="Merge two memories if their cosine similarity is above this.")
     ] = consolidation.DEFAULT_THRESHOLD,
     *,
     dry_run: DryRun = False,

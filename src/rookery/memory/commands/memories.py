@@ -25,8 +25,8 @@ from rookery.memory.schemas.requests import RecallBody, RememberBody, SearchQuer
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import MemorySearch
 
-Org = Annotated[str | None, typer.Option(help="The org.", show_default=False)]
-Project = Annotated[str | None, typer.Option(help="The project.", show_default=False)]
+Org = Annotated[str | None, typer.Option(help="The org of the memory.", show_default=False)]
+Project = Annotated[str | None, typer.Option(help="The project of the memory.", show_default=False)]
 Type = Annotated[str | None, typer.Option(help="Only memories of this type.", show_default=False)]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.", show_default=False)]
 Query = Annotated[str, typer.Argument(help="The question.", show_default=False)]
@@ -73,10 +73,10 @@ def remember(
     type: Annotated[str, typer.Option(help="The kind of memory, such as decision or fact.")] = "observation",
     org: Org = None,
     project: Project = None,
-    agent: Annotated[str | None, typer.Option(help="The agent that it belongs to.", show_default=False)] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent that the memory belongs to.", show_default=False)] = None,
     scope: Annotated[
         Literal["project", "agent", "shared"],
-        typer.Option(help="The scope: visible in the project, to the agent only, or in the whole org."),
+        typer.Option(help="Where the memory is visible: in the project, only to the agent, or in the whole org (shared)."),
     ] = "project",
     tag: Tags = None,
     confidence: Annotated[float | None, typer.Option(help="Your certainty, 0 to 1; 0.8 by default.", show_default=False)] = None,
@@ -149,7 +149,12 @@ def recall(
 
 def search(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help='Words, a "quoted phrase"; -word, after --, excludes it.', show_default=False)],
+    query: Annotated[
+        str,
+        typer.Argument(
+            help='Words or a "quoted phrase". To exclude a word, write -- before the query and - before the word.', show_default=False
+        ),
+    ],
     *,
     org: Org = None,
     project: Project = None,

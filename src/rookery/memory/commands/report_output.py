@@ -19,7 +19,7 @@ from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 _MAX_LISTED_ITEMS = 20
 """Maximum memories listed on a terminal. A pipe, and `--json`, get all."""
 
-_COLUMNS = ("memory", "what", "why")
+_COLUMNS = ("memory", "action", "reason")
 
 
 @dataclass(slots=True, kw_only=True)

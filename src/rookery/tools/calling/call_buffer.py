@@ -104,7 +104,7 @@ class CallBuffer:
         except Exception:  # noqa: BLE001 - the driver's error for a single record is logged with it
             if len(batch) == 1:
                 self.lost += 1
-                _log.exception("tools.call_not_kept", server=batch[0].server_id, request_id=batch[0].request_id)
+                _log.exception("tools.call_not_recorded", server=batch[0].server_id, request_id=batch[0].request_id)
                 return
             for row in batch:
                 await self._write([row])

@@ -31,7 +31,7 @@ def connect(
     file: Annotated[Path | None, typer.Option(help="The client's file, if it is not in its usual place.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show or write the set-up of a client for this server; the key stays in a variable and is never written."""
+    """Show the configuration that connects a client to this server, or write it. The key stays in an environment variable."""
     target = _build_target(context, server, search=search)
     setup = next((guide for guide in list_setups(target) if guide.client == client), None)
     if setup is None:

@@ -41,7 +41,7 @@ from rookery.tools.servers.start_check import find_start_fault
 if TYPE_CHECKING:
     from rookery.tools.servers.server_check import ServerCheckResult
 
-app = typer.Typer(help="Tool servers.", no_args_is_help=True)
+app = typer.Typer(help="Add, check and remove tool servers, and log in where they require it.", no_args_is_help=True)
 
 _MAX_CONCURRENT_CHECKS = 4
 _HEALTH_TIMEOUT_S = 3.0
@@ -67,8 +67,8 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     List the servers of servers.json, or those that a workspace added.
 
-    No server is started. `health` is what a running Rookery publishes at /servers.
-    Without that, `health` is offline if a server cannot start, and unknown otherwise. `rookery servers check` tests a server.
+    The command starts no server. `health` is the state that a running Rookery reports at /servers.
+    If none runs, `health` is offline for a server that cannot start, and unknown otherwise. `rookery servers check` tests a server.
     """
     servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
@@ -173,7 +173,7 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to standard error.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start or connect to servers, list their tools, and report problems; exit code 1 if one cannot be used."""
+    """Start or connect to servers, list their tools, and report problems. The exit code is 1 if a server cannot be used."""
     listed_servers = _list_servers(context, workspace)
     selected = [listed_server for listed_server in listed_servers if not ids or listed_server.key in ids or listed_server.server.id in ids]
     missing = set(ids or ()) - {listed_server.key for listed_server in selected} - {listed_server.server.id for listed_server in selected}

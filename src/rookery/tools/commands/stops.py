@@ -49,7 +49,7 @@ def stop(
     reason: Annotated[str, typer.Option(help="The reason that callers see in the error.", show_default=False)] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Reject all further calls in every process; running calls continue."""
+    """Stop a tool, a server or all servers: every process rejects new calls. Running calls continue."""
 
     async def work(platform: ToolPlatform) -> ToolStop:
         target_stop = await _parse_target(platform, target, workspace, everywhere=everywhere, reason=reason)
@@ -70,7 +70,7 @@ def start(
     everywhere: AllWorkspacesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the stop of the same target; exit code 1 if it was not stopped."""
+    """Allow calls again to a target that `tools stop` stopped. The exit code is 1 if it was not stopped."""
 
     async def work(platform: ToolPlatform) -> tuple[bool, list[ToolStop]]:
         target_stop = await _parse_target(platform, target, workspace, everywhere=everywhere)

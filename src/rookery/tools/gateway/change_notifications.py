@@ -156,12 +156,15 @@ class ChangeNotifier:
         """Serve a stream of a modern client until it disconnects."""
         mcp_request = get_mcp_request(ctx)
         if sum(stream.caller.key_id == mcp_request.caller.key_id for stream in self._streams) >= MAX_STREAMS_PER_KEY:
-            raise MCPError(types.INTERNAL_ERROR, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum.")
+            raise MCPError(types.INTERNAL_ERROR, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum. Close one first.")
         if (
             sum(stream.caller.public_workspace_id == mcp_request.caller.public_workspace_id for stream in self._streams)
             >= MAX_STREAMS_PER_WORKSPACE
         ):
-            raise MCPError(types.INTERNAL_ERROR, f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum.")
+            raise MCPError(
+                types.INTERNAL_ERROR,
+                f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum. Close one first.",
+            )
         stream = _EventStream(mcp_request.caller, mcp_request.view)
         self._streams.add(stream)
         watches: list[ResourceSubscription] = []
@@ -261,7 +264,7 @@ async def _send_events(session: _LegacySession) -> None:
                     case ResourceUpdated(uri=uri):
                         await connection.send_resource_updated(uri)
     except TimeoutError:
-        _log.info("gateway.not_told", reason="the client does not read")
+        _log.info("gateway.notifications_dropped", reason="the client does not read")
     finally:
         session.pending_events.clear()
         session.is_sending = False

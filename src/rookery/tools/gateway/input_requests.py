@@ -184,7 +184,7 @@ class InputRequestBroker:
             or own_count >= _MAX_WAITING_CALLS_PER_KEY
             or waiting_call.request_count >= _MAX_INPUT_REQUESTS
         ):
-            raise UpstreamErrorResponse(types.INTERNAL_ERROR, "Too many calls wait for input from their clients.")
+            raise UpstreamErrorResponse(types.INTERNAL_ERROR, "Too many calls wait for input from their clients. Try again later.")
         waiting_call.request_count += 1
         input_request = _InputRequest(f"request-{waiting_call.request_count}", method, params, asyncio.get_running_loop().create_future())
         waiting_call.requests.put_nowait(input_request)

@@ -78,7 +78,7 @@ class ResourceSubscriptions:
         try:
             await self._resources.subscribe(watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update, is_on=False)
         except RookeryError as error:
-            _log.info("gateway.still_subscribed", server=watch.server.id, reason=error.message)
+            _log.info("gateway.unsubscribe_failed", server=watch.server.id, reason=error.message)
 
     async def _resubscribe(self, watch: ResourceSubscription) -> None:
         for delay_s in _RETRY_DELAYS_S:
@@ -86,7 +86,7 @@ class ResourceSubscriptions:
             try:
                 await self._resources.subscribe(watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update)
             except RookeryError as error:
-                _log.info("gateway.not_subscribed", server=watch.server.id, reason=error.message)
+                _log.info("gateway.resubscribe_failed", server=watch.server.id, reason=error.message)
             else:
                 return
 

@@ -303,7 +303,7 @@ class Logins:
         try:
             renewed = await self._authorization_servers.renew(server, login)
         except LoginExpired as error:
-            _log.warning("tools.login_over", server=server.id, error=error.message)
+            _log.warning("tools.login_expired", server=server.id, error=error.message)
             ended = replace(login, refresh_token=None)  # prevents further attempts to renew it
             await self._store_renewed(claimed_login, ended, lease_expires_at)
             raise _login_required(server, f"The login has expired ({error.message})") from error

@@ -131,7 +131,7 @@ class ServerRegistry:
         try:
             servers_file = read_servers_file(self._path, self._environment)
         except InvalidServersFile as error:
-            _log.error("tools.file_broken", path=str(self._path), error=str(error), kept="the servers read before")
+            _log.error("tools.file_invalid", path=str(self._path), error=str(error), effect="the last valid version stays in use")
             self._state = ServersFileState(path=str(self._path), error=str(error), warnings=self._state.warnings, changed_at=at)
             return None
         for warning in servers_file.warnings:

@@ -19,7 +19,7 @@ from rookery.webhooks.commands.command_context import WebhookCommandServices, We
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
 
-app = typer.Typer(help="Webhooks: endpoints that receive events, and their deliveries.", no_args_is_help=True)
+app = typer.Typer(help="Manage webhooks: the endpoints that receive events, and their deliveries.", no_args_is_help=True)
 
 _PAGE_SIZE = 100
 _COLUMNS = ("id", "url", "enabled", "events", "failures", "last_success_at", "disabled_reason")
