@@ -158,7 +158,7 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
     stale = await rookery.reindexer.count(ReindexRequest(is_stale=True))
     if not stale:
         return [DoctorFinding(about="memory", grade="ok", says="the index of every memory is current")]
-    text = f"the indexes of {stale:,} memories are out of date, or not by the current embedder ({rookery.embedder.model})"
+    text = f"memories not indexed in their current version by the current embedder ({rookery.embedder.model}): {stale:,}"
     advice = "A running server indexes new and changed memories. For all others, run: rookery brain:reindex --stale"
     return [DoctorFinding(about="memory", grade="warning", says=text, advice=advice)]
 
@@ -267,7 +267,7 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
         if expiring:
             listed = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
             advice = f"rookery {command} extend KEY_ID --expires-at 90d, or --never"
-            text = f"active, but will expire within {_EXPIRY_WARNING.days} days: {listed}"
+            text = f"these active keys expire within {_EXPIRY_WARNING.days} days: {listed}"
             findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
         idle = await keys.list_unused(ALL_SCOPES, unused_for=_UNUSED_PERIOD, limit=_MAX_LISTED + 1)
         if idle:
@@ -275,9 +275,9 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
                 idle, lambda entry: f"last used {format_iso(entry.usage.last_used_at)}" if entry.usage.last_used_at else "never used"
             )
             advice = f"If nobody needs it: rookery {command} delete KEY_ID. To be sure, suspend it first: rookery {command} suspend KEY_ID"
-            text = f"have all scopes, but unused for {_UNUSED_PERIOD.days} days: {listed}"
+            text = f"these keys have all scopes and have been unused for {_UNUSED_PERIOD.days} days: {listed}"
             findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
-    ok = f"none expires within {_EXPIRY_WARNING.days} days, and none with all scopes has been unused for {_UNUSED_PERIOD.days}"
+    ok = f"no key expires within {_EXPIRY_WARNING.days} days, and no key with all scopes has been unused for {_UNUSED_PERIOD.days} days"
     return findings or [DoctorFinding(about="keys", grade="ok", says=ok)]
 
 

@@ -149,7 +149,7 @@ def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) 
             }
         )
     else:
-        print_fields({**({} if folder is None else {"restored into": str(folder)}), "whole": True, **_manifest_to_text(manifest)})
+        print_fields({**({} if folder is None else {"restored into": str(folder)}), "intact": True, **_manifest_to_text(manifest)})
     if folder is None:
         return
     if missing_key_id is not None:
@@ -179,7 +179,11 @@ def _manifest_to_json(manifest: Manifest) -> dict[str, object]:
 
 
 def _manifest_to_text(manifest: Manifest) -> dict[str, object]:
-    return {"made at": manifest.made_at, "by version": manifest.version, "holds": ", ".join(file.name for file in manifest.files)}
+    return {
+        "created at": manifest.made_at,
+        "Rookery version": manifest.version,
+        "contains": ", ".join(file.name for file in manifest.files),
+    }
 
 
 @contextmanager

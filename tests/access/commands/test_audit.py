@@ -279,7 +279,7 @@ def test_on_a_terminal_the_audit_log_is_a_table(cli: CommandLine) -> None:
     output = cli.run("audit", "list").stdout
     assert "2026-11-21 09:30:00" in output
     assert "name: ci — α → build" in output
-    assert "whole" in cli.run("audit", "verify").stdout
+    assert "intact" in cli.run("audit", "verify").stdout
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def _print_verification(
         print_json({"whole": is_whole, "chains": rows, "fault": fault or None, "not_contained": absent})
     else:
         for row in rows:
-            row["state"] = "whole" if row["broken_at"] is None else "broken"
+            row["state"] = "intact" if row["broken_at"] is None else "broken"
         columns, in_table = (
             ["workspace_id", "name", "entries", "last_hash", "state", "broken_at", "reason"],
             ["name", "entries", "last_hash", "state"],

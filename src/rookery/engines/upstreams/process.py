@@ -469,7 +469,7 @@ def _kill_orphan(process: ServerProcess) -> None:
 def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str:
     """Return the program's path, so that a missing program and a failing one have different errors."""
     if command.cwd is not None and not Path(command.cwd).is_dir():
-        raise ConnectFailed(f"The directory {command.cwd!r} of `cwd` does not exist.")
+        raise ConnectFailed(f"The directory {command.cwd!r} does not exist. Correct `cwd` in the entry.")
     if os.sep in command.command:
         candidate = Path(command.cwd or ".", command.command)
         executable_path = str(candidate) if candidate.is_file() else None

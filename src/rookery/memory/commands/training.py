@@ -66,7 +66,7 @@ def training(
         typer.echo(json.dumps({"on": since is not None, "since": since, "rows": status.example_count, "forgotten": deleted}))
         return
     state = "Training rows are not recorded" if since is None else f"Training rows are recorded since {since}"
-    typer.echo(f"{state}; there are {status.example_count:,}.{f' {deleted:,} were deleted.' if forget else ''}")
+    typer.echo(f"{state}. Stored rows: {status.example_count:,}.{f' Deleted rows: {deleted:,}.' if forget else ''}")
 
 
 def export_training(
