@@ -156,3 +156,36 @@ def test_no_help_shows_a_type_behind_a_flag() -> None:
     """Issue 14: `--help <bool>`; D-04: a flag takes no value."""
     for arguments in (["--help"], ["keys", "--help"], ["keys", "list", "--help"], ["serve", "--help"]):
         assert "<bool>" not in rookery(*arguments).stdout
+
+
+@pytest.mark.parametrize("arguments", ["keys list", "recall x", "brain:reindex", "webhooks list", "servers list --workspace 1", "doctor"])
+def test_a_command_with_a_mistyped_folder_fails_and_creates_nothing(tmp_path: Path, arguments: str) -> None:
+    """Issue 14, D-04: after a failed restore `doctor` reported no problem, and the databases that it created blocked the next restore."""
+    (tmp_path / "photos").mkdir(mode=0o755)
+    (tmp_path / "photos" / "cat.jpg").touch()
+
+    done = rookery(*arguments.split(), data_dir=tmp_path / "photos")
+    missing = rookery(*arguments.split(), data_dir=tmp_path / "typo")
+
+    assert (done.returncode, missing.returncode) == (1, 1)
+    assert f"{tmp_path / 'photos'} contains no data of Rookery. Check --data-dir and ROOKERY_DATA_DIR." in done.stdout + done.stderr
+    assert f"{tmp_path / 'typo'} does not exist. Check --data-dir" in missing.stdout + missing.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["photos", "cat.jpg"]
+    assert (tmp_path / "photos").stat().st_mode & 0o777 == 0o755
+
+
+def test_the_first_workspace_and_a_check_of_servers_create_the_folder(tmp_path: Path) -> None:
+    """D-04: what an operator may do before the first start still needs no `init`."""
+    (tmp_path / "servers.json").write_text('{"mcpServers": {"gone": {"command": "/no/such/program"}}}', encoding="utf-8")
+
+    checked = rookery("servers", "check", data_dir=tmp_path)
+    created = rookery("workspace", "create", "acme", data_dir=tmp_path / "new")
+
+    assert (checked.returncode, "/no/such/program" in checked.stdout, created.returncode) == (1, True, 0)
+
+
+def test_an_option_of_all_commands_after_one_is_an_error_that_names_its_place(tmp_path: Path) -> None:
+    """Issue 14: `rookery serve --data-dir FOLDER` is what a newcomer tries."""
+    done = rookery("keys", "list", "--data-dir", "x", data_dir=tmp_path)
+
+    assert (done.returncode, done.stderr) == (2, "error: --data-dir stands before the command: rookery --data-dir FOLDER keys list\n")

@@ -33,8 +33,9 @@ def _rookery(folder: Path, *words: str, **settings: str) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder after its first run."""
+    """A data folder with every database, and without keys."""
     data = tmp_path_factory.mktemp("first") / "data"
+    assert _rookery(data, "migrate").returncode == 0
     assert _rookery(data, "doctor").returncode == 0
     return data
 

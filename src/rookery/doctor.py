@@ -77,6 +77,11 @@ async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding
     return [*findings, await _check_server(rookery), _check_disk(rookery), *_check_connections(rookery), *_check_servers_file(rookery)]
 
 
+def examine_without_store(rookery: Rookery) -> list[DoctorFinding]:
+    """Run the checks that open nothing and need no data folder."""
+    return [*_check_connections(rookery), *_check_servers_file(rookery)]
+
+
 async def _run_check(about: str, part: Callable[[Rookery], Awaitable[list[DoctorFinding]]], rookery: Rookery) -> list[DoctorFinding]:
     try:
         return await part(rookery)

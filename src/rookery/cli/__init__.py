@@ -51,28 +51,43 @@ class CommandContext:
 
     settings: Settings
 
-    def open(self) -> AbstractAsyncContextManager[Rookery]:
-        """Migrate the store and open the whole platform for one command, without jobs and tool servers."""
-        from rookery.cli.platform import build_prepared
+    def open(self, *, create: bool = False) -> AbstractAsyncContextManager[Rookery]:
+        """
+        Migrate the store and open the whole platform for one command, without jobs and tool servers.
 
+        Args:
+            create: Create the store if it does not exist; otherwise that is an error.
+        """
+        from rookery.cli.platform import build_prepared
+        from rookery.cli.store import require_data
+
+        if not create:
+            require_data(self.settings)
         return build_prepared(self.settings).open_for_command()
 
-    def open_keys(self) -> AbstractAsyncContextManager[KeyServices]:
-        """Migrate the store and open only keys, workspaces and the audit log, in a third of the time."""
+    def open_keys(self, *, create: bool = False) -> AbstractAsyncContextManager[KeyServices]:
+        """Do the same for keys, workspaces and the audit log only, in a third of the time."""
         from rookery.cli.key_changes import open_keys_for_changes
+        from rookery.cli.store import require_data
 
+        if not create:
+            require_data(self.settings)
         return open_keys_for_changes(self.settings)
 
     def read_keys(self) -> AbstractAsyncContextManager[KeyServices]:
         """Do the same as `open_keys`, for a command that changes no key, without webhooks and memories."""
         from rookery.cli.keys import open_keys_for_reading
+        from rookery.cli.store import require_data
 
+        require_data(self.settings)
         return open_keys_for_reading(self.settings)
 
     def open_webhooks(self) -> AbstractAsyncContextManager[WebhookStore]:
         """Migrate the store and open only webhooks and workspaces."""
+        from rookery.cli.store import require_data
         from rookery.cli.webhooks import open_webhooks
 
+        require_data(self.settings)
         return open_webhooks(self.settings)
 
 
@@ -388,6 +403,8 @@ def _usage_message(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
+    if getattr(error, "option_name", None) == "--data-dir":
+        return f"--data-dir stands before the command: rookery --data-dir FOLDER {context.command_path.partition(' ')[2]}"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See: {context.command_path} --help"
 
 

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from rookery.access.commands.command_context import JsonOption, get_settings
 from rookery.cli.platform import build_prepared
-from rookery.doctor import DoctorFinding, examine, examine_files, has_no_problem
+from rookery.cli.store import NO_DATA_ADVICE, has_data
+from rookery.doctor import DoctorFinding, examine, examine_files, examine_without_store, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.wiring import build_platform
@@ -49,6 +50,10 @@ def doctor(
 
 async def _examine(settings: Settings, *, deep: bool) -> list[DoctorFinding]:
     files = examine_files(settings, deep=deep)  # before anything is opened, because opening creates missing files
+    if not has_data(settings):
+        says = f"{settings.data_dir} {'contains no data of Rookery' if settings.data_dir.is_dir() else 'does not exist'}"
+        missing = DoctorFinding(about="data folder", grade="problem", says=says, advice=NO_DATA_ADVICE)
+        return [*files, missing, *examine_without_store(build_platform(settings))]
     try:
         rookery = build_prepared(settings)
     except WrongSettings:

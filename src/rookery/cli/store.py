@@ -10,6 +10,8 @@ from rookery.kernel.data_folder import RESTORE_FOLDER, make_private
 from rookery.kernel.errors import WrongSettings
 from rookery.migrations import migrate
 
+NO_DATA_ADVICE = "Check --data-dir and ROOKERY_DATA_DIR. To create a workspace in this folder, use `rookery init` or `rookery serve`."
+
 _log = structlog.stdlib.get_logger("rookery.cli")
 
 
@@ -25,6 +27,29 @@ def prepare_store(settings: Settings) -> None:
     if (settings.data_dir / RESTORE_FOLDER).exists():
         raise WrongSettings(f"A restore into {settings.data_dir} is incomplete. Run the restore again; it starts from the beginning.")
     migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
+
+
+def require_data(settings: Settings) -> None:
+    """
+    Raise if the data folder has no records, so that a command with a mistyped folder creates nothing.
+
+    Records in another database may exist without a local file, so this checks only embedded ones.
+
+    Raises:
+        WrongSettings: The data folder does not exist, or contains no records.
+    """
+    if has_data(settings):
+        return
+    folder = settings.data_dir
+    state = f"The data folder {folder} contains no data of Rookery" if folder.is_dir() else f"The data folder {folder} does not exist"
+    raise WrongSettings(f"{state}. {NO_DATA_ADVICE}")
+
+
+def has_data(settings: Settings) -> bool:
+    """Return whether the data folder contains records, an incomplete restore, or needs neither because the records are elsewhere."""
+    if settings.database_url.reveal() != "embedded:":
+        return True
+    return (settings.data_dir / "records.db").exists() or (settings.data_dir / RESTORE_FOLDER).exists()
 
 
 def prepare_folder(settings: Settings) -> None:

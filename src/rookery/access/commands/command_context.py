@@ -112,8 +112,8 @@ class AccessCommandContext(Protocol):
         """Open the platform on its store."""
         ...
 
-    def open_keys(self) -> AbstractAsyncContextManager[AccessCommandServices]:
-        """Open keys, workspaces and the audit log. Workspaces cannot be deleted through it."""
+    def open_keys(self, *, create: bool = False) -> AbstractAsyncContextManager[AccessCommandServices]:
+        """Open keys, workspaces and the audit log, or create their store. Workspaces cannot be deleted through it."""
         ...
 
     def read_keys(self) -> AbstractAsyncContextManager[AccessCommandServices]:
@@ -126,11 +126,11 @@ def get_settings(context: typer.Context) -> Settings:
     return cast("AccessCommandContext", context.obj).settings
 
 
-def run_with_access(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]]) -> T:
-    """Open keys, workspaces and the audit log, run *work* and close them."""
+def run_with_access(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]], *, create: bool = False) -> T:
+    """Open keys, workspaces and the audit log, run *work* and close them; *create* the store if it does not exist."""
 
     async def inside() -> T:
-        async with cast("AccessCommandContext", context.obj).open_keys() as services:
+        async with cast("AccessCommandContext", context.obj).open_keys(create=create) as services:
             return await work(services)
 
     return asyncio.run(inside())

@@ -35,7 +35,9 @@ def create(
 ) -> None:
     """Create a workspace."""
     print_record(
-        serializers.serialize_workspace(run_with_access(context, lambda services: services.workspaces.create(name, by=get_operator()))),
+        serializers.serialize_workspace(
+            run_with_access(context, lambda services: services.workspaces.create(name, by=get_operator()), create=True)
+        ),
         as_json=as_json,
     )
 

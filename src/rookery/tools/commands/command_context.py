@@ -60,16 +60,16 @@ class ToolCommandContext(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    def open(self) -> AbstractAsyncContextManager[ToolPlatform]:
-        """Open the platform on its store."""
+    def open(self, *, create: bool = False) -> AbstractAsyncContextManager[ToolPlatform]:
+        """Open the platform on its store, or create the store."""
         ...
 
 
-def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]]) -> T:
-    """Open the platform, run *work* and close the platform."""
+def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the platform, run *work* and close the platform; *create* its store if it does not exist."""
 
     async def run() -> T:
-        async with cast("ToolCommandContext", context.obj).open() as platform:
+        async with cast("ToolCommandContext", context.obj).open(create=create) as platform:
             return await work(platform)
 
     return asyncio.run(run())

@@ -190,7 +190,7 @@ def check(
     async def work(platform: ToolPlatform) -> list[ServerCheckResult]:
         return await asyncio.gather(*(check_one(platform, listed_server.server) for listed_server in selected))
 
-    checked = run_with_platform(context, work) if selected else []
+    checked = run_with_platform(context, work, create=workspace is None) if selected else []
     if as_json:
         print_json([_check_to_fields(result) for result in checked])
     else:
