@@ -144,7 +144,7 @@ class EmbeddingClient:
             excerpt = excerpt.replace(self._remote.key.reveal(), "…")
         _log.warning("embedder.request_failed", status=status, response=excerpt)
         if status in {401, 403}:
-            raise EngineUnavailable("embedder", f"the service rejects the key in its address (status {status})")
+            raise EngineUnavailable("embedder", f"the service rejects the configured key (status {status})")
         if status == _STATUS_NOT_FOUND:
             raise EngineUnavailable("embedder", f"the address or the model {self._remote.model_name!r} was not found (status 404)")
         is_maybe_text_error = status in _TEXT_ERROR_STATUSES
