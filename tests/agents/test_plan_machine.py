@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskChange, TaskDraft
+from rookery.agents.models.drafts import PhaseDraft, PhaseStatusChange, PlanDraft, TaskChange, TaskDraft
 from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
 from rookery.agents.plans.event_log import PlanEventRecorder
 from rookery.agents.plans.notifier import ReadyTaskNotifier
-from rookery.agents.plans.phases import Phases, PhaseStatusChange
+from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.plans.transitions import PHASE_TRANSITIONS, PLAN_TRANSITIONS, TASK_TRANSITIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rookery.agents.models.plans import Criterion, JsonObject, PlanStatus, TaskStatus
+from rookery.agents.models.plans import Criterion, JsonObject, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.templates import StoredTemplate
 
 
@@ -146,3 +146,12 @@ class TaskFilter:
     plan: str | None = None
     phase: str | None = None
     session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatusChange:
+    """A new status of a phase. *reason* is stored for on_hold; *force* ignores open tasks and unfinished dependencies."""
+
+    status: PhaseStatus
+    reason: str | None = None
+    force: bool = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, TooManyItems
-from rookery.agents.models.drafts import PhaseChange, PhaseDraft
+from rookery.agents.models.drafts import PhaseChange, PhaseDraft, PhaseStatusChange
 from rookery.agents.models.plans import (
     MAX_PHASES_PER_PLAN,
     MAX_TASKS_PER_PLAN,
@@ -25,8 +25,8 @@ from rookery.agents.models.plans import (
 )
 from rookery.agents.models.views import PhaseView
 from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
-from rookery.agents.plans.factory import build_phase, build_task, require_acyclic, resolve_refs
 from rookery.agents.plans.locking import get_phase, get_plan, lock_writable_plan, require_open_plan, start_phase
+from rookery.agents.plans.plan_builder import build_phase, build_task, require_acyclic, resolve_refs
 from rookery.agents.plans.plans import complete_plan
 from rookery.agents.plans.slugs import RefIndex
 from rookery.agents.plans.transitions import PHASE_TRANSITIONS, require_transition
@@ -49,15 +49,6 @@ _EVENT_NAMES = {
     PhaseStatus.SKIPPED: "skipped",
     PhaseStatus.ON_HOLD: "held",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseStatusChange:
-    """A new status of a phase. *reason* is stored for on_hold; *force* ignores open tasks and unfinished dependencies."""
-
-    status: PhaseStatus
-    reason: str | None = None
-    force: bool = False
 
 
 class Phases:

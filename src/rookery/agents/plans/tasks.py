@@ -12,7 +12,6 @@ from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
 from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
-from rookery.agents.plans.factory import build_task, resolve_refs
 from rookery.agents.plans.locking import (
     get_phase,
     get_plan,
@@ -24,6 +23,7 @@ from rookery.agents.plans.locking import (
     start_phase,
 )
 from rookery.agents.plans.phases import require_still_acyclic
+from rookery.agents.plans.plan_builder import build_task, resolve_refs
 from rookery.agents.plans.slugs import RefIndex
 from rookery.agents.plans.transitions import TASK_TRANSITIONS, require_transition
 from rookery.agents.plans.view_builder import load_task_view, load_task_views

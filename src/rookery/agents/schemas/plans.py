@@ -15,13 +15,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from rookery.agents.models.drafts import (
     PhaseChange,
     PhaseDraft,
+    PhaseStatusChange,
     PlanChange,
     PlanDraft,
     TaskChange,
     TaskDraft,
 )
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN, MAX_TASKS_PER_PLAN, Criterion, PhaseStatus, PlanStatus, TaskStatus
-from rookery.agents.plans.phases import PhaseStatusChange
 from rookery.agents.plans.slugs import MAX_SLUG_LENGTH
 from rookery.kernel.schema import RequestModel
 

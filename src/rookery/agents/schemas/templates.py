@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from rookery.agents.models.drafts import PlanDraft
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateValue, TemplateVersion
-from rookery.agents.plans.factory import validate_dependencies, validate_size
+from rookery.agents.plans.plan_builder import validate_dependencies, validate_size
 from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
 from rookery.agents.schemas.plans import Slug as PlanSlug
 from rookery.agents.schemas.plans import Text as PlanText
