@@ -111,6 +111,7 @@ def test_help_and_version_import_no_library_of_the_server(tmp_path: Path, argume
         (["keys", "create", "--name", "ci", "--scope", "brain:read"], {"jsonschema_rs", "zstandard"}),
         (["workspace", "list"], READING_KEYS),
         (["audit", "verify"], READING_KEYS),
+        (["templates", "list"], {"cryptography", "zstandard", "rookery.memory", "rookery.webhooks", "rookery.tools"}),
         (["webhooks", "list"], {"pydantic", "jsonschema_rs", "zstandard", "rookery.memory", "rookery.agents", "rookery.tools"}),
         (["backup", "--help"], {"pydantic", "bcrypt", "jsonschema_rs"}),
         (["brain:reindex", "--help"], {"cryptography", "bcrypt", "jsonschema_rs"}),
@@ -134,6 +135,15 @@ def test_the_version_is_shown(arguments: list[str]) -> None:
 def test_the_version_is_shown_to_programs() -> None:
     """D-04: what prints data takes --json."""
     assert json.loads(rookery("version", "--json").stdout)["version"] == version("rookery")
+
+
+@pytest.mark.parametrize("arguments", [["remember", "The tea is green."], ["search", "tea"]])
+def test_a_command_on_memories_imports_no_tool_servers(tmp_path: Path, arguments: list[str]) -> None:
+    """Issue 14: commands start quickly. Memories need the vector index, but not the web framework, tool servers and maintenance."""
+    assert rookery("init", data_dir=tmp_path).returncode == 0
+    unneeded = HEAVY - {"numpy"} | {"jsonschema_rs", "rookery.tools", "rookery.memory.maintenance", "rookery.memory.transfer"}
+
+    assert modules_of(tmp_path, *arguments) & unneeded == set()
 
 
 @pytest.mark.parametrize(("typed", "offered"), [("ke", {"keys"}), ("keys li", {"list"}), ("keys list --st", {"--status"})])

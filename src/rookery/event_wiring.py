@@ -21,26 +21,20 @@ from rookery.event_mapping import (
     to_new_event,
     webhook_event_mappings,
 )
-from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import (
     AgentSessionEnded,
     AgentSessionStarted,
     AgentSessionUpdated,
     EventBus,
-    MemoryArchived,
-    MemoryDeleted,
-    MemoryRedacted,
-    MemoryStored,
-    MemorySuperseded,
     PhaseChanged,
     PlanChanged,
-    ReindexCompleted,
     ServerHealthChanged,
     TaskChanged,
     ToolCalled,
 )
-from rookery.memory.event_payloads import MemoryEventPayloads
+from rookery.memory_event_mapping import memory_event_mappings, redact_deliveries
 from rookery.memory_wiring import MemoryServices
 from rookery.tool_wiring import ToolServices
 from rookery.tools import serializers as tool_serializers
@@ -58,9 +52,9 @@ def connect_events(
     bus: EventBus, outbox: Outbox, *, db: Database, clock: Clock, memory: MemoryServices, agents: AgentServices, tools: ToolServices
 ) -> ServerHealthPublisher:
     """Connect the bus to webhooks. Return the publisher of server health changes, which must run because they have no transaction."""
-    memory_payloads, agent_payloads = MemoryEventPayloads(memory.serializer), AgentEventPayloads(agents.sessions.records, clock)
+    agent_payloads = AgentEventPayloads(agents.sessions.records, clock)
     mappings = {
-        **_memory_mappings(memory_payloads),
+        **memory_event_mappings(memory.serializer),
         **_agent_mappings(agent_payloads),
         **_tool_mappings(),
         **key_event_mappings(clock),
@@ -68,12 +62,7 @@ def connect_events(
     }
     EventMapper(outbox, mappings).subscribe(bus)
 
-    def redact_deliveries(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryRedacted) -> None:
-        outbox.redact_memory(tx, event.workspace_id, event.memory_id)
-
-    bus.add_recorder(MemorySuperseded, redact_deliveries)
-    bus.add_recorder(MemoryDeleted, redact_deliveries)
-    bus.add_recorder(MemoryRedacted, redact_deliveries)
+    redact_deliveries(bus, outbox)
     return ServerHealthPublisher(db, bus, outbox, ServerSerializer(tools.catalogue, tools.sessions, tools.resources))
 
 
@@ -131,32 +120,6 @@ class ServerHealthPublisher:
 
         if payloads:
             await self._db.write(work)
-
-
-def _memory_mappings(memories: MemoryEventPayloads) -> EventMappings:
-    def map_memory(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
-        def render(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - called by position
-            return memories.render_memory(tx, viewer, event.memory_id, with_content=with_content)
-
-        return [MappedEvent(name, event.at, render, memory_id=event.memory_id)]
-
-    def ended(name: str, event: MemorySuperseded | MemoryDeleted) -> list[MappedEvent]:
-        return [MappedEvent(name, event.at, lambda tx, viewer, _: memories.render_deleted(tx, viewer, event.memory_id, at=event.at))]
-
-    def reindexed(event: ReindexCompleted) -> list[MappedEvent]:
-        base = {"org": event.org, "project": event.project, "duration_s": round(event.duration_s, 3), "completed_at": format_iso(event.at)}
-        render: RenderPayload = lambda _, viewer, __: {**base, "count": event.by_workspace[viewer.workspace_id]}  # noqa: E731 - as the others
-        return [MappedEvent("memory.reindexed", event.at, render)]
-
-    return {
-        MemoryStored: make_mapping(MemoryStored, lambda event: map_memory("memory.stored", event)),
-        MemoryArchived: make_mapping(
-            MemoryArchived, lambda event: map_memory(f"memory.{'restored' if event.restored else 'archived'}", event)
-        ),
-        MemorySuperseded: make_mapping(MemorySuperseded, lambda event: ended("memory.superseded", event)),
-        MemoryDeleted: make_mapping(MemoryDeleted, lambda event: ended("memory.deleted", event)),
-        ReindexCompleted: make_mapping(ReindexCompleted, reindexed, lambda event: [(tenant, "") for tenant in event.by_workspace]),
-    }
 
 
 def _agent_mappings(agents: AgentEventPayloads) -> EventMappings:

@@ -29,7 +29,7 @@ class CommandLine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.app = typer.Typer()
-        add_commands(self.app, "webhooks", "tools")
+        add_commands(self.app, "webhooks", "tools", "remember")
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
         """Type it."""
@@ -79,6 +79,19 @@ def test_an_endpoint_is_added_listed_changed_and_removed(line: CommandLine) -> N
     assert line.one("webhooks", "remove", str(added["id"]), "--yes") == {"removed": added["id"], "dry_run": False}
     assert line.many("webhooks", "list") == []
     assert isinstance(line.run("webhooks", "show", str(added["id"])).exception, NotFound)
+
+
+def test_a_memory_stored_by_a_command_is_delivered(line: CommandLine) -> None:
+    """D-80: `rookery remember` publishes what the route publishes, although it opens a part of the platform."""
+    endpoint = line.one("webhooks", "add", NOWHERE, "--event", "memory.*", "--include-content")
+    memory = line.one("remember", "The tea is green.")
+
+    delivered = line.many("webhooks", "deliveries", str(endpoint["id"]))
+
+    assert [each["type"] for each in delivered] == ["memory.stored"]
+    shown = line.one("webhooks", "delivery", str(endpoint["id"]), str(delivered[0]["id"]))
+    payload = cast("Json", cast("Json", shown["payload"])["data"])
+    assert (payload["id"], payload["content"]) == (memory["id"], "The tea is green.")
 
 
 def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: CommandLine, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from rookery.kernel.errors import RookeryError, ValidationFailed
 
 if TYPE_CHECKING:
     from rookery.cli.keys import KeyServices
+    from rookery.cli.memories import MemoryStore
+    from rookery.cli.templates import TemplateStore
     from rookery.cli.webhooks import WebhookStore
     from rookery.wiring import Rookery
 
@@ -89,6 +91,18 @@ class CommandContext:
 
         require_data(self.settings)
         return open_webhooks(self.settings)
+
+    def open_templates(self) -> AbstractAsyncContextManager[TemplateStore]:
+        """Migrate the store and open only templates and workspaces."""
+        from rookery.cli.templates import open_templates
+
+        return open_templates(self.settings)
+
+    def open_memory(self) -> AbstractAsyncContextManager[MemoryStore]:
+        """Migrate the store and open only memories and workspaces."""
+        from rookery.cli.memories import open_memory
+
+        return open_memory(self.settings)
 
 
 def _serve() -> Command:

@@ -12,8 +12,14 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.commands.command_context import AccessCommandServices as AccessServices
-from rookery.access.commands.command_context import DryRunOption, JsonOption, WorkspaceOption, get_operator, resolve_workspace
+from rookery.access.commands.command_context import (
+    DryRunOption,
+    JsonOption,
+    WorkspaceOption,
+    WorkspaceServices,
+    get_operator,
+    resolve_workspace,
+)
 from rookery.access.commands.options import raise_usage_error
 from rookery.access.commands.output import Fields, print_json, print_list, print_notice
 from rookery.agents.errors import SlugTaken, TemplateReadOnly
@@ -48,10 +54,10 @@ class AgentCommandServices(Protocol):
 
 
 class AgentPlatform(Protocol):
-    """The application, opened for one command."""
+    """Templates and workspaces, opened for one command."""
 
     @property
-    def access(self) -> AccessServices: ...
+    def access(self) -> WorkspaceServices: ...
 
     @property
     def agents(self) -> AgentCommandServices: ...
@@ -60,8 +66,8 @@ class AgentPlatform(Protocol):
 class AgentCommandContext(Protocol):
     """The object that commands get as `typer.Context.obj`."""
 
-    def open(self) -> AbstractAsyncContextManager[AgentPlatform]:
-        """Open the application with its store."""
+    def open_templates(self) -> AbstractAsyncContextManager[AgentPlatform]:
+        """Open templates and workspaces."""
         ...
 
 
@@ -288,10 +294,10 @@ def _render_markdown(rendered_template: RenderedTemplate) -> str:
 
 
 def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) -> T:
-    """Run *work* with the opened application, and close it."""
+    """Run *work* with the opened templates, and close them."""
 
     async def inside() -> T:
-        async with cast("AgentCommandContext", context.obj).open() as platform:
+        async with cast("AgentCommandContext", context.obj).open_templates() as platform:
             return await work(platform)
 
     return asyncio.run(inside())

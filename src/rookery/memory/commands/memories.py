@@ -12,8 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rookery.access.commands.command_context import AccessCommandServices as AccessServices
-from rookery.access.commands.command_context import JsonOption, WorkspaceOption, get_settings, make_operator_caller, resolve_workspace
+from rookery.access.commands.command_context import (
+    JsonOption,
+    WorkspaceOption,
+    WorkspaceServices,
+    get_settings,
+    make_operator_caller,
+    resolve_workspace,
+)
 from rookery.access.commands.options import split_names
 from rookery.access.commands.output import Fields, is_terminal, print_json, print_list, print_notice
 from rookery.access.models import Caller
@@ -49,10 +55,10 @@ class MemoryCommandServices(Protocol):
 
 
 class MemoryPlatform(Protocol):
-    """The platform, opened for one command."""
+    """Memories and workspaces, opened for one command."""
 
     @property
-    def access(self) -> AccessServices: ...
+    def access(self) -> WorkspaceServices: ...
 
     @property
     def memory(self) -> MemoryCommandServices: ...
@@ -61,8 +67,8 @@ class MemoryPlatform(Protocol):
 class MemoryCommandContext(Protocol):
     """The object that the command line passes to every command as `typer.Context.obj`."""
 
-    def open(self) -> AbstractAsyncContextManager[MemoryPlatform]:
-        """Open the platform on its store."""
+    def open_memory(self) -> AbstractAsyncContextManager[MemoryPlatform]:
+        """Open memories and workspaces."""
         ...
 
 
@@ -183,10 +189,10 @@ def search(
 def _run(
     context: typer.Context, workspace: str | None, work: Callable[[MemoryCommandServices, Caller], Awaitable[ResponseModel]]
 ) -> Mapping[str, object]:
-    """Open the platform, run *work* as the operator of the workspace, close it. Return the fields of the response."""
+    """Open memories, run *work* as the operator of the workspace, close it. Return the fields of the response."""
 
     async def run() -> Mapping[str, object]:
-        async with cast("MemoryCommandContext", context.obj).open() as platform:
+        async with cast("MemoryCommandContext", context.obj).open_memory() as platform:
             resolved = await resolve_workspace(platform.access, workspace)
             return to_json(await work(platform.memory, make_operator_caller(resolved.id)))
 
