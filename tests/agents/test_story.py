@@ -14,7 +14,7 @@ from mcp import Client
 
 from tests.conftest import lend_model
 from tests.processes import Server, run_server
-from tests.tools.gateway.clients import ERAS, client
+from tests.tools.gateway.clients import ERAS, open_client
 
 Json = dict[str, object]
 
@@ -66,7 +66,7 @@ async def test_over_mcp_an_agent_leaves_and_another_finishes(server: Server, mod
     slug = f"tea-{mode}"
     phases = [{"key": "a", "name": "Boil", "tasks": ["Fill", "Heat"]}, {"name": "Pour", "depends_on": ["a"], "tasks": ["Pour"]}]
 
-    async with client(server, "/mcp/agents", key=first_key, mode=mode) as mcp:
+    async with open_client(server, "/mcp/agents", key=first_key, mode=mode) as mcp:
         assert {"session_start", "task_claim_next", "task_complete"} <= {tool.name for tool in (await mcp.list_tools()).tools}
         await _call(mcp, "plan_create", title="Tea", slug=slug, status="active", phases=phases)
         session = await _start(mcp, slug)
@@ -78,7 +78,7 @@ async def test_over_mcp_an_agent_leaves_and_another_finishes(server: Server, mod
             mcp, "session_update", session_id=session, handoff={"remaining": [unfinished["name"]], "next_steps": ["Mind the steam."]}
         )
 
-    async with client(server, "/mcp/agents", key=second_key, mode=mode) as mcp:
+    async with open_client(server, "/mcp/agents", key=second_key, mode=mode) as mcp:
         start = await _call(mcp, "session_start", agent_type="example", plan=slug)
         boot = cast("dict[str, Json]", start["boot"])
         assert boot["handoff"]["next_steps"] == ["Mind the steam."]

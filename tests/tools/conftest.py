@@ -18,7 +18,7 @@ Start = Callable[..., Awaitable[Tools]]
 
 @pytest.fixture
 async def db(data_dir: Path) -> AsyncIterator[Database]:
-    """An empty record store; the dialects are the business of test_store.py."""
+    """An empty embedded record store; test_store.py covers the dialects."""
     database = open_database("embedded:", data_dir=data_dir)
     yield database
     await database.close()
@@ -37,17 +37,17 @@ def write(file: Path, **servers: object) -> None:
 
 @pytest.fixture
 async def start(db: Database, file: Path) -> AsyncIterator[Start]:
-    """Start the domain with these entries in its file; whatever was started is closed, and leaves no process."""
-    before = {each.pid for each in list_children()}
+    """Start the domain with these entries in its file; it is closed at the end and must leave no process."""
+    before = {child.pid for child in list_children()}
     async with AsyncExitStack() as stack:
 
-        async def begin(servers: dict[str, object] | None = None, **options: object) -> Tools:
+        async def start_tools(servers: dict[str, object] | None = None, **options: object) -> Tools:
             if servers is not None:
                 write(file, **servers)
-            tools = build_tools(db, file, **options)  # pyright: ignore[reportArgumentType] - passed on as they are
+            tools = build_tools(db, file, **options)  # pyright: ignore[reportArgumentType] - passed on unchanged
             stack.push_async_callback(tools.aclose)
             await tools.start()
             return tools
 
-        yield begin
-    await eventually(lambda: {each.pid for each in list_children()} <= before)
+        yield start_tools
+    await eventually(lambda: {child.pid for child in list_children()} <= before)

@@ -85,7 +85,7 @@ def text_of(result: Mapping[str, object]) -> str:
 
 def list_children() -> list[psutil.Process]:
     """Return the running descendants of this process."""
-    return [each for each in psutil.Process().children(recursive=True) if is_alive(each.pid)]
+    return [child for child in psutil.Process().children(recursive=True) if is_alive(child.pid)]
 
 
 def is_alive(pid: int) -> bool:
@@ -108,7 +108,7 @@ class RecordingLimiter:
         self.spent: list[str] = []
 
     async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
-        """Remember."""
+        """Record the call."""
         self.spent.append(f"{server}/{tool}")
 
 

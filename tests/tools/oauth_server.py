@@ -26,20 +26,20 @@ class OAuthServer:
 
     def control(self, **options: object) -> dict[str, int]:
         """Change its options, and return what it has counted."""
-        answer = httpx2.post(f"{self.url}/control", json=options, trust_env=False)
-        return cast("dict[str, int]", answer.json())
+        response = httpx2.post(f"{self.url}/control", json=options, trust_env=False)
+        return cast("dict[str, int]", response.json())
 
     def redirected_headers(self) -> list[dict[str, str]]:
         """Return the headers of redirected requests."""
-        return cast("list[dict[str, str]]", httpx2.get(f"{self.url}/seen", trust_env=False).json())
+        return cast("list[dict[str, str]]", httpx2.get(f"{self.url}/redirected", trust_env=False).json())
 
     def make_entry(
         self, *, path: str = "/mcp", auth: OAuthConfig | None = None, forward_headers: tuple[str, ...] = (), **fields: object
     ) -> Server:
         """Return an entry for it."""
         target = HttpTarget(url=self.url + path, kind="sse" if path == "/sse" else "http")
-        made = {"id": "guarded", "name": "Guarded", "target": target, "auth": auth, "forward_headers": forward_headers}
-        return Server(**{**made, **fields})  # pyright: ignore[reportArgumentType] - fields by their own names
+        defaults = {"id": "guarded", "name": "Guarded", "target": target, "auth": auth, "forward_headers": forward_headers}
+        return Server(**{**defaults, **fields})  # pyright: ignore[reportArgumentType] - fields by name
 
 
 @contextmanager
@@ -56,9 +56,9 @@ def run_oauth_server(**options: object) -> Generator[OAuthServer]:
 
 def authorize(url: str) -> str:
     """Open *url* and grant consent; return the address that the browser is redirected to."""
-    answer = httpx2.get(url, follow_redirects=False, trust_env=False)
-    assert answer.status_code == 302, (answer.status_code, answer.text)
-    return answer.headers["location"]
+    response = httpx2.get(url, follow_redirects=False, trust_env=False)
+    assert response.status_code == 302, (response.status_code, response.text)
+    return response.headers["location"]
 
 
 def parse_hidden_fields(page: str) -> Mapping[str, str]:

@@ -30,8 +30,8 @@ AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALLER = make_caller()
 
 
-def row(number: int, **fields: object) -> CallRecord:
-    """Make a row of a call that went well."""
+def make_row(number: int, **fields: object) -> CallRecord:
+    """Make a row of a call that succeeded."""
     values: dict[str, object] = {
         "id": f"{number:032d}",
         "workspace_id": 1,
@@ -53,12 +53,12 @@ def row(number: int, **fields: object) -> CallRecord:
     return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name
 
 
-def failed(number: int, code: str = "tool_execution_error", **fields: object) -> CallRecord:
-    """Make a row of one that did not."""
-    return row(number, success=False, code=code, **fields)
+def make_failed_row(number: int, code: str = "tool_execution_error", **fields: object) -> CallRecord:
+    """Make a row of a call that failed."""
+    return make_row(number, success=False, code=code, **fields)
 
 
-async def keep(instance: Instance, *rows: CallRecord) -> None:
+async def insert_rows(instance: Instance, *rows: CallRecord) -> None:
     """Put rows into the workspace of *instance*."""
     await instance.rookery.db.write(lambda tx: store.insert_calls(tx, rows))
 
@@ -67,26 +67,26 @@ async def keep(instance: Instance, *rows: CallRecord) -> None:
 async def reader(instance: Instance) -> Instance:
     """A server with some calls of its workspace: 20 of one tool that took 1 to 20 ms, and others."""
     own = instance.workspace_id
-    await keep(
+    await insert_rows(
         instance,
-        *[row(n, duration_ms=float(n), workspace_id=own) for n in range(1, 21)],
-        failed(30, duration_ms=100.0, error="It broke.", workspace_id=own, key_id="key-2", key_kind="agent", agent_id="a"),
-        failed(31, "rate_limited", duration_ms=0.01, workspace_id=own, key_id="key-2", key_kind="agent"),
-        row(40, tool="zone", duration_ms=7.0, workspace_id=own, session_id="sess_1", called_at=AT - timedelta(days=2)),
-        row(41, tool="zone", duration_ms=0.01, cached=True, workspace_id=own, session_id="sess_1"),
-        row(42, server_id="git", tool="log/all", workspace_id=own, success=False, code="input_required"),
-        row(43, workspace_id=own + 1000, server_id="theirs"),
+        *[make_row(n, duration_ms=float(n), workspace_id=own) for n in range(1, 21)],
+        make_failed_row(30, duration_ms=100.0, error="It broke.", workspace_id=own, key_id="key-2", key_kind="agent", agent_id="a"),
+        make_failed_row(31, "rate_limited", duration_ms=0.01, workspace_id=own, key_id="key-2", key_kind="agent"),
+        make_row(40, tool="zone", duration_ms=7.0, workspace_id=own, session_id="sess_1", called_at=AT - timedelta(days=2)),
+        make_row(41, tool="zone", duration_ms=0.01, cached=True, workspace_id=own, session_id="sess_1"),
+        make_row(42, server_id="git", tool="log/all", workspace_id=own, success=False, code="input_required"),
+        make_row(43, workspace_id=own + 1000, server_id="theirs"),
     )
     return instance
 
 
 async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Instance) -> None:
-    """D-38: calls, errors, error_rate, p50/p95/p99/max ms, last_called_at, last_error; by tool unless asked otherwise."""
-    key = await reader.agent_key("tools.read")
+    """D-38: calls, errors, error_rate, p50/p95/p99/max ms, last_called_at, last_error; grouped by tool by default."""
+    caller = await reader.agent_key("tools.read")
 
-    answer = (await key.get(ANALYTICS)).json()
+    report = (await caller.get(ANALYTICS)).json()
 
-    now = next(group for group in answer["data"] if group["tool"] == "now")
+    now = next(group for group in report["data"] if group["tool"] == "now")
     assert {name: now[name] for name in ("server", "calls", "errors", "error_rate", "cached")} == {
         "server": "time",
         "calls": 22,
@@ -94,7 +94,7 @@ async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Inst
         "error_rate": 0.0909,
         "cached": 0,
     }
-    # 21 calls reached the tool, 1 to 20 ms and 100: a refusal says nothing of how fast a tool is.
+    # 21 calls reached the tool, 1 to 20 ms and 100: a rejected call has no duration of the tool.
     assert [now[name] for name in ("p50_ms", "p95_ms", "p99_ms", "max_ms")] == [11.0, 20.0, 100.0, 100.0]
     assert now["last_called_at"] == "2026-11-20T12:31:00.000000Z"
     assert now["last_error"] == {
@@ -105,21 +105,21 @@ async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Inst
         "at": "2026-11-20T12:31:00.000000Z",
         "request_id": "req_31",
     }
-    assert [(group["server"], group["tool"], group["calls"]) for group in answer["data"]] == [
+    assert [(group["server"], group["tool"], group["calls"]) for group in report["data"]] == [
         ("time", "now", 22),
         ("time", "zone", 2),
         ("git", "log/all", 1),
     ]
-    assert (answer["calls"], answer["errors"], answer["by"], answer["group_count"]) == (25, 2, "tool", 3)
+    assert (report["calls"], report["errors"], report["by"], report["group_count"]) == (25, 2, "tool", 3)
 
 
-async def test_what_is_kept_or_asks_first_does_not_count_as_slow_fast_or_failed(reader: Instance) -> None:
-    """D-34, D-38: a kept result flatters the tool; a question is no failure."""
+async def test_cached_and_input_required_calls_count_neither_in_durations_nor_as_errors(reader: Instance) -> None:
+    """D-34, D-38: a cached result has no duration of the tool; a call that needs input is not a failure."""
     zone = (await reader.admin.get(f"{ANALYTICS}/time/zone")).json()
-    asks = (await reader.admin.get(f"{ANALYTICS}/git/log/all")).json()
+    input_required = (await reader.admin.get(f"{ANALYTICS}/git/log/all")).json()
 
     assert (zone["calls"], zone["cached"], zone["p50_ms"], zone["max_ms"]) == (2, 1, 7.0, 7.0)
-    assert (asks["calls"], asks["errors"], asks["p50_ms"], asks["last_error"]) == (1, 0, None, None)
+    assert (input_required["calls"], input_required["errors"], input_required["p50_ms"], input_required["last_error"]) == (1, 0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -131,64 +131,64 @@ async def test_what_is_kept_or_asks_first_does_not_count_as_slow_fast_or_failed(
         ("day", [("2026-11-18", 1), ("2026-11-20", 24)]),
     ],
 )
-async def test_figures_come_in_whatever_groups(reader: Instance, by: str, groups: list[tuple[str, int]]) -> None:
+async def test_figures_can_be_grouped_by_server_key_session_or_day(reader: Instance, by: str, groups: list[tuple[str, int]]) -> None:
     """D-38: by tool, server, key, session or day."""
     name = {"server": "server", "key": "key_id", "session": "session_id", "day": "day"}[by]
 
-    answer = (await reader.admin.get(f"{ANALYTICS}?by={by}")).json()
+    report = (await reader.admin.get(f"{ANALYTICS}?by={by}")).json()
 
-    assert [(group[name], group["calls"]) for group in answer["data"]] == groups
-    assert (answer["calls"], answer["by"], answer["group_count"]) == (25, by, len(groups))
-
-
-async def test_groups_are_counted_beyond_those_shown(reader: Instance) -> None:
-    """D-38: calls of no session are no session's group."""
-    answer = (await reader.admin.get(f"{ANALYTICS}?by=session&limit=1")).json()
-
-    assert (len(answer["data"]), answer["group_count"]) == (1, 1)
+    assert [(group[name], group["calls"]) for group in report["data"]] == groups
+    assert (report["calls"], report["by"], report["group_count"]) == (25, by, len(groups))
 
 
-async def test_figures_are_of_any_range_and_any_choice(reader: Instance) -> None:
-    """D-38: over any range; the end is not included."""
+async def test_group_count_includes_groups_beyond_the_limit(reader: Instance) -> None:
+    """Calls outside of a session form no group (D-38)."""
+    report = (await reader.admin.get(f"{ANALYTICS}?by=session&limit=1")).json()
+
+    assert (len(report["data"]), report["group_count"]) == (1, 1)
+
+
+async def test_figures_can_be_limited_to_a_range_a_key_an_agent_or_a_tool(reader: Instance) -> None:
+    """The end of a range is not included (D-38)."""
     since, until = "2026-11-20T12:05:00Z", "2026-11-20T12:10:00Z"
 
     ranged = (await reader.admin.get(f"{ANALYTICS}/time/now?since={since}&until={until}")).json()
     by_key = (await reader.admin.get(f"{ANALYTICS}?key_id=key-2")).json()
     by_agent = (await reader.admin.get(f"{ANALYTICS}?agent_id=a&server=time")).json()
     nothing = (await reader.admin.get(f"{ANALYTICS}?until=2020-01-01T00:00:00Z")).json()
-    wrong = await reader.admin.get(f"{ANALYTICS}?since=yesterday")
+    invalid = await reader.admin.get(f"{ANALYTICS}?since=yesterday")
 
     assert (ranged["calls"], ranged["p50_ms"], ranged["max_ms"]) == (5, 7.0, 9.0)
     assert (ranged["since"], ranged["until"], ranged["by"]) == ("2026-11-20T12:05:00.000000Z", "2026-11-20T12:10:00.000000Z", "day")
     assert (by_key["calls"], by_agent["calls"]) == (2, 1)
     assert (nothing["calls"], nothing["error_rate"], nothing["p50_ms"], nothing["data"]) == (0, 0.0, None, [])
-    assert wrong.status_code == 422
+    assert invalid.status_code == 422
 
 
-async def test_a_key_sees_figures_of_what_it_reaches(reader: Instance) -> None:
+async def test_a_key_sees_figures_only_of_tools_it_may_use(reader: Instance) -> None:
     """D-23: servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
     only = await reader.agent_key("tools.read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
     glob = await reader.agent_key("tools.read", restrictions=KeyRestrictions(tools=("time/z*",)))
     other = await reader.api_key("tools.read", workspace_id=await reader.workspace("other"))
     without = await reader.agent_key("mcp:read")
 
-    assert [(each["server"], each["tool"]) for each in (await only.get(ANALYTICS)).json()["data"]] == [("git", "log/all")]
-    assert [(each["server"], each["tool"]) for each in (await glob.get(ANALYTICS)).json()["data"]] == [("time", "zone")]
+    assert [(group["server"], group["tool"]) for group in (await only.get(ANALYTICS)).json()["data"]] == [("git", "log/all")]
+    assert [(group["server"], group["tool"]) for group in (await glob.get(ANALYTICS)).json()["data"]] == [("time", "zone")]
     assert (await glob.get(CALLS)).json()["meta"]["total"] == 2
     assert (await glob.get(f"{ANALYTICS}/time/now")).status_code in {403, 404}
     assert (await other.get(ANALYTICS)).json()["calls"] == 0
     assert (await without.get(ANALYTICS)).status_code == 403
 
 
-async def test_the_calls_themselves_come_in_pages_the_latest_first(reader: Instance) -> None:
+async def test_call_records_are_paged_latest_first(reader: Instance) -> None:
     """Call records are paged, latest first (D-12, D-38)."""
     first = (await reader.admin.get(f"{CALLS}?per_page=2&server=time")).json()
-    broken = (await reader.admin.get(f"{CALLS}?success=false&tool=now&code=tool_execution_error")).json()
+    failures = (await reader.admin.get(f"{CALLS}?success=false&tool=now&code=tool_execution_error")).json()
 
-    assert [each["request_id"] for each in first["data"]] == ["req_41", "req_31"]
+    assert [record["request_id"] for record in first["data"]] == ["req_41", "req_31"]
     assert first["meta"] == {"current_page": 1, "per_page": 2, "total": 24}
     assert "server=time" in first["links"]["next"]
-    (call,) = broken["data"]
+    (call,) = failures["data"]
     assert call == {
         "id": f"{30:032d}",
         "server": "time",
@@ -213,60 +213,60 @@ async def test_the_calls_themselves_come_in_pages_the_latest_first(reader: Insta
 
 @hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=250))
-async def test_a_percentile_is_the_least_that_so_many_do_not_exceed(database: Database, took: list[float]) -> None:
+async def test_a_percentile_is_the_least_duration_that_this_share_does_not_exceed(database: Database, durations: list[float]) -> None:
     """D-38: exact, on both stores, for any number of calls and any ties."""
     await database.write(lambda tx: store.purge(tx, 1))
-    await database.write(lambda tx: store.insert_calls(tx, [row(n, duration_ms=each) for n, each in enumerate(took)]))
+    await database.write(lambda tx: store.insert_calls(tx, [make_row(n, duration_ms=duration) for n, duration in enumerate(durations)]))
 
     report = await CallAnalytics(database, CallBuffer(database)).load_report(CALLER, ToolCallFilter(workspace_id=1), "tool", limit=10)
 
-    ordered = sorted(took)
-    wanted = [ordered[math.ceil(len(ordered) * percent / 100) - 1] for percent in (50, 95, 99, 100)]
+    ordered = sorted(durations)
+    expected = [ordered[math.ceil(len(ordered) * percent / 100) - 1] for percent in (50, 95, 99, 100)]
     for figures in (report.total, *report.groups):
-        assert [figures.p50_ms, figures.p95_ms, figures.p99_ms, figures.max_ms] == wanted
-        assert figures.calls == len(took)
+        assert [figures.p50_ms, figures.p95_ms, figures.p99_ms, figures.max_ms] == expected
+        assert figures.calls == len(durations)
 
 
-async def test_a_call_is_counted_at_once_and_a_tool_without_calls_is_known(settings: Settings) -> None:
-    """D-38: who calls and looks sees the call, although rows are written after answers; a mistyped name is no quiet tool."""
+async def test_a_call_is_counted_at_once_and_a_tool_without_calls_has_a_report(settings: Settings) -> None:
+    """A report counts a call made just before, although rows are written after responses; an unknown tool is 404 (D-38)."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
     async with run_instance(settings) as instance:
         for _ in range(3):
             await instance.admin.post("/api/v1/mcp/servers/odd/tools/echo", {"text": "hi"})
         await instance.admin.post("/api/v1/mcp/servers/odd/tools/error", {})
-        counted = (await instance.admin.get(ANALYTICS)).json()
-        quiet = await instance.admin.get(f"{ANALYTICS}/odd/pid")
+        report = (await instance.admin.get(ANALYTICS)).json()
+        unused = await instance.admin.get(f"{ANALYTICS}/odd/pid")
         unknown = await instance.admin.get(f"{ANALYTICS}/odd/nothing")
-        nobody = await instance.admin.get(f"{ANALYTICS}/nobody/nothing")
+        unknown_server = await instance.admin.get(f"{ANALYTICS}/nobody/nothing")
 
-    assert [(group["tool"], group["calls"]) for group in counted["data"]] == [("echo", 3), ("error", 1)]
-    assert counted["last_error"]["message"] == "it did not work"
-    assert (quiet.status_code, quiet.json()["calls"]) == (200, 0)
+    assert [(group["tool"], group["calls"]) for group in report["data"]] == [("echo", 3), ("error", 1)]
+    assert report["last_error"]["message"] == "it did not work"
+    assert (unused.status_code, unused.json()["calls"]) == (200, 0)
     assert (unknown.status_code, unknown.json()["error"]) == (404, "tool_not_found")
-    assert (nobody.status_code, nobody.json()["error"]) == (404, "server_not_found")
+    assert (unknown_server.status_code, unknown_server.json()["error"]) == (404, "server_not_found")
 
 
-async def test_figures_of_a_range_read_that_range_alone(database: Database) -> None:
-    """D-38: bounded cost: an index, not the table, finds the rows of a workspace and a range."""
+async def test_figures_of_a_range_read_only_that_range(database: Database) -> None:
+    """The query uses an index on workspace and time, so its cost is bounded (D-38)."""
     if database.dialect != "sqlite":
-        pytest.skip("PostgreSQL chooses by its statistics, of which an empty table has none")
-    await database.write(lambda tx: store.insert_calls(tx, [row(n) for n in range(50)]))
+        pytest.skip("PostgreSQL chooses by its statistics, and an empty table has no statistics")
+    await database.write(lambda tx: store.insert_calls(tx, [make_row(n) for n in range(50)]))
     plan = "EXPLAIN QUERY PLAN SELECT count(*) FROM tool_calls WHERE workspace_id = 1 AND called_at >= 1 AND called_at < 2"
 
-    found = await database.read(lambda tx: [each.text("detail") for each in tx.fetch_all(text(plan))])
+    steps = await database.read(lambda tx: [step.text("detail") for step in tx.fetch_all(text(plan))])
 
-    assert any("ix_tool_calls_workspace_id_called_at (workspace_id=? AND called_at>? AND called_at<?)" in step for step in found)
+    assert any("ix_tool_calls_workspace_id_called_at (workspace_id=? AND called_at>? AND called_at<?)" in step for step in steps)
 
 
-async def test_rows_are_forgotten_after_the_days_that_the_operator_wants(settings: Settings) -> None:
-    """D-38: a retention setting, 90 days unless set."""
+async def test_rows_are_deleted_after_the_configured_number_of_days(settings: Settings) -> None:
+    """D-38: a retention setting, 90 days by default."""
     assert settings.tool_calls_days == 90
     async with run_instance(replace(settings, tool_calls_days=7)) as instance:
         now = instance.rookery.clock()
-        old = [row(n, workspace_id=instance.workspace_id, called_at=now - timedelta(days=n)) for n in (1, 6, 8, 89)]
-        await keep(instance, *old)
-        chore = next(each for each in instance.rookery.periodic_tasks if each.name == "old tool rows")
-        await chore.run()
-        left = await instance.admin.get(CALLS)
+        old = [make_row(n, workspace_id=instance.workspace_id, called_at=now - timedelta(days=n)) for n in (1, 6, 8, 89)]
+        await insert_rows(instance, *old)
+        task = next(task for task in instance.rookery.periodic_tasks if task.name == "old tool rows")
+        await task.run()
+        remaining = await instance.admin.get(CALLS)
 
-    assert left.json()["meta"]["total"] == 2
+    assert remaining.json()["meta"]["total"] == 2

@@ -20,7 +20,7 @@ BASE = "/api/v1/mcp"
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: what differs by dialect is tested in test_catalogue.py."""
+    """The embedded store only; test_catalogue.py covers the differences between dialects."""
     return "embedded:"
 
 
@@ -38,29 +38,29 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
         yield instance
 
 
-async def test_the_catalogue_is_told_by_the_specs_names(instance: Instance) -> None:
+async def test_the_catalogue_has_the_field_names_of_the_specification(instance: Instance) -> None:
     """The catalogue has the field names of the specification (spec 2.1, 4.1; D-30, D-33)."""
     key = await instance.api_key("mcp:read", "brain:read")
 
-    one = (await key.get(f"{BASE}/servers/odd")).json()
-    listed = (await key.get(f"{BASE}/servers")).json()
+    server = (await key.get(f"{BASE}/servers/odd")).json()
+    listing = (await key.get(f"{BASE}/servers")).json()
     tools = (await key.get(f"{BASE}/servers/odd/tools")).json()
     resources = (await key.get(f"{BASE}/servers/odd/resources")).json()
     templates = (await key.get(f"{BASE}/servers/odd/resource-templates")).json()
     prompts = (await key.get(f"{BASE}/servers/odd/prompts")).json()
     old = await key.get(f"{BASE}/servers/old")
 
-    assert {(server["id"], server["status"]) for server in listed["servers"]} >= {
+    assert {(entry["id"], entry["status"]) for entry in listing["servers"]} >= {
         ("odd", "available"),
         ("old", "deprecated"),
         ("brain", "available"),
     }
-    assert listed["count"] == len(listed["servers"])
-    odd = next(server for server in listed["servers"] if server["id"] == "odd")
+    assert listing["count"] == len(listing["servers"])
+    odd = next(entry for entry in listing["servers"] if entry["id"] == "odd")
     assert (odd["tagline"], odd["resource_count"], odd["health"]) == ("Misbehaves", 5, "online")
-    assert {"id", "name", "tagline", "description", "tools", "resources"} <= set(one)
+    assert {"id", "name", "tagline", "description", "tools", "resources"} <= set(server)
     assert tools["server"] == "odd"
-    assert tools["tools"] == one["tools"]
+    assert tools["tools"] == server["tools"]
     assert tools["count"] == odd["tool_count"] == len(tools["tools"]) > 16
     assert {"name", "description", "inputSchema"} <= set(tools["tools"][0])
     assert resources["count"] == 5
@@ -71,23 +71,23 @@ async def test_the_catalogue_is_told_by_the_specs_names(instance: Instance) -> N
     assert (await key.get(f"{BASE}/servers/none")).json()["error"] == "server_not_found"
 
 
-async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(instance: Instance) -> None:
+async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: Instance) -> None:
     """A call returns the fields of the specification and writes one row (spec 2.1, 4.1; D-34, D-38)."""
     key = await instance.api_key("mcp:write")
     session = str((await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"])
 
-    answer = await key.post(
+    response = await key.post(
         f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}, **{"X-Session-ID": session}
     )
-    bare = await key.post(f"{BASE}/servers/odd/tools/echo", {"text": "hi"})
-    without = await key.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
+    direct = await key.post(f"{BASE}/servers/odd/tools/echo", {"text": "hi"})
+    sessionless = await key.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
 
-    duration = answer.json()["duration_ms"]
+    duration = response.json()["duration_ms"]
     assert isinstance(duration, int)
     result = {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"text": "hi"}, "isError": False}
-    assert answer.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
-    assert bare.json()["result"] == result
-    assert without.status_code == 200
+    assert response.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
+    assert direct.json()["result"] == result
+    assert sessionless.status_code == 200
     await instance.rookery.tools.journal.flush()
     rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=5))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
@@ -98,7 +98,7 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(instance: Inst
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code", "called"),
+    ("body", "status", "code", "names"),
     [
         ("{", 400, "invalid_request", {"server": None, "tool": None}),
         ([], 400, "invalid_request", {"server": None, "tool": None}),
@@ -111,96 +111,96 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(instance: Inst
         ({"server": "odd", "tool": "ecco"}, 404, "tool_not_found", {"server": "odd", "tool": "ecco"}),
     ],
 )
-async def test_a_call_that_is_refused_says_what_was_to_be_called(
-    instance: Instance, body: object, status: int, code: str, called: dict[str, str | None]
+async def test_a_rejected_call_names_its_server_and_tool(
+    instance: Instance, body: object, status: int, code: str, names: dict[str, str | None]
 ) -> None:
     """D-34: every 4xx is D-10's body plus success:false, server, tool."""
-    content = body if isinstance(body, str) else json.dumps(body)
-    answer = await instance.admin.http.post(f"{BASE}/tools/call", content=content, headers={"Content-Type": "application/json"})
+    text = body if isinstance(body, str) else json.dumps(body)
+    response = await instance.admin.http.post(f"{BASE}/tools/call", content=text, headers={"Content-Type": "application/json"})
 
-    found = answer.json()
-    assert (answer.status_code, found["error"], found["success"]) == (status, code, False)
-    assert {name: found[name] for name in ("server", "tool")} == called
-    assert found["code"] == code
-    assert isinstance(found["message"], str)
+    error = response.json()
+    assert (response.status_code, error["error"], error["success"]) == (status, code, False)
+    assert {name: error[name] for name in ("server", "tool")} == names
+    assert error["code"] == code
+    assert isinstance(error["message"], str)
     if code == "invalid_arguments":
-        assert set(found["errors"]) == {"/text"}
+        assert set(error["errors"]) == {"/text"}
 
 
-async def test_an_error_of_all_the_arguments_names_them(instance: Instance) -> None:
-    """Issue 14: the root was "" in `errors` and "/", another place, in the message. D-34."""
-    answer = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
+async def test_an_error_of_all_arguments_is_named_in_the_message(instance: Instance) -> None:
+    """The root is "" in `errors`; the message names it "the arguments" (issue 14, D-34)."""
+    response = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
 
-    assert (answer.status_code, list(answer.json()["errors"])) == (400, [""])
-    assert answer.json()["message"].startswith("The arguments do not match the tool's inputSchema: the arguments: ")
+    assert (response.status_code, list(response.json()["errors"])) == (400, [""])
+    assert response.json()["message"].startswith("The arguments do not match the tool's inputSchema: the arguments: ")
 
 
-async def test_what_a_tool_does_wrong_is_a_500_with_its_code(instance: Instance) -> None:
+async def test_a_failing_tool_returns_500_with_its_code(instance: Instance) -> None:
     """A failing tool returns 500 with the code of the failure (D-34)."""
     failed = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
-    down = await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
+    unavailable = await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
 
-    assert failed.status_code == down.status_code == 500
-    found = failed.json()
-    assert found == {
+    assert failed.status_code == unavailable.status_code == 500
+    failed_body = failed.json()
+    assert failed_body == {
         "success": False,
         "server": "odd",
         "tool": "error",
         "result": {"content": [{"type": "text", "text": "it did not work"}], "isError": True},
-        "duration_ms": found["duration_ms"],
+        "duration_ms": failed_body["duration_ms"],
         "error": "it did not work",
         "code": "tool_execution_error",
         "message": "The tool odd/error returned an error; `error` is its text. Change the arguments before you call it again.",
     }
-    assert down.json()["code"] == "server_unavailable"
-    assert "'gone'" in down.json()["message"]
-    assert "result" not in down.json()
+    assert unavailable.json()["code"] == "server_unavailable"
+    assert "'gone'" in unavailable.json()["message"]
+    assert "result" not in unavailable.json()
 
 
 @pytest.mark.parametrize("path", [f"{BASE}/tools/call", "/mcp/tools/call"])
-async def test_a_call_refused_before_its_body_is_read_has_the_same_fields(instance: Instance, path: str) -> None:
+async def test_a_call_rejected_before_its_body_is_read_has_the_same_fields(instance: Instance, path: str) -> None:
     """Issue 14: 401, 403 and 429 also have success, server and tool, null because the body was not read; D-34."""
-    weak, limited = await instance.api_key("mcp:read"), await instance.agent_key("mcp:write", rate_limit=1)
+    reader, limited = await instance.api_key("mcp:read"), await instance.agent_key("mcp:write", rate_limit=1)
     body = {"server": "odd", "tool": "pid"}
     await limited.post(path, body)
-    refused = [await caller.post(path, body) for caller in (instance.caller(None), weak, limited)]
+    responses = [await caller.post(path, body) for caller in (instance.caller(None), reader, limited)]
 
-    assert [answer.status_code for answer in refused] == [401, 403, 429]
-    for answer in refused:
-        found = answer.json()
-        assert (found["success"], found["server"], found["tool"]) == (False, None, None)
-        assert found["code"] == found["error"]
+    assert [response.status_code for response in responses] == [401, 403, 429]
+    for response in responses:
+        error = response.json()
+        assert (error["success"], error["server"], error["tool"]) == (False, None, None)
+        assert error["code"] == error["error"]
 
 
 @pytest.mark.parametrize("prefer", ["tool-errors=200", 'wait=5, Tool-Errors="200"; x'])
-async def test_a_caller_may_have_a_tools_own_error_with_200(instance: Instance, prefer: str) -> None:
-    """Issue 14: clients that repeat every 5xx ask for 200; what is no word of the tool's stays a 500, and so do refusals; D-34."""
-    wish = {"Prefer": prefer}
-    failed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, **wish)
+async def test_a_caller_may_receive_a_tools_own_error_with_200(instance: Instance, prefer: str) -> None:
+    """`Prefer: tool-errors=200` is for clients that retry every 5xx; only errors of the tool itself become 200 (issue 14, D-34)."""
+    headers = {"Prefer": prefer}
+    failed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, **headers)
     plain = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Prefer="tool-errors=500")
-    streamed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Accept="text/event-stream", **wish)
-    down = await instance.admin.post(f"{BASE}/servers/gone/tools/any", {}, **wish)
-    refused = await instance.admin.post(f"{BASE}/servers/odd/tools/ecco", {}, **wish)
+    streamed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Accept="text/event-stream", **headers)
+    unavailable = await instance.admin.post(f"{BASE}/servers/gone/tools/any", {}, **headers)
+    unknown = await instance.admin.post(f"{BASE}/servers/odd/tools/ecco", {}, **headers)
 
     assert (failed.status_code, failed.headers["preference-applied"]) == (200, "tool-errors=200")
     assert {**failed.json(), "duration_ms": 0} == {**plain.json(), "duration_ms": 0}
     assert failed.json()["success"] is False
     assert (plain.status_code, "preference-applied" in plain.headers) == (500, False)
     assert (streamed.status_code, streamed.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert (down.status_code, down.json()["code"]) == (500, "server_unavailable")
-    assert refused.status_code == 404
+    assert (unavailable.status_code, unavailable.json()["code"]) == (500, "server_unavailable")
+    assert unknown.status_code == 404
 
 
-async def test_a_raw_question_mark_in_a_uri_is_told_how_to_be_written(instance: Instance) -> None:
-    """Issue 14: what follows a raw `?` is a query, which no resource takes; the error says how to encode it. D-30, D-10."""
-    answer = await instance.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
+async def test_the_error_of_a_raw_question_mark_in_a_uri_says_how_to_encode_it(instance: Instance) -> None:
+    """Text after a raw `?` is a query, which no resource accepts; the error names the encoding (issue 14, D-30, D-10)."""
+    response = await instance.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
 
-    assert answer.status_code == 422
-    assert "%3F" in answer.json()["errors"]["x"][0]
+    assert response.status_code == 422
+    assert "%3F" in response.json()["errors"]["x"][0]
 
 
-async def test_what_tools_get_wrong_is_no_failure_of_rookerys(instance: Instance) -> None:
-    """Issue 14: the figure behind "Failures of ours" and its alert leaves out failed tools and servers that are down; D-05."""
+async def test_failures_of_tools_do_not_count_as_failures_of_rookery(instance: Instance) -> None:
+    """`rookery_http_failures_total`, which has an alert, counts neither failed tools nor unavailable servers (issue 14, D-05)."""
     await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
     await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
     await instance.admin.get(f"{BASE}/resources/odd://demo/broken")
@@ -229,46 +229,46 @@ async def test_resources_and_prompts_are_read_raw_or_encoded(instance: Instance)
     assert prompt.json()["messages"][0]["content"]["text"] == "Hello you"
 
 
-async def test_each_route_asks_for_its_scope(instance: Instance) -> None:
+async def test_each_route_requires_its_scope(instance: Instance) -> None:
     """D-23: mcp:read lists and reads, mcp:write calls; write never implies read."""
     reader, writer = await instance.api_key("mcp:read"), await instance.api_key("mcp:write")
 
-    refused = await reader.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
+    rejected = await reader.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
 
-    assert (refused.status_code, refused.json()["required_scope"]) == (403, "mcp:write")
-    assert refused.json()["success"] is False
+    assert (rejected.status_code, rejected.json()["required_scope"]) == (403, "mcp:write")
+    assert rejected.json()["success"] is False
     for path in ("servers", "servers/odd", "servers/odd/tools", "servers/odd/resources", "resources/odd://memo/insights"):
         assert (await writer.get(f"{BASE}/{path}")).status_code == 403
 
 
-async def test_memory_is_there_as_a_tool(instance: Instance) -> None:
+async def test_memory_is_available_as_a_tool_server(instance: Instance) -> None:
     """The memory is available as a built-in tool server (D-92)."""
     key = await instance.api_key("mcp:read", "mcp:write", "brain:read")
 
     tools = (await key.get(f"{BASE}/servers/brain/tools")).json()["tools"]
-    refused = await key.post(f"{BASE}/tools/call", {"server": "brain", "tool": "remember", "arguments": {}})
+    rejected = await key.post(f"{BASE}/tools/call", {"server": "brain", "tool": "remember", "arguments": {}})
 
     assert {"recall", "search"} <= {tool["name"] for tool in tools}
     assert "remember" not in {tool["name"] for tool in tools}
-    assert refused.status_code in {400, 403}
+    assert rejected.status_code in {400, 403}
 
 
 async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, settings: Settings) -> None:
-    """D-34: http.disconnect reaches the upstream."""
-    mark = settings.data_dir / "cancelled"
-    body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": 30, "mark": str(mark)}}).encode()
-    arrived = asyncio.Event()
-    sent: list[MutableMapping[str, object]] = []
+    """A disconnect of the client reaches the tool server (D-34)."""
+    marker = settings.data_dir / "cancelled"
+    body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": 30, "mark": str(marker)}}).encode()
+    body_sent = asyncio.Event()
+    messages: list[MutableMapping[str, object]] = []
 
     async def receive() -> dict[str, object]:
-        if not arrived.is_set():
-            arrived.set()
+        if not body_sent.is_set():
+            body_sent.set()
             return {"type": "http.request", "body": body, "more_body": False}
         await asyncio.sleep(0.3)
         return {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, object]) -> None:
-        sent.append(message)
+        messages.append(message)
 
     path = f"{BASE}/tools/call"
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {instance.admin.key}".encode())]
@@ -278,23 +278,23 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
 
     await asyncio.wait_for(instance.transport.app(scope, receive, send), 10)
 
-    await eventually(mark.exists)
+    await eventually(marker.exists)
     await instance.rookery.tools.journal.flush()
     rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
-    assert not any(each.get("status") == 200 for each in sent)
+    assert not any(message.get("status") == 200 for message in messages)
 
 
-async def test_why_a_server_is_down_is_told_to_those_who_may_see_servers(instance: Instance) -> None:
+async def test_the_reason_of_an_unavailable_server_needs_servers_read(instance: Instance) -> None:
     """D-12: last_error needs servers:read."""
-    some, more = await instance.api_key("mcp:read"), await instance.api_key("mcp:read", "servers:read")
+    without_scope, with_scope = await instance.api_key("mcp:read"), await instance.api_key("mcp:read", "servers:read")
     url = f"{BASE}/servers/gone"
     await eventually(lambda: _is_offline(instance))
 
-    shown = [(await key.get(url)).json()["last_error"] for key in (some, more)]
+    errors = [(await key.get(url)).json()["last_error"] for key in (without_scope, with_scope)]
 
-    assert shown[0] is None
-    assert "no-such-program" in shown[1]
+    assert errors[0] is None
+    assert "no-such-program" in errors[1]
 
 
 async def _is_offline(instance: Instance) -> bool:
@@ -302,12 +302,12 @@ async def _is_offline(instance: Instance) -> bool:
     return (await key.get(f"{BASE}/servers/gone")).json()["health"] == "offline"
 
 
-async def test_every_refusal_of_a_call_says_what_was_called(instance: Instance) -> None:
+async def test_every_rejected_call_names_its_server_and_tool(instance: Instance) -> None:
     """D-34: every 4xx is D-10's body plus success:false, server, tool."""
-    url, key, weak = f"{BASE}/servers/odd/tools/echo", await instance.api_key("mcp:write"), await instance.api_key("mcp:read")
-    refused = [
+    url, key, reader = f"{BASE}/servers/odd/tools/echo", await instance.api_key("mcp:write"), await instance.api_key("mcp:read")
+    responses = [
         await instance.caller(None).post(url, {}),
-        await weak.post(url, {}),
+        await reader.post(url, {}),
         await key.http.post(url, content=b"{"),
         await key.post(url, []),
         await key.http.post(url, content=b"{}", headers={"Content-Type": "text/plain"}),
@@ -315,43 +315,46 @@ async def test_every_refusal_of_a_call_says_what_was_called(instance: Instance) 
         await key.post(url, {"text": 1}),
     ]
 
-    assert [answer.status_code for answer in refused] == [401, 403, 400, 400, 415, 400, 400]
-    for answer in refused:
-        body = answer.json()
+    assert [response.status_code for response in responses] == [401, 403, 400, 400, 415, 400, 400]
+    for response in responses:
+        body = response.json()
         assert (body["success"], body["server"], body["tool"]) == (False, "odd", "echo")
         assert isinstance(body["error"], str)
 
 
-async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content(instance: Instance, settings: Settings) -> None:
-    """D-05, D-31: degraded, in a word that shows nothing of the file to who has no key."""
+async def test_readiness_reports_an_invalid_servers_file_without_its_content(instance: Instance, settings: Settings) -> None:
+    """Readiness needs no key, so it reports `degraded` and nothing of the file (D-05, D-31)."""
     settings.servers_file.write_text('{"mcpServers": {"hunter2"')
 
     await eventually(lambda: _is_degraded(instance))
 
-    answer = await instance.caller(None).get("/readyz")
-    assert (answer.status_code, answer.json()["engines"]["servers"]) == (200, "servers.json is invalid; the last valid version is in use")
+    response = await instance.caller(None).get("/readyz")
+    assert (response.status_code, response.json()["engines"]["servers"]) == (
+        200,
+        "servers.json is invalid; the last valid version is in use",
+    )
 
 
 async def _is_degraded(instance: Instance) -> bool:
     return (await instance.caller(None).get("/readyz")).json()["status"] == "degraded"
 
 
-async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(instance: Instance) -> None:
-    """Spec 2.8, D-23: an entry's related_servers may name what this workspace, or this key, does not see."""
+async def test_related_servers_omit_servers_that_the_caller_may_not_see(instance: Instance) -> None:
+    """Spec 2.8, D-23: an entry's related_servers may name servers of another workspace, or outside of a key's allow-list."""
     narrow = await instance.api_key("mcp:read", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
     for key, related in ((instance.admin, ["old"]), (narrow, [])):
-        listed = (await key.get(f"{BASE}/servers")).json()["servers"]
+        servers = (await key.get(f"{BASE}/servers")).json()["servers"]
 
-        assert [each["related_servers"] for each in listed if each["id"] == "odd"] == [related]
+        assert [server["related_servers"] for server in servers if server["id"] == "odd"] == [related]
         assert (await key.get(f"{BASE}/servers/odd")).json()["related_servers"] == related
 
 
-async def test_a_sandbox_is_told_how_its_own_sessions_do_and_not_the_live_ones(instance: Instance) -> None:
-    """D-25: nothing is seen across, neither that the live workspace calls nor how its processes do."""
+async def test_a_sandbox_sees_its_own_upstream_sessions_and_not_the_live_ones(instance: Instance) -> None:
+    """Neither calls nor processes of the live workspace are visible in its sandbox (D-25)."""
     test_key = await instance.api_key(environment="test")
     echo = {"server": "odd", "tool": "echo", "arguments": {"text": "x"}}
     assert (await instance.admin.post(f"{BASE}/tools/call", echo)).status_code == 200
     live, test = [(await key.get(f"{BASE}/servers/odd")).json()["standing"] for key in (instance.admin, test_key)]
 
-    assert [each["state"] for each in live["sessions"]] == ["open"]
-    assert {each["pid"] for each in live["sessions"]}.isdisjoint(each["pid"] for each in test["sessions"])
+    assert [session["state"] for session in live["sessions"]] == ["open"]
+    assert {session["pid"] for session in live["sessions"]}.isdisjoint(session["pid"] for session in test["sessions"])

@@ -16,34 +16,34 @@ SCHEMA: dict[str, object] = {
 
 
 def errors_of(schema: dict[str, object], arguments: dict[str, object]) -> dict[str, list[str]]:
-    """Return what is wrong with *arguments*; nothing if they fit."""
+    """Return the errors of *arguments* by JSON Pointer; none if they are valid."""
     try:
         ArgumentValidator(schema).validate(arguments)
-    except ArgumentsInvalid as refused:
-        found = refused.detail["errors"]
-        assert isinstance(found, dict)
-        return found  # pyright: ignore[reportUnknownVariableType] - as the answer shows it
+    except ArgumentsInvalid as error:
+        errors = error.detail["errors"]
+        assert isinstance(errors, dict)
+        return errors  # pyright: ignore[reportUnknownVariableType] - as the response contains it
     return {}
 
 
-def test_what_fits_passes() -> None:
+def test_valid_arguments_pass() -> None:
     """Arguments that match the schema pass (D-34)."""
     assert errors_of(SCHEMA, {"points": [{"x": 1}], "odd/na~me": "abc"}) == {}
 
 
-def test_each_misfit_is_told_by_its_json_pointer() -> None:
+def test_each_invalid_argument_is_reported_by_its_json_pointer() -> None:
     """Each invalid argument is reported by its JSON Pointer (D-34; RFC 6901, JSON Schema 2020-12)."""
-    found = errors_of(SCHEMA, {"points": [{"x": 1}, {"x": "1"}, {}], "odd/na~me": "abcd", "more": 1})
+    errors = errors_of(SCHEMA, {"points": [{"x": 1}, {"x": "1"}, {}], "odd/na~me": "abcd", "more": 1})
 
-    assert set(found) == {"", "/points/1/x", "/points/2", "/odd~1na~0me"}
+    assert set(errors) == {"", "/points/1/x", "/points/2", "/odd~1na~0me"}
 
 
-def test_errors_are_many_at_most() -> None:
-    """D-16: an answer stays small whatever was sent."""
-    found = errors_of(SCHEMA, {"points": [{"x": "1" * 1000} for _ in range(200)]})
+def test_errors_are_limited_in_number_and_length() -> None:
+    """D-16: a response stays small whatever the arguments."""
+    errors = errors_of(SCHEMA, {"points": [{"x": "1" * 1000} for _ in range(200)]})
 
-    assert len(found) == 50
-    assert max(len(text) for texts in found.values() for text in texts) <= 300
+    assert len(errors) == 50
+    assert max(len(text) for texts in errors.values() for text in texts) <= 300
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_errors_are_many_at_most() -> None:
         {"properties": {"a": {"pattern": "("}}},
     ],
 )
-def test_a_schema_that_cannot_be_compiled_lets_the_upstream_judge(schema: dict[str, object]) -> None:
-    """D-34: a gateway relays; and it fetches nothing that an upstream names."""
-    compiled = ArgumentValidator(schema)
+def test_a_schema_that_cannot_be_compiled_is_left_to_the_tool_server(schema: dict[str, object]) -> None:
+    """Such arguments are forwarded unchecked, and no URL in a schema is fetched (D-34)."""
+    validator = ArgumentValidator(schema)
 
-    assert compiled.fault
-    compiled.validate({"a": 1})
+    assert validator.fault
+    validator.validate({"a": 1})
 
 
 def test_a_schema_may_name_its_dialect() -> None:
-    """Tools of older servers."""
+    """Older servers use JSON Schema draft 7."""
     schema: dict[str, object] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "definitions": {"name": {"type": "string"}},
@@ -76,12 +76,12 @@ def test_a_schema_may_name_its_dialect() -> None:
 
 def test_an_unknown_argument_names_the_nearest_known_one() -> None:
     """Issue 14: as the fields of a body do; D-34, D-10."""
-    arguments = ArgumentValidator({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
+    validator = ArgumentValidator({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
 
-    with pytest.raises(ArgumentsInvalid) as near:
-        arguments.validate({"memory_id": 1, "contents": "x"})
-    with pytest.raises(ArgumentsInvalid) as far:
-        arguments.validate({"zzzz": 1})
+    with pytest.raises(ArgumentsInvalid) as similar:
+        validator.validate({"memory_id": 1, "contents": "x"})
+    with pytest.raises(ArgumentsInvalid) as dissimilar:
+        validator.validate({"zzzz": 1})
 
-    assert "'content' instead of 'contents'" in near.value.message
-    assert "Allowed: id, content." in far.value.message
+    assert "'content' instead of 'contents'" in similar.value.message
+    assert "Allowed: id, content." in dissimilar.value.message

@@ -1,4 +1,4 @@
-"""The row that every call leaves: when it is written, what of a call stands in it (D-38)."""
+"""The row of every call: when it is written and what it contains (D-38)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CALLER = make_caller()
 KEY = "sk_live_" + "a1B2" * 8
 
 
-def row(number: int, **fields: object) -> CallRecord:
+def make_row(number: int, **fields: object) -> CallRecord:
     """Make a row."""
     values: dict[str, object] = {
         "id": f"{number:032d}",
@@ -61,12 +61,12 @@ def row(number: int, **fields: object) -> CallRecord:
 
 
 async def stored_rows(db: Database) -> list[CallRecord]:
-    """Return what is on the disk."""
+    """Return the rows on disk, latest first."""
     return await db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=2000))
 
 
 class FailingDatabase:
-    """A record store that counts its transactions, and refuses them while it is ill."""
+    """A record store that counts its transactions, and fails them on demand."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -81,14 +81,14 @@ class FailingDatabase:
         return self._db.dialect
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        """Count, and do it if well."""
+        """Count the transaction, and run it unless the store fails."""
         self.writes += 1
         if self.is_failing:
-            raise EngineUnavailable("database", "it has a cold")
+            raise EngineUnavailable("database", "it is down")
         return await self._db.write(work)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        """Count how many read at once."""
+        """Run the transaction, and record how many run at the same time."""
         self.reading += 1
         self.max_reading = max(self.max_reading, self.reading)
         try:
@@ -97,60 +97,60 @@ class FailingDatabase:
             self.reading -= 1
 
     async def lookup(self, work: Callable[[Tx], T]) -> T:
-        """Pass on."""
+        """Forward to the wrapped database."""
         return await self._db.lookup(work)
 
     async def close(self) -> None:
-        """Pass on."""
+        """Forward to the wrapped database."""
         await self._db.close()
 
 
-async def test_rows_are_written_soon_and_many_at_once(db: Database) -> None:
-    """D-38: right after the answers, in few transactions; told of once they are on the disk."""
-    sick, bus, heard = FailingDatabase(db), EventBus(), list[ToolCalled]()
-    bus.subscribe(ToolCalled, heard.append)
-    journal = CallBuffer(sick, bus=bus)
+async def test_rows_are_written_shortly_after_and_in_one_transaction(db: Database) -> None:
+    """Rows are written right after the responses, in few transactions; events follow once they are on disk (D-38)."""
+    failing_db, bus, events = FailingDatabase(db), EventBus(), list[ToolCalled]()
+    bus.subscribe(ToolCalled, events.append)
+    buffer = CallBuffer(failing_db, bus=bus)
 
     for number in range(300):
-        journal.add(row(number))
-    assert heard == []
-    await eventually(lambda: len(heard) == 300)
+        buffer.add(make_row(number))
+    assert events == []
+    await eventually(lambda: len(events) == 300)
 
     assert len(await stored_rows(db)) == 300
-    assert sick.writes == 1
-    await journal.aclose()
+    assert failing_db.writes == 1
+    await buffer.aclose()
 
 
 async def test_rows_wait_for_a_store_that_is_down_and_are_written_once(db: Database) -> None:
-    """D-38: no row is lost by a store that comes back, nor written twice."""
-    sick = FailingDatabase(db)
-    journal = CallBuffer(sick)
-    sick.is_failing = True
-    journal.add(row(1))
+    """No row is lost or written twice when the store recovers (D-38)."""
+    failing_db = FailingDatabase(db)
+    buffer = CallBuffer(failing_db)
+    failing_db.is_failing = True
+    buffer.add(make_row(1))
     with pytest.raises(EngineUnavailable):
-        await journal.flush()
+        await buffer.flush()
 
-    sick.is_failing = False
-    journal.add(row(2))
-    await journal.flush()
-    await journal.flush()
+    failing_db.is_failing = False
+    buffer.add(make_row(2))
+    await buffer.flush()
+    await buffer.flush()
 
-    assert {each.id for each in await stored_rows(db)} == {row(1).id, row(2).id}
-    await journal.aclose()
+    assert {row.id for row in await stored_rows(db)} == {make_row(1).id, make_row(2).id}
+    await buffer.aclose()
 
 
-async def test_a_call_that_could_leave_no_row_is_not_made(start: Start) -> None:
-    """D-38: every call leaves a row, so with too many unwritten none is made: 503, before the tool is asked."""
+async def test_a_call_whose_row_cannot_be_stored_is_rejected(start: Start) -> None:
+    """Every call needs a row, so with too many unwritten rows a call fails with 503 before the tool is called (D-38)."""
     tools: Tools = await start({"odd": make_odd_entry()})
-    sick = FailingDatabase(tools.db)
-    tools.runner._buffer = CallBuffer(sick, max_calls=2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - 10,000 calls would take long
-    sick.is_failing = True
+    failing_db = FailingDatabase(tools.db)
+    tools.runner._buffer = CallBuffer(failing_db, max_calls=2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - 10,000 calls would take long
+    failing_db.is_failing = True
     for _ in range(2):
         await tools.runner.call(CALLER, "odd", "count", {})
 
     with pytest.raises(EngineUnavailable):
         await tools.runner.call(CALLER, "odd", "count", {})
-    sick.is_failing = False
+    failing_db.is_failing = False
     outcome = await tools.runner.call(CALLER, "odd", "count", {})
 
     assert json.loads(outcome.result or b"")["content"][0]["text"] == "3"
@@ -158,52 +158,52 @@ async def test_a_call_that_could_leave_no_row_is_not_made(start: Start) -> None:
     assert len(await stored_rows(tools.db)) == 3
 
 
-async def test_a_row_that_no_store_takes_holds_up_no_other(db: Database) -> None:
-    """D-38: half a surrogate is no text for any store; such a row is logged, not tried for ever."""
-    journal = CallBuffer(db)
+async def test_a_row_that_no_store_accepts_does_not_block_others(db: Database) -> None:
+    """No store accepts half a surrogate pair; such a row is logged and not retried (D-38)."""
+    buffer = CallBuffer(db)
     for number, tool in enumerate(("a", "\ud800", "b")):
-        journal.add(row(number, tool=tool))
+        buffer.add(make_row(number, tool=tool))
 
-    await journal.flush()
+    await buffer.flush()
 
-    assert {each.tool for each in await stored_rows(db)} == {"a", "b"}
-    assert journal.lost == 1
-    await journal.aclose()
+    assert {row.tool for row in await stored_rows(db)} == {"a", "b"}
+    assert buffer.lost == 1
+    await buffer.aclose()
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-async def test_a_server_that_ends_has_written_every_row_but_those_of_its_last_moment(tmp_path: Path, how: str) -> None:
-    """D-38: one that is stopped loses none; one that is killed what it answered in the last moment, and nothing that was written."""
+@pytest.mark.parametrize("signal_name", ["stop", "kill"])
+async def test_a_stopped_server_loses_no_row_and_a_killed_one_only_its_last(tmp_path: Path, signal_name: str) -> None:
+    """A stopped server loses no row; a killed one loses at most the rows that were not written yet (D-38)."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
 
-    def count() -> int:
-        with closing(sqlite3.connect(folder / "records.db")) as raw:
-            assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            return int(raw.execute("SELECT count(*) FROM tool_calls").fetchone()[0])
+    def count_rows() -> int:
+        with closing(sqlite3.connect(folder / "records.db")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            return int(connection.execute("SELECT count(*) FROM tool_calls").fetchone()[0])
 
     with run_server(folder) as server:
         for _ in range(10):
             assert server.client.post("/api/v1/mcp/servers/odd/tools/echo", json={"text": "hi"}).status_code == 200
-        if how == "kill":
-            await eventually(lambda: count() == 10)
+        if signal_name == "kill":
+            await eventually(lambda: count_rows() == 10)
         for _ in range(3):
             server.client.post("/api/v1/mcp/servers/odd/tools/echo", json={"text": "hi"})
-        if how == "kill":
+        if signal_name == "kill":
             server.kill()
         else:
             server.stop()
 
-    assert count() in ({13} if how == "stop" else {10, 11, 12, 13})
+    assert count_rows() in ({13} if signal_name == "stop" else {10, 11, 12, 13})
 
 
-async def test_arguments_are_kept_only_where_the_operator_wants_it(start: Start) -> None:
+async def test_arguments_are_stored_only_if_configured(start: Start) -> None:
     """D-38: arguments only by setting, redacted."""
     without = await start({"odd": make_odd_entry()})
     await without.runner.call(CALLER, "odd", "echo", {"text": "hi"})
     await without.call_buffer.flush()
-    assert [each.arguments for each in await stored_rows(without.db)] == [None]
+    assert [row.arguments for row in await stored_rows(without.db)] == [None]
 
     with_them = await start({"odd": make_odd_entry()}, keep_arguments=True)
     await with_them.runner.call(CALLER, "odd", "echo", {"text": f"my key is {KEY}"})
@@ -212,8 +212,8 @@ async def test_arguments_are_kept_only_where_the_operator_wants_it(start: Start)
     assert (await stored_rows(with_them.db))[0].arguments == '{"text":"my key is sk_live_…"}'
 
 
-def test_secrets_are_no_part_of_kept_arguments() -> None:
-    """D-38: by the names of their arguments, at any depth, and by what they look like."""
+def test_stored_arguments_contain_no_secrets() -> None:
+    """Secrets are recognised by argument names at any depth, and by their form (D-38)."""
     arguments: dict[str, object] = {
         "user": "ada",
         "password": "hunter2",
@@ -226,9 +226,9 @@ def test_secrets_are_no_part_of_kept_arguments() -> None:
         "accessKey": "a",
     }
 
-    shown = redact_arguments(arguments)
+    redacted = redact_arguments(arguments)
 
-    assert json.loads(shown) == {
+    assert json.loads(redacted) == {
         "user": "ada",
         "password": "…",
         "auth": {"apiKey": "…", "list": [{"Authorization": "…"}, {"access_token": "…"}], "pin": "…"},
@@ -243,63 +243,63 @@ def test_secrets_are_no_part_of_kept_arguments() -> None:
 
 
 @given(st.text(alphabet=st.characters(), max_size=200), st.integers(1, 50))
-def test_whatever_an_upstream_says_can_be_kept(text: str, most: int) -> None:
+def test_any_text_of_a_tool_server_can_be_stored(text: str, max_length: int) -> None:
     """D-38: both stores take UTF-8 without NUL."""
-    shown = redact_text(text, most)
+    redacted = redact_text(text, max_length)
 
-    assert shown.encode().decode() == shown
-    assert "\x00" not in shown
-    assert len(shown) <= most
+    assert redacted.encode().decode() == redacted
+    assert "\x00" not in redacted
+    assert len(redacted) <= max_length
 
 
-class Open:
-    """Agent sessions, of which one is open."""
+class OneOpenSession:
+    """Agent sessions with a single open one."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
-        """Tell whether it is that one."""
+        """Return whether the ids are those of the open session."""
         return (workspace_id, session_id) == (1, "sess_1")
 
 
-async def test_a_call_of_a_session_that_is_not_open_is_refused(start: Start) -> None:
-    """D-38: `X-Session-ID` unknown or ended: 422; a row tells of that too."""
-    tools = await start({"odd": make_odd_entry()}, agent_sessions=Open())
+async def test_a_call_of_a_session_that_is_not_open_is_rejected(start: Start) -> None:
+    """D-38: an unknown or ended `X-Session-ID` is 422, and the call still has a row."""
+    tools = await start({"odd": make_odd_entry()}, agent_sessions=OneOpenSession())
 
-    done = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id="sess_1"))
+    outcome = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id="sess_1"))
     for session_id in ("sess_2", "sess_1" * 100):
-        with pytest.raises(SessionNotOpen) as refused:
+        with pytest.raises(SessionNotOpen) as error:
             await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id=session_id))
-        assert refused.value.status == 422
+        assert error.value.status == 422
     await tools.call_buffer.flush()
 
-    assert done.error is None
-    found = [(each.session_id, each.code) for each in reversed(await stored_rows(tools.db))]
-    assert found == [("sess_1", None), ("sess_2", "session_not_open"), (("sess_1" * 100)[:100], "session_not_open")]
+    assert outcome.error is None
+    sessions_and_codes = [(row.session_id, row.code) for row in reversed(await stored_rows(tools.db))]
+    assert sessions_and_codes == [("sess_1", None), ("sess_2", "session_not_open"), (("sess_1" * 100)[:100], "session_not_open")]
 
 
 async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> None:
-    """D-05: a stop is a stop. Issue 14 (attack 9): the rows that are lost are counted."""
-    sick = FailingDatabase(db)
-    journal = CallBuffer(sick)
-    sick.is_failing = True
-    journal.add(row(1))
-    assert (journal.unwritten, journal.lost) == (1, 0)
+    """Closing drops unwritten rows and counts them as lost (D-05; issue 14, attack 9)."""
+    failing_db = FailingDatabase(db)
+    buffer = CallBuffer(failing_db)
+    failing_db.is_failing = True
+    buffer.add(make_row(1))
+    assert (buffer.unwritten, buffer.lost) == (1, 0)
 
-    await asyncio.wait_for(journal.aclose(), 5)
+    await asyncio.wait_for(buffer.aclose(), 5)
 
-    assert (journal.unwritten, journal.lost) == (0, 1)
+    assert (buffer.unwritten, buffer.lost) == (0, 1)
 
     assert await stored_rows(db) == []
 
 
-@pytest.mark.parametrize(("workspaces", "at_once"), [(1, 1), (3, 2)])
-async def test_reports_leave_readers_to_others(db: Database, workspaces: int, at_once: int) -> None:
-    """D-38: a report over many rows takes seconds; one of each workspace is read at a time, and two in all."""
-    store_of_many = FailingDatabase(db)
-    analytics = CallAnalytics(store_of_many, CallBuffer(store_of_many))
+@pytest.mark.parametrize(("workspaces", "max_reading"), [(1, 1), (3, 2)])
+async def test_reports_run_one_at_a_time_per_workspace_and_two_in_all(db: Database, workspaces: int, max_reading: int) -> None:
+    """D-38: a report over many rows takes seconds, so the limit leaves database readers to other requests."""
+    counting_db = FailingDatabase(db)
+    analytics = CallAnalytics(counting_db, CallBuffer(counting_db))
 
-    callers = [make_caller(workspace_id=1 + each % workspaces) for each in range(12)]
-    asked = (analytics.load_report(each, ToolCallFilter(workspace_id=each.workspace_id), "tool", limit=5) for each in callers)
-    reports = await asyncio.gather(*asked)
+    callers = [make_caller(workspace_id=1 + number % workspaces) for number in range(12)]
+    loading = (analytics.load_report(caller, ToolCallFilter(workspace_id=caller.workspace_id), "tool", limit=5) for caller in callers)
+    reports = await asyncio.gather(*loading)
 
     assert {report.total.calls for report in reports} == {0}
-    assert store_of_many.max_reading == at_once
+    assert counting_db.max_reading == max_reading

@@ -35,23 +35,23 @@ async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
     return await tools.runner.call(caller, server, tool, arguments)
 
 
-async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
+async def call_text(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
     """Call a tool that succeeds, and return its text."""
     outcome = await call(tools, tool, server=server, caller=caller, **arguments)
     assert outcome.error is None
     return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
 
-async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
+async def list_rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
     """Return the rows of a workspace, the latest first."""
     await tools.call_buffer.flush()
     return await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=workspace_id, limit=100))
 
 
-# What a call is answered with, and what is kept of it.
+# Results and stored rows.
 
 
-async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) -> None:
+async def test_a_call_returns_the_whole_result_and_writes_a_row(start: Start) -> None:
     """A call returns the complete result and writes one row (D-34, D-38)."""
     tools = await start({"odd": make_odd_entry()})
 
@@ -62,7 +62,7 @@ async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) ->
         "structuredContent": {"text": "hi"},
         "isError": False,
     }
-    (row,) = await rows(tools)
+    (row,) = await list_rows(tools)
     assert (row.server_id, row.tool, row.key_id, row.success, row.code) == ("odd", "echo", "key-1", True, None)
     assert (row.arguments_bytes, row.request_id) == (len('{"text":"hi"}'), "req_test")
     assert row.result_bytes == len(outcome.result or b"")
@@ -84,20 +84,20 @@ async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) ->
         ("crash", {}, "server_unavailable", "exited with code 7"),
     ],
 )
-async def test_what_a_tool_does_wrong_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:
-    """D-34: 500 with one of four codes; a row all the same."""
+async def test_a_failure_of_a_tool_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:
+    """The outcome has one of four codes, and the call has a row (D-34)."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await tools.runner.call(CALLER, "odd", tool, arguments)
 
     assert outcome.code == code
     assert error in str(outcome.error)
-    assert [row.code for row in await rows(tools)] == [code]
-    assert await said(tools, "echo", text="and on it goes") == "and on it goes"
+    assert [row.code for row in await list_rows(tools)] == [code]
+    assert await call_text(tools, "echo", text="still running") == "still running"
 
 
-async def test_the_result_of_a_failure_is_kept(start: Start) -> None:
-    """D-34: result? beside the error."""
+async def test_a_failed_call_keeps_its_result(start: Start) -> None:
+    """The result of a failed call is returned beside the error (D-34)."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "error")
@@ -105,21 +105,21 @@ async def test_the_result_of_a_failure_is_kept(start: Start) -> None:
     assert json.loads(outcome.result or b"") == {"content": [{"type": "text", "text": "it did not work"}], "isError": True}
 
 
-async def test_arguments_that_do_not_fit_never_reach_the_server(start: Start) -> None:
+async def test_invalid_arguments_never_reach_the_server(start: Start) -> None:
     """Invalid arguments are rejected before the server is called (D-34)."""
     tools = await start({"odd": make_odd_entry()})
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
 
-    with pytest.raises(ArgumentsInvalid) as refused:
+    with pytest.raises(ArgumentsInvalid) as error:
         await call(tools, "strict", kind="c", points=[{"x": 1.5}])
 
-    assert set(refused.value.detail["errors"]) == {"/kind", "/points/0/x"}  # pyright: ignore[reportArgumentType] - a mapping
-    assert [row.code for row in await rows(tools)] == ["invalid_arguments", None]
-    assert await said(tools, "strict", kind="a", points=[{"x": 1, "y": None}]) == "ok"
-    assert await said(tools, "far", a=1) == "ok"
+    assert set(error.value.detail["errors"]) == {"/kind", "/points/0/x"}  # pyright: ignore[reportArgumentType] - a mapping
+    assert [row.code for row in await list_rows(tools)] == ["invalid_arguments", None]
+    assert await call_text(tools, "strict", kind="a", points=[{"x": 1, "y": None}]) == "ok"
+    assert await call_text(tools, "far", a=1) == "ok"
 
 
-async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> None:
+async def test_unknown_names_are_not_found_and_write_no_row(start: Start) -> None:
     """Unknown names return server_not_found or tool_not_found and write no row (D-34)."""
     tools = await start({"odd": make_odd_entry()})
 
@@ -128,103 +128,103 @@ async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> Non
     with pytest.raises(ToolNotFound):
         await call(tools, "ecco")
 
-    assert await rows(tools) == []
+    assert await list_rows(tools) == []
 
 
-async def test_a_call_that_the_key_may_not_make_leaves_a_row_where_the_tool_is_known(start: Start) -> None:
-    """D-38, D-23: who tried what they may not is in the rows; what a caller made up is not."""
+async def test_a_forbidden_call_writes_a_row_only_if_the_tool_exists(start: Start) -> None:
+    """Forbidden calls are recorded; made-up tool names are not (D-38, D-23)."""
     tools = await start({"odd": make_odd_entry()})
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
     outsider = make_caller(servers=frozenset({"other"}))
 
     for tool in ("echo", "ecco"):
         with pytest.raises(PermissionDenied):
             await call(tools, tool, caller=outsider)
 
-    assert [(row.tool, row.code) for row in await rows(tools)] == [("echo", "permission_denied"), ("echo", None)]
+    assert [(row.tool, row.code) for row in await list_rows(tools)] == [("echo", "permission_denied"), ("echo", None)]
 
 
-async def test_a_name_too_long_for_a_tool_is_asked_of_nobody(start: Start) -> None:
-    """D-30, D-38: names have 128 characters at most, and no row keeps what a caller made up."""
+async def test_an_overlong_tool_name_reaches_no_server(start: Start) -> None:
+    """D-30, D-38: names have at most 128 characters, and no row stores a made-up name."""
     tools = await start({"odd": make_odd_entry("--exit")})
 
     with pytest.raises(ToolNotFound):
         await call(tools, "x" * 100_000)
 
-    assert await rows(tools) == []
+    assert await list_rows(tools) == []
 
 
-async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> None:
-    """D-32: refresh on list_changed."""
+async def test_a_tool_added_since_the_last_list_is_found(start: Start) -> None:
+    """The catalogue is refreshed on `list_changed` (D-32)."""
     tools = await start({"odd": make_odd_entry()})
-    await said(tools, "grow")
+    await call_text(tools, "grow")
 
-    async def is_there() -> bool:
+    async def has_late_tool() -> bool:
         odd = tools.catalogue.get_server(CALLER, "odd")
         return tools.catalogue.find_tool(odd, "late") is not None
 
-    await eventually(is_there)
-    assert await said(tools, "late") == "ok"
+    await eventually(has_late_tool)
+    assert await call_text(tools, "late") == "ok"
 
 
-# Time.
+# Timeouts.
 
 
-async def test_a_tool_that_takes_too_long_is_told_off_and_cancelled(start: Start, tmp_path: Path) -> None:
-    """D-34: a timeout by tool, by server."""
-    mark = tmp_path / "cancelled"
+async def test_a_tool_that_takes_too_long_is_cancelled(start: Start, tmp_path: Path) -> None:
+    """Timeouts are set per tool and per server (D-34)."""
+    marker = tmp_path / "cancelled"
     tools = await start({"odd": make_odd_entry(tools={"timeouts": {"sl*": 0.2}})})
 
-    outcome = await call(tools, "slow", seconds=30, mark=str(mark))
+    outcome = await call(tools, "slow", seconds=30, mark=str(marker))
 
     assert outcome.code == "tool_timeout"
-    await eventually(mark.exists)
-    assert await said(tools, "echo", text="hi") == "hi"
+    await eventually(marker.exists)
+    assert await call_text(tools, "echo", text="hi") == "hi"
 
 
-async def test_progress_puts_the_timeout_off(start: Start) -> None:
-    """D-34: reset by progress."""
+async def test_progress_restarts_the_timeout(start: Start) -> None:
+    """A progress notification restarts the timeout (D-34)."""
     tools = await start({"odd": make_odd_entry(timeout_s=1)})
 
-    assert await said(tools, "progress", steps=5, pause=0.3) == "done"
+    assert await call_text(tools, "progress", steps=5, pause=0.3) == "done"
 
 
-async def test_a_caller_that_leaves_cancels_the_tool_and_leaves_a_row(start: Start, tmp_path: Path) -> None:
+async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(start: Start, tmp_path: Path) -> None:
     """A call whose caller leaves is cancelled upstream and recorded (D-34, D-38)."""
-    mark = tmp_path / "cancelled"
+    marker = tmp_path / "cancelled"
     tools = await start({"odd": make_odd_entry()})
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
 
-    task = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(mark)))
+    task = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(marker)))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    await eventually(mark.exists)
-    assert (await rows(tools))[0].code == "client_left"
+    await eventually(marker.exists)
+    assert (await list_rows(tools))[0].code == "client_left"
 
 
-async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(start: Start, tmp_path: Path) -> None:
+async def test_calls_over_the_concurrency_limit_queue_and_then_fail(start: Start, tmp_path: Path) -> None:
     """Calls over `max_concurrency` queue, then fail with server_busy (D-34)."""
     tools = await start({"odd": make_odd_entry(max_concurrency=1)})
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
 
     slow = [call(tools, "slow", seconds=0.1, mark=str(tmp_path / "x")) for _ in range(6)]
     outcomes = await asyncio.gather(*slow, return_exceptions=True)
 
-    assert [type(each) for each in outcomes].count(ServerBusy) == 1
-    assert [each.error for each in outcomes if isinstance(each, CallOutcome)] == [None] * 5
+    assert [type(outcome) for outcome in outcomes].count(ServerBusy) == 1
+    assert [outcome.error for outcome in outcomes if isinstance(outcome, CallOutcome)] == [None] * 5
     odd = tools.catalogue.get_server(CALLER, "odd")
     assert [session.in_flight for session in tools.sessions.list_sessions(odd.id)] == [0]
 
 
-async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_path: Path) -> None:
+async def test_reading_a_resource_queues_as_a_call_does(start: Start, tmp_path: Path) -> None:
     """D-34, D-30: reading a resource takes a slot as a call does; without a free slot in time it fails."""
     tools = await start({"odd": make_odd_entry(max_concurrency=1)}, timing=SupervisionTimeouts(queue_timeout_s=0.1))
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
     slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
-    await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("odd")))
+    await eventually(lambda: any(session.in_flight for session in tools.sessions.list_sessions("odd")))
 
     async with asyncio.timeout(10):
         with pytest.raises(ServerBusy):
@@ -236,41 +236,41 @@ async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_
 # Crashes.
 
 
-async def test_a_killed_server_fails_the_calls_in_flight_alone_and_is_back_within_a_second(start: Start, tmp_path: Path) -> None:
-    """D-32: under concurrent callers."""
+async def test_a_killed_server_fails_only_the_calls_in_flight_and_recovers_within_a_second(start: Start, tmp_path: Path) -> None:
+    """The server is killed under concurrent callers (D-32)."""
     tools = await start({"odd": make_odd_entry()})
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
     in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
     await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 8)
 
     os.kill(pid, signal.SIGKILL)
-    killed = time.monotonic()
+    killed_at = time.monotonic()
 
-    assert int(await said(tools, "pid")) != pid
-    assert time.monotonic() - killed < 1
+    assert int(await call_text(tools, "pid")) != pid
+    assert time.monotonic() - killed_at < 1
     assert {(await task).code for task in in_flight} == {"server_unavailable"}
 
 
-async def test_a_read_only_tool_is_asked_again_once(start: Start, tmp_path: Path) -> None:
+async def test_a_lost_call_of_a_read_only_tool_is_retried_once(start: Start, tmp_path: Path) -> None:
     """A lost call of a read-only tool is retried once (D-32)."""
     tools = await start({"odd": make_odd_entry()})
 
-    assert await said(tools, "crash_once", mark=str(tmp_path / "crashed")) == "back again"
+    assert await call_text(tools, "crash_once", mark=str(tmp_path / "crashed")) == "back again"
 
 
-async def test_a_session_that_crashed_while_idle_is_opened_again_for_any_tool(start: Start) -> None:
-    """D-32: what was surely not done may be repeated."""
+async def test_a_session_that_crashed_while_idle_is_reopened_for_any_tool(start: Start) -> None:
+    """A call that certainly did not run may be retried (D-32)."""
     tools = await start({"odd": make_odd_entry()})
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
 
     for _ in range(3):
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda pid=pid: not psutil.pid_exists(pid))  # reaped: none of its threads holds the pipe any more
-        assert await said(tools, "count") == "1"
-        pid = int(await said(tools, "pid"))
+        await eventually(lambda pid=pid: not psutil.pid_exists(pid))  # reaped, so that no thread of it holds the pipe
+        assert await call_text(tools, "count") == "1"
+        pid = int(await call_text(tools, "pid"))
 
 
-async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
+async def test_a_crash_loop_backs_off_and_fails_calls_at_once(start: Start) -> None:
     """D-32: back-off, and a breaker for crash loops."""
     tools = await start(
         {"odd": make_odd_entry("--exit")}, timing=SupervisionTimeouts(connect_timeout_s=5, initial_backoff_s=5, max_caller_wait_s=0.1)
@@ -287,19 +287,19 @@ async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
     assert time.monotonic() - started < 0.5
 
 
-async def test_a_dead_server_slows_no_other_and_not_the_start(start: Start) -> None:
+async def test_a_dead_server_delays_neither_other_servers_nor_the_start(start: Start) -> None:
     """A dead server delays neither other servers nor the start (D-32)."""
     started = time.monotonic()
     tools = await start({"dead": make_odd_entry("--hang", "--deaf"), "gone": {"command": "no-such-program"}, "odd": make_odd_entry()})
 
-    assert await said(tools, "echo", text="hi") == "hi"
+    assert await call_text(tools, "echo", text="hi") == "hi"
     assert time.monotonic() - started < 4
     outcome = await call(tools, "echo", server="gone", text="hi")
     assert outcome.code == "server_unavailable"
     assert "no-such-program" in str(outcome.error)
 
 
-async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_404(start: Start) -> None:
+async def test_a_call_to_a_server_never_listed_waits_for_its_connect_timeout(start: Start) -> None:
     """A call to a server that was never listed waits for its connect time-out and is not a 404 (D-32)."""
     tools = await start({"dead": make_odd_entry("--hang")}, timing=SupervisionTimeouts(connect_timeout_s=0.5))
 
@@ -309,7 +309,7 @@ async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_40
     assert "did not answer within 0.5 s" in str(outcome.error)
 
 
-# Who shares what.
+# Isolation.
 
 
 @pytest.mark.parametrize(
@@ -322,21 +322,22 @@ async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_40
         ("per_key", CALLER, True),
     ],
 )
-async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation: str, second: Caller, shares: bool) -> None:
-    """D-32: two workspaces share only when the entry says so."""
+async def test_the_isolation_of_an_entry_decides_who_shares_a_session(start: Start, isolation: str, second: Caller, shares: bool) -> None:
+    """Two workspaces share a session only with `shared` (D-32)."""
     tools = await start({"odd": make_odd_entry(isolation=isolation)})
 
-    first_pid = await said(tools, "pid")
-    second_pid = await said(tools, "pid", caller=second)
+    first_pid = await call_text(tools, "pid")
+    second_pid = await call_text(tools, "pid", caller=second)
 
     assert (first_pid == second_pid) is shares
 
 
-async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -> None:
+async def test_an_agent_session_has_its_own_upstream_session(start: Start) -> None:
     """With `per_session`, an agent session has its own upstream session, closed at its end (D-32, D-38)."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
     outcomes = [
-        await tools.runner.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")
+        await tools.runner.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=session_id))
+        for session_id in ("sess_1", "sess_2", "sess_1")
     ]
     pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
 
@@ -347,66 +348,66 @@ async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -
     assert is_alive(int(pids[1]))
 
 
-async def test_another_workspace_never_gets_into_an_agents_session(start: Start) -> None:
-    """D-32: a session serves two workspaces only when its entry says shared, whatever session id a caller claims."""
+async def test_another_workspace_never_shares_an_agent_session(start: Start) -> None:
+    """D-32: two workspaces share a session only with `shared`, whatever session id a caller sends."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
 
-    outcomes = [await tools.runner.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, OTHER)]
+    outcomes = [await tools.runner.call(caller, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for caller in (CALLER, OTHER)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
 
-async def test_another_key_never_gets_into_an_agents_session(start: Start) -> None:
-    """Issue 14: two keys share no session that is opened per session, whichever id the other one names; D-32."""
+async def test_another_key_never_shares_an_agent_session(start: Start) -> None:
+    """With `per_session`, two keys share no upstream session, even with the same session id (issue 14, D-32)."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
     second = make_caller(key_id="key-2")
 
-    outcomes = [await tools.runner.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, second)]
+    outcomes = [await tools.runner.call(caller, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for caller in (CALLER, second)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
 
-async def test_calls_that_run_while_their_servers_entry_changes_are_finished(start: Start, file: Path, tmp_path: Path) -> None:
-    """D-31: an edit applies without a restart; what was taken before it is answered, in line too, by the session it was taken by."""
+async def test_calls_that_run_while_their_servers_entry_changes_finish(start: Start, file: Path, tmp_path: Path) -> None:
+    """D-31: calls accepted before an edit, queued ones too, are answered by the session that accepted them."""
     tools = await start({"odd": make_odd_entry(max_concurrency=2)})
-    asked = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
-    await eventually(lambda: sum(each.in_flight for each in tools.sessions.list_sessions("odd")) == 2)
-    (old,) = (each for each in tools.sessions.list_sessions("odd") if each.in_flight)
+    running = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
+    await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 2)
+    (old,) = (session for session in tools.sessions.list_sessions("odd") if session.in_flight)
 
     write(file, odd=make_odd_entry(tagline="Edited"))
     await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").tagline == "Edited")
-    assert await said(tools, "echo", text="a new session") == "a new session"
+    assert await call_text(tools, "echo", text="a new session") == "a new session"
     write(file)
 
-    assert [outcome.error for outcome in await asyncio.gather(*asked)] == [None] * 4
+    assert [outcome.error for outcome in await asyncio.gather(*running)] == [None] * 4
     await eventually(lambda: not old.in_flight and not old.is_open)
 
 
 async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None:
-    """House 5.2: events; D-33, D-38: once the row is on the disk, and once per change."""
-    bus, heard = EventBus(), list[ToolCalled | ServerHealthChanged]()
-    bus.subscribe(ToolCalled, heard.append)
-    bus.subscribe(ServerHealthChanged, heard.append)
+    """`ToolCalled` follows the row on disk; `ServerHealthChanged` is sent once per change (D-33, D-38)."""
+    bus, events = EventBus(), list[ToolCalled | ServerHealthChanged]()
+    bus.subscribe(ToolCalled, events.append)
+    bus.subscribe(ServerHealthChanged, events.append)
     tools = await start({"odd": make_odd_entry()}, bus=bus)
 
     await call(tools, "echo", text="hi")
     await call(tools, "crash")
     await tools.call_buffer.flush()
 
-    called = [event for event in heard if isinstance(event, ToolCalled)]
-    assert [(event.workspace_id, event.tool, event.success, event.code) for event in called] == [
+    calls = [event for event in events if isinstance(event, ToolCalled)]
+    assert [(event.workspace_id, event.tool, event.success, event.code) for event in calls] == [
         (1, "echo", True, None),
         (1, "crash", False, "server_unavailable"),
     ]
-    # The caller may hear of a crash before the session's own task does.
-    await eventually(lambda: sum(isinstance(event, ServerHealthChanged) for event in heard) >= 2)
-    health = [(event.server, event.health) for event in heard if isinstance(event, ServerHealthChanged)]
+    # The caller may notice a crash before the task of the session does.
+    await eventually(lambda: sum(isinstance(event, ServerHealthChanged) for event in events) >= 2)
+    health = [(event.server, event.health) for event in events if isinstance(event, ServerHealthChanged)]
     assert health[:2] == [("odd", "online"), ("odd", "offline")]
-    assert any("going down" in str(event.reason) for event in heard if isinstance(event, ServerHealthChanged))
+    assert any("going down" in str(event.reason) for event in events if isinstance(event, ServerHealthChanged))
 
 
-async def test_what_the_file_is_filled_in_with_is_never_shown(start: Start) -> None:
-    """D-31: a secret in an argument is as secret as one in the environment, also when the server prints it."""
+async def test_secrets_filled_into_the_file_are_never_shown(start: Start) -> None:
+    """D-31: a secret in an argument is redacted as one in the environment is, also in what the server prints."""
     tools = await start({"odd": make_odd_entry("--say", "${TOKEN}", "--exit")}, environment={"TOKEN": "hunter2hunter2"})
 
     outcome = await call(tools, "echo", text="hi")
@@ -415,17 +416,17 @@ async def test_what_the_file_is_filled_in_with_is_never_shown(start: Start) -> N
     assert "hunter2" not in str(outcome.error)
 
 
-async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
+async def test_an_idle_session_is_closed_and_reopened(start: Start) -> None:
     """A session is closed after `idle_s` and reopened by the next call (D-32)."""
     tools = await start({"odd": make_odd_entry(idle_s=0.1)})
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
 
     await eventually(lambda: not is_alive(pid))
 
-    assert int(await said(tools, "pid")) != pid
+    assert int(await call_text(tools, "pid")) != pid
 
 
-# Who may call what.
+# Permissions.
 
 
 @pytest.mark.parametrize(
@@ -438,37 +439,37 @@ async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
         (CALLER, "refuse", ToolDisabled),
     ],
 )
-async def test_a_call_that_the_key_or_the_operator_does_not_allow_is_refused(
+async def test_a_call_that_the_key_or_the_operator_forbids_is_rejected(
     start: Start, caller: Caller, tool: str, error: type[RookeryError]
 ) -> None:
     """Calls that the key or the operator forbids are rejected (D-23, D-25, D-33)."""
     tools = await start({"odd": make_odd_entry(tools={"deny": ["refuse"]})})
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
 
     with pytest.raises(error):
         await call(tools, tool, caller=caller)
 
 
-async def test_a_test_key_reaches_read_only_tools_and_sandboxes(start: Start) -> None:
+async def test_a_test_key_may_call_only_read_only_tools_and_sandboxes(start: Start) -> None:
     """A test key may call read-only tools and sandbox servers only (D-25)."""
     tools = await start({"odd": make_odd_entry(), "sand": make_odd_entry(sandbox=True)})
     test = make_caller(environment="test", workspace_id=99)
 
-    assert await said(tools, "echo", caller=test, text="hi") == "hi"
-    assert await said(tools, "count", server="sand", caller=test) == "1"
+    assert await call_text(tools, "echo", caller=test, text="hi") == "hi"
+    assert await call_text(tools, "count", server="sand", caller=test) == "1"
 
 
 async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None:
-    """D-31: workspaces; never whether another tenant's thing exists."""
+    """An entry with `workspaces` is invisible to other workspaces (D-31)."""
     tools = await start({"odd": make_odd_entry(workspaces=[2])})
 
     with pytest.raises(ServerNotFound):
         await call(tools, "echo", text="hi")
-    assert await said(tools, "echo", caller=OTHER, text="hi") == "hi"
+    assert await call_text(tools, "echo", caller=OTHER, text="hi") == "hi"
     assert tools.catalogue.list_servers(CALLER) == []
 
 
-async def test_a_server_that_is_switched_off_is_not_listed_and_refuses(start: Start) -> None:
+async def test_a_disabled_server_is_not_listed_and_rejects_calls(start: Start) -> None:
     """A disabled server is not listed and rejects calls (D-33)."""
     tools = await start({"odd": make_odd_entry(enabled=False)})
 
@@ -508,7 +509,7 @@ class Nest:
         ]
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        """Act as the caller."""
+        """Return the tool and the caller's workspace, or fail as `how` says."""
         if arguments.get("how") == "badly":
             raise EngineUnavailable("nest", "it fell down")
         if arguments.get("how") == "by mistake":
@@ -518,7 +519,7 @@ class Nest:
         return {"tool": tool, "workspace": caller.workspace_id}
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return all of it."""
+        """Return the whole result as JSON."""
         return json.dumps(answer)
 
 
@@ -532,30 +533,30 @@ async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
     assert json.loads(outcome.result or b"")["structuredContent"] == {"tool": "lay", "workspace": 99}
 
 
-async def test_what_a_built_in_server_was_given_is_in_no_row(start: Start) -> None:
-    """D-38, D-41: a memory that is forgotten is not left in the arguments of the call that stored it."""
+async def test_arguments_of_a_built_in_server_are_in_no_row(start: Start) -> None:
+    """D-38, D-41: a forgotten memory must not survive in the arguments of the call that stored it."""
     tools = await start({"odd": make_odd_entry()}, builtins=[Nest()], keep_arguments=True)
     await call(tools, "lay", server="nest", how="quietly")
-    await said(tools, "echo", text="hi")
+    await call_text(tools, "echo", text="hi")
 
-    assert [row.arguments for row in await rows(tools)] == ['{"text":"hi"}', None]
+    assert [row.arguments for row in await list_rows(tools)] == ['{"text":"hi"}', None]
 
 
-async def test_a_built_in_tool_needs_the_scope_of_its_twin(start: Start) -> None:
-    """D-92: without it, it is not listed, and a call is 403."""
+async def test_a_built_in_tool_needs_the_scope_of_its_route(start: Start) -> None:
+    """Without the scope a tool is not listed, and a call of it is 403 (D-92)."""
     tools = await start(builtins=[Nest()])
     reader = make_caller(scopes=frozenset({"brain:read"}))
     nest = tools.catalogue.get_server(reader, "nest")
     await tools.catalogue.wait_listed(nest)
 
-    with pytest.raises(RookeryError) as refused:
+    with pytest.raises(RookeryError) as error:
         await call(tools, "lay", server="nest", caller=reader)
 
-    assert (refused.value.status, refused.value.code) == (403, "scope_missing")
+    assert (error.value.status, error.value.code) == (403, "scope_missing")
     assert [tool.name for tool in tools.catalogue.list_tools(reader, nest)] == ["look"]
 
 
-async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_the_callers(start: Start) -> None:
+async def test_a_built_in_tool_fails_as_a_tool_but_denied_permissions_are_errors_of_the_caller(start: Start) -> None:
     """Failures of a built-in tool are tool errors; denied permissions are the caller's errors (D-34, D-92)."""
     tools = await start(builtins=[Nest()])
 
@@ -567,11 +568,11 @@ async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_th
         await call(tools, "look", server="nest", how="elsewhere")
 
 
-async def test_a_mistake_of_our_own_leaves_a_row_too(start: Start) -> None:
-    """D-38: every call leaves one, whatever becomes of it."""
+async def test_a_bug_in_a_built_in_server_still_writes_a_row(start: Start) -> None:
+    """Every call has a row, whatever its outcome (D-38)."""
     tools = await start(builtins=[Nest()])
 
     with pytest.raises(ZeroDivisionError):
         await call(tools, "look", server="nest", how="by mistake")
 
-    assert [(row.tool, row.code) for row in await rows(tools)] == [("look", "internal_error")]
+    assert [(row.tool, row.code) for row in await list_rows(tools)] == [("look", "internal_error")]

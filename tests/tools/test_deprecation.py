@@ -19,20 +19,20 @@ from tests.tools.conftest import write
 from tests.tools.makers import CONNECTORS, make_caller, make_odd_entry
 
 
-async def test_the_date_is_that_of_the_entrys_own_change(db: Database, file: Path) -> None:
-    """Issue 14: the date of `Deprecation` moved with every unrelated edit of servers.json, and with a restart; D-08."""
+async def test_the_deprecation_date_is_the_one_of_the_entrys_own_change(db: Database, file: Path) -> None:
+    """Unrelated edits of servers.json and restarts do not move the date of `Deprecation` (issue 14, D-08)."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    dates = [await _date(db, file, now, make_odd_entry(status="deprecated"))]
+    dates = [await _load_deprecation_date(db, file, now, make_odd_entry(status="deprecated"))]
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
-    dates.append(await _date(db, file, now, make_odd_entry(status="deprecated", tagline="Edited"), other=make_odd_entry()))
-    await _date(db, file, now, make_odd_entry(status="beta"))
-    dates.append(await _date(db, file, now, make_odd_entry(status="deprecated")))
+    dates.append(await _load_deprecation_date(db, file, now, make_odd_entry(status="deprecated", tagline="Edited"), other=make_odd_entry()))
+    await _load_deprecation_date(db, file, now, make_odd_entry(status="beta"))
+    dates.append(await _load_deprecation_date(db, file, now, make_odd_entry(status="deprecated")))
 
     assert dates == [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
 
 
-async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) -> None:
-    """Issue 14: an edit applies without a restart, and moves no date of another entry; D-08, D-31."""
+async def test_a_running_rookery_keeps_the_date_of_an_unchanged_entry(db: Database, file: Path) -> None:
+    """An edit applies without a restart, and moves no date of another entry (issue 14, D-08, D-31)."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     write(file, odd=make_odd_entry(status="deprecated"))
     sessions = SessionPool(CONNECTORS)
@@ -42,13 +42,13 @@ async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) ->
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
     write(file, odd=make_odd_entry(status="deprecated"), late=make_odd_entry(status="deprecated"))
 
-    def found(server_id: str) -> Server | None:
-        return next((each for each in catalogue.list_servers(make_caller()) if each.id == server_id), None)
+    def find_server(server_id: str) -> Server | None:
+        return next((server for server in catalogue.list_servers(make_caller()) if server.id == server_id), None)
 
-    late = await eventually(lambda: found("late"))
+    late = await eventually(lambda: find_server("late"))
     assert late is not None
     await eventually(lambda: catalogue.deprecated_at(late) == datetime(2026, 3, 1, tzinfo=UTC))
-    odd = found("odd")
+    odd = find_server("odd")
     await catalogue.aclose()
     await sessions.aclose()
 
@@ -56,8 +56,8 @@ async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) ->
     assert catalogue.deprecated_at(odd) == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_answers_tell_since_when_and_until_when(settings: Settings) -> None:
-    """Issue 14: RFC 9745's `Deprecation`, and a `Sunset` six months later or by the entry; D-08."""
+async def test_responses_have_deprecation_and_sunset_headers(settings: Settings) -> None:
+    """`Deprecation` follows RFC 9745; `Sunset` is six months later unless the entry sets it (issue 14, D-08)."""
     servers = {
         "dated": make_odd_entry(status="deprecated", deprecated_at="2026-01-31"),
         "long": make_odd_entry(status="deprecated", deprecated_at="2026-01-31T00:00:00Z", sunset_at="2027-06-01"),
@@ -66,43 +66,45 @@ async def test_answers_tell_since_when_and_until_when(settings: Settings) -> Non
     }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
     async with run_instance(settings) as instance:
-        answers = {name: await instance.admin.get(f"/api/v1/mcp/servers/{name}") for name in servers}
-        called = await instance.admin.post("/api/v1/mcp/servers/dated/tools/pid", {})
+        responses = {name: await instance.admin.get(f"/api/v1/mcp/servers/{name}") for name in servers}
+        call_response = await instance.admin.post("/api/v1/mcp/servers/dated/tools/pid", {})
 
-    sent = {name: (each.headers.get("deprecation"), each.headers.get("sunset")) for name, each in answers.items()}
-    assert sent["dated"] == ("@1769817600", "Mon, 03 Aug 2026 00:00:00 GMT")
-    assert sent["long"] == ("@1769817600", "Tue, 01 Jun 2027 00:00:00 GMT")
-    assert sent["plain"] == (None, None)
-    assert (called.headers["deprecation"], called.headers["sunset"]) == sent["dated"]
-    assert "sunset_at must be at least six months after deprecated_at: 2026-08-03 or later" in answers["short"].json()["last_error"]
+    headers = {name: (response.headers.get("deprecation"), response.headers.get("sunset")) for name, response in responses.items()}
+    assert headers["dated"] == ("@1769817600", "Mon, 03 Aug 2026 00:00:00 GMT")
+    assert headers["long"] == ("@1769817600", "Tue, 01 Jun 2027 00:00:00 GMT")
+    assert headers["plain"] == (None, None)
+    assert (call_response.headers["deprecation"], call_response.headers["sunset"]) == headers["dated"]
+    assert "sunset_at must be at least six months after deprecated_at: 2026-08-03 or later" in responses["short"].json()["last_error"]
 
 
 async def test_a_workspaces_own_server_keeps_the_date_of_its_change(settings: Settings) -> None:
-    """Issue 14: the same for servers added over HTTP; D-08, D-31."""
+    """Servers added over HTTP keep their date as well (issue 14, D-08, D-31)."""
     async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",))) as instance:
         await instance.admin.post("/api/v1/servers", {"id": "mine", "url": "http://127.0.0.1:9/mcp"})
         first = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"status": "deprecated"})).json()
         second = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"tagline": "Edited"})).json()
-        shown = await instance.admin.get("/api/v1/mcp/servers/mine")
-        assert shown.status_code == 200, shown.text
-        header = shown.headers["deprecation"]
+        response = await instance.admin.get("/api/v1/mcp/servers/mine")
+        assert response.status_code == 200, response.text
+        deprecation = response.headers["deprecation"]
         third = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"status": "available"})).json()
 
     date = datetime.fromisoformat(cast("str", first["deprecated_at"]))
     assert second["deprecated_at"] == first["deprecated_at"]
-    assert header == f"@{int(date.timestamp())}"
+    assert deprecation == f"@{int(date.timestamp())}"
     assert third["deprecated_at"] is None
 
 
-async def _date(db: Database, file: Path, now: list[datetime], odd: dict[str, object], **others: object) -> datetime | None:
-    """Start on the file, and return since when its server `odd` is deprecated."""
+async def _load_deprecation_date(
+    db: Database, file: Path, now: list[datetime], odd: dict[str, object], **others: object
+) -> datetime | None:
+    """Start with the file, and return the date since which its server `odd` is deprecated."""
     write(file, odd=odd, **others)
     sessions = SessionPool(CONNECTORS)
     catalogue = Catalogue(db, sessions, ServerRegistry(path=file), clock=lambda: now[0])
     await sessions.start()
     await catalogue.start()
-    (server,) = [each for each in catalogue.list_servers(make_caller()) if each.id == "odd"]
-    found = catalogue.deprecated_at(server) if server.status is ServerStatus.DEPRECATED else None
+    (server,) = [server for server in catalogue.list_servers(make_caller()) if server.id == "odd"]
+    date = catalogue.deprecated_at(server) if server.status is ServerStatus.DEPRECATED else None
     await catalogue.aclose()
     await sessions.aclose()
-    return found
+    return date

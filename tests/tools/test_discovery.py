@@ -1,4 +1,4 @@
-"""Discovery: what is shown to whom, in every shape, and the set-ups that clients paste (D-35)."""
+"""Discovery: which servers a caller sees in each document, and the set-up texts for clients (D-35)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ MARKUP = "<script>alert('x')</script>"
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: no query of discovery is the database's."""
+    """The embedded store only; discovery runs no query that depends on the dialect."""
     return "embedded:"
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Settings with an address of our own, and servers of every kind."""
+    """Settings with a public address, and servers of every kind."""
     servers = {
         "odd": make_odd_entry(
             name="The odd one",
@@ -62,83 +62,83 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def instance(settings: Settings) -> AsyncIterator[Instance]:
-    """A running server of these settings whose servers were seen."""
+    """A running server with these settings whose tool servers were listed."""
     async with run_instance(settings) as instance:
         for server in ("odd", "old"):
             assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
         yield instance
 
 
-def ids(document: object, path: str) -> set[str]:
+def server_ids(document: object, path: str) -> set[str]:
     """Return the ids of the servers that a document names."""
     content = cast("dict[str, list[dict[str, object]]]", document)
     if path == "/.well-known/ai-catalog.json":
-        return {str(each["identifier"]).rpartition(":")[2] for each in content["entries"]}
+        return {str(entry["identifier"]).rpartition(":")[2] for entry in content["entries"]}
     if path == "/v0.1/servers":
-        return {str(cast("dict[str, object]", each["server"])["name"]).partition("/")[2] for each in content["servers"]}
-    return {str(each["id"]) for each in content["servers"]}
+        return {str(cast("dict[str, object]", entry["server"])["name"]).partition("/")[2] for entry in content["servers"]}
+    return {str(server["id"]) for server in content["servers"]}
 
 
-async def test_nobody_in_particular_sees_what_is_for_everybody(instance: Instance) -> None:
-    """D-35: without a key the built-in servers and those of the file, but none that is private, off, or for some workspaces."""
-    anyone, known = instance.caller(None), await instance.api_key("mcp:read")
+async def test_callers_without_a_key_see_public_servers_only(instance: Instance) -> None:
+    """D-35: public are the built-in servers and those of the file, except private, disabled and workspace-only ones."""
+    without_key, with_key = instance.caller(None), await instance.api_key("mcp:read")
 
     for path in DOCUMENTS[:4]:
-        assert ids((await anyone.get(path)).json(), path) == {"agents", "brain", "odd", "old"}
-        assert ids((await known.get(path)).json(), path) == {"agents", "brain", "odd", "old", "secret"}
-        assert "theirs" not in (await known.get(path)).text
-    assert "secret" not in (await anyone.get("/servers", Accept=BROWSER)).text
+        assert server_ids((await without_key.get(path)).json(), path) == {"agents", "brain", "odd", "old"}
+        assert server_ids((await with_key.get(path)).json(), path) == {"agents", "brain", "odd", "old", "secret"}
+        assert "theirs" not in (await with_key.get(path)).text
+    assert "secret" not in (await without_key.get("/servers", Accept=BROWSER)).text
 
 
-async def test_a_server_that_a_workspace_added_is_its_own_affair(instance: Instance) -> None:
+async def test_a_server_that_a_workspace_added_is_visible_to_it_alone(instance: Instance) -> None:
     """D-35, D-31: it is hidden without a key, visible to a key of the workspace, and hidden from other workspaces."""
-    made = await instance.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
-    assert made.status_code == 201, made.text
+    created = await instance.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
+    assert created.status_code == 201, created.text
     stranger = await instance.api_key("mcp:read", workspace_id=await instance.workspace("another"))
 
     for path in DOCUMENTS[:4]:
-        assert "ours" in ids((await instance.admin.get(path)).json(), path)
+        assert "ours" in server_ids((await instance.admin.get(path)).json(), path)
         for other in (stranger, instance.caller(None)):
-            assert "ours" not in ids((await other.get(path)).json(), path)
+            assert "ours" not in server_ids((await other.get(path)).json(), path)
     assert (await stranger.get("/mcp/ours/server-card")).json()["error"] == "server_not_found"
 
 
-async def test_a_key_that_is_sent_is_checked_and_sees_its_own(instance: Instance) -> None:
-    """D-35, D-23: public pages look at a key that is sent: its allow-lists hold, and a wrong one is refused."""
-    few = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
+async def test_public_pages_check_a_key_that_is_sent(instance: Instance) -> None:
+    """D-35, D-23: its allow-lists apply, and an invalid key is rejected."""
+    restricted = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
 
-    assert ids((await few.get("/servers")).json(), "/servers") == {"odd"}
-    assert (await few.get("/mcp/brain/server-card")).status_code == 403
+    assert server_ids((await restricted.get("/servers")).json(), "/servers") == {"odd"}
+    assert (await restricted.get("/mcp/brain/server-card")).status_code == 403
     assert (await instance.caller("sk_live_" + "x" * 32).get("/servers")).status_code == 401
 
 
-async def test_production_asks_for_a_key(settings: Settings) -> None:
-    """D-35: ROOKERY_PUBLIC_DISCOVERY is false in production, unless it is set; then mcp:read is asked for."""
-    for environment, wanted, is_public in [("production", None, False), ("production", True, True), ("development", False, False)]:
+async def test_production_requires_a_key(settings: Settings) -> None:
+    """D-35: ROOKERY_PUBLIC_DISCOVERY is false in production by default; discovery then requires mcp:read."""
+    for environment, configured, is_public in [("production", None, False), ("production", True, True), ("development", False, False)]:
         async with AsyncExitStack() as stack:
-            chosen = replace(settings, environment=environment, public_discovery=wanted, secret_key=Secret(SECRET_KEY))
-            instance = await stack.enter_async_context(run_instance(chosen))
-            anyone, without = instance.caller(None), await instance.api_key("brain:read")
+            changed = replace(settings, environment=environment, public_discovery=configured, secret_key=Secret(SECRET_KEY))
+            instance = await stack.enter_async_context(run_instance(changed))
+            anyone, unscoped = instance.caller(None), await instance.api_key("brain:read")
             for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card"]:
-                answer = await anyone.get(path)
-                assert answer.status_code == (200 if is_public else 401), path
+                response = await anyone.get(path)
+                assert response.status_code == (200 if is_public else 401), path
             if not is_public:
-                assert (await without.get("/servers")).json()["required_scope"] == "mcp:read"
+                assert (await unscoped.get("/servers")).json()["required_scope"] == "mcp:read"
                 assert (await (await instance.api_key("mcp:read")).get("/servers")).status_code == 200
 
 
 async def test_addresses_are_those_of_the_settings(instance: Instance) -> None:
-    """D-01, D-35: a Host header, however it comes, decides of no address that others are given."""
+    """D-01, D-35: no address in a document comes from a Host header."""
     anyone = instance.caller(None)
 
     for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card", "/v0.1/servers/org.example.agents%2Fodd/versions/latest"]:
         text = (await anyone.get(path, Accept="application/json", Host="localhost", **{"X-Forwarded-Host": "evil.example"})).text
-        told = set(re.findall(r"https?://[^/\"\\]+", text)) - {"https://static.modelcontextprotocol.io"}
-        assert told <= {ADDRESS}, path
+        origins = set(re.findall(r"https?://[^/\"\\]+", text)) - {"https://static.modelcontextprotocol.io"}
+        assert origins <= {ADDRESS}, path
         assert "localhost" not in text
 
 
-async def test_our_own_document_has_every_field(instance: Instance) -> None:
+async def test_the_mcp_servers_document_has_every_field(instance: Instance) -> None:
     """Spec 4.2, D-35: /.well-known/mcp-servers.json in its documented shape."""
     document = (await instance.caller(None).get("/.well-known/mcp-servers.json")).json()
 
@@ -158,32 +158,32 @@ async def test_our_own_document_has_every_field(instance: Instance) -> None:
     }
 
 
-async def test_the_ai_catalog_leads_to_each_servers_card(instance: Instance) -> None:
-    """D-35: AI Catalog 1.0, and from each entry the card of SEP-2127, which names no tool."""
+async def test_the_ai_catalog_links_to_each_servers_card(instance: Instance) -> None:
+    """D-35: AI Catalog 1.0, each entry links to a card of SEP-2127, which names no tool."""
     anyone = instance.caller(None)
     catalog = (await anyone.get("/.well-known/ai-catalog.json")).json()
 
     assert (catalog["specVersion"], catalog["host"]["displayName"]) == ("1.0", "The Rooks")
-    for each in catalog["entries"]:
-        assert re.fullmatch(r"urn:air:agents\.example\.org:mcp:[A-Za-z0-9-]+", each["identifier"])
-        assert each["type"] == "application/mcp-server-card+json"
-        answer = await anyone.get(each["url"].removeprefix(ADDRESS))
-        card = answer.json()
-        assert answer.headers["content-type"] == each["type"]
-        assert answer.headers["access-control-allow-origin"] == "*"
+    for entry in catalog["entries"]:
+        assert re.fullmatch(r"urn:air:agents\.example\.org:mcp:[A-Za-z0-9-]+", entry["identifier"])
+        assert entry["type"] == "application/mcp-server-card+json"
+        response = await anyone.get(entry["url"].removeprefix(ADDRESS))
+        card = response.json()
+        assert response.headers["content-type"] == entry["type"]
+        assert response.headers["access-control-allow-origin"] == "*"
         assert {"$schema", "name", "version", "description"} <= set(card) <= {
             "$schema", "name", "title", "version", "description", "websiteUrl", "remotes",
         }  # fmt: skip
         assert re.fullmatch(r"org\.example\.agents/[A-Za-z0-9._-]+", card["name"])
         assert 1 <= len(card["description"]) <= 100
-        assert card["remotes"][0]["url"] == each["url"].removesuffix("/server-card")
+        assert card["remotes"][0]["url"] == entry["url"].removesuffix("/server-card")
     assert (await anyone.get("/mcp/server-card")).json()["remotes"][0]["url"] == f"{ADDRESS}/mcp"
     for hidden in ("secret", "theirs", "off", "none"):
         assert (await anyone.get(f"/mcp/{hidden}/server-card")).json()["error"] == "server_not_found"
 
 
-def test_cards_name_revisions_that_we_speak() -> None:
-    """D-35: what a card promises, the SDK that serves /mcp knows."""
+def test_cards_name_supported_protocol_versions() -> None:
+    """D-35: the SDK that serves /mcp supports every version that a card names."""
     assert set(PROTOCOL_VERSIONS) <= set(KNOWN_PROTOCOL_VERSIONS)
 
 
@@ -194,23 +194,23 @@ async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> No
     cursor = ""
     for _ in range(4):
         page = (await anyone.get(f"/v0.1/servers?limit=1{cursor}")).json()
-        names += [each["server"]["name"] for each in page["servers"]]
+        names += [entry["server"]["name"] for entry in page["servers"]]
         assert page["metadata"]["count"] == 1
         cursor = f"&cursor={page['metadata'].get('nextCursor')}"
     assert names == sorted(f"org.example.agents/{name}" for name in ("agents", "brain", "odd", "old"))
     assert cursor == "&cursor=None"
 
-    async def found(query: str) -> list[str]:
-        return [each["server"]["name"].partition("/")[2] for each in (await anyone.get(f"/v0.1/servers?{query}")).json()["servers"]]
+    async def search(query: str) -> list[str]:
+        return [entry["server"]["name"].partition("/")[2] for entry in (await anyone.get(f"/v0.1/servers?{query}")).json()["servers"]]
 
-    assert await found("search=OLD") == ["old"]
-    assert await found("search=the+odd") == ["odd"]
-    assert len(await found("version=latest")) == 4
-    assert await found("version=9.9.9") == []
-    assert await found("updated_since=2999-01-01T00:00:00Z") == []
-    assert len(await found("updated_since=2020-01-01T00:00:00Z")) == 4
-    for wrong in ("limit=0", "limit=101", "updated_since=yesterday", "page=2"):
-        assert (await anyone.get(f"/v0.1/servers?{wrong}")).status_code == 422
+    assert await search("search=OLD") == ["old"]
+    assert await search("search=the+odd") == ["odd"]
+    assert len(await search("version=latest")) == 4
+    assert await search("version=9.9.9") == []
+    assert await search("updated_since=2999-01-01T00:00:00Z") == []
+    assert len(await search("updated_since=2020-01-01T00:00:00Z")) == 4
+    for query in ("limit=0", "limit=101", "updated_since=yesterday", "page=2"):
+        assert (await anyone.get(f"/v0.1/servers?{query}")).status_code == 422
 
 
 async def test_a_server_of_the_registry_has_one_version(instance: Instance) -> None:
@@ -231,7 +231,7 @@ async def test_a_server_of_the_registry_has_one_version(instance: Instance) -> N
 
 
 async def test_a_browser_gets_a_page_and_a_program_json(instance: Instance) -> None:
-    """Issue 14: /connect was HTML and /servers JSON for the same Accept; both are a page for who names HTML, JSON for the rest; D-35."""
+    """/connect and /servers are pages for clients that accept HTML by name, and JSON for all others (issue 14, D-35)."""
     for accept, is_page in [
         (BROWSER, True),
         ("text/html", True),
@@ -243,73 +243,73 @@ async def test_a_browser_gets_a_page_and_a_program_json(instance: Instance) -> N
         ("text/html;q=nonsense", False),
     ]:
         for path in ("/servers", "/connect"):
-            answer = await instance.caller(None).get(path, Accept=accept)
-            assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
-            assert "accept" in answer.headers["vary"].lower()
+            response = await instance.caller(None).get(path, Accept=accept)
+            assert response.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
+            assert "accept" in response.headers["vary"].lower()
 
 
-async def test_pages_hold_nothing_of_others(instance: Instance) -> None:
-    """D-35: no other host, no markup of a server's own; the policy lets run what we wrote and nothing else."""
+async def test_pages_contain_nothing_from_other_origins(instance: Instance) -> None:
+    """D-35: no other host, no markup from a server; the policy allows only the page's own style and script."""
     for path in ("/servers", "/connect", "/connect?server=old", "/connect?mode=search"):
-        answer = await instance.caller(None).get(path, Accept=BROWSER)
-        policy, page = answer.headers["content-security-policy"], answer.text
+        response = await instance.caller(None).get(path, Accept=BROWSER)
+        policy, page = response.headers["content-security-policy"], response.text
 
         assert MARKUP not in page
         for kind in ("style", "script"):
-            (inside,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
-            digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
             assert f"{kind}-src 'sha256-{digest}'" in policy
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert not re.findall(r"""(?:src|href)=["'](?:https?:)?//""", page)
         assert not re.findall(r"\son[a-z]+=|\sstyle=", page)
-        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_every_client_has_its_set_up(instance: Instance) -> None:
-    """D-35: every client, each with our address, by the name of a variable or a placeholder and never with a key."""
+async def test_every_client_has_a_set_up(instance: Instance) -> None:
+    """D-35: each text has the public address, and a variable or a placeholder instead of a key."""
     key = await instance.api_key("mcp:read")
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd"), ("?mode=search", f"{ADDRESS}/mcp?mode=search")]:
-        answer = await key.get(f"/connect{query}", Accept="application/json")
-        shown = answer.json()
-        clients = {each["client"]: each for each in shown["clients"]}
+        response = await key.get(f"/connect{query}", Accept="application/json")
+        body = response.json()
+        clients = {client["client"]: client for client in body["clients"]}
         assert list(clients) == [
             "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript",
         ]  # fmt: skip
-        assert shown["url"] == url
+        assert body["url"] == url
         for name, client in clients.items():
             assert (url in client["text"]) == (name not in {"curl", "python", "javascript"}), name
-        assert str(key.key) not in answer.text
+        assert str(key.key) not in response.text
         page = unescape((await key.get(f"/connect{query}", Accept=BROWSER)).text)
-        assert all(each["text"] in page for each in clients.values())
-        assert all(unescape(each["command"]) in page for each in clients.values() if each["command"])
+        assert all(client["text"] in page for client in clients.values())
+        assert all(unescape(client["command"]) in page for client in clients.values() if client["command"])
     assert (await key.get("/connect?server=none")).status_code == 404
     assert (await key.get("/connect?mode=other")).status_code == 422
 
 
 async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(instance: Instance) -> None:
-    """Issue 14: the first lines named neither the address for large catalogues nor a way to a key; D-35."""
+    """The top of the page has both addresses and the commands that create a key (issue 14, D-35)."""
     anyone = instance.caller(None)
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd")]:
         page = unescape((await anyone.get(f"/connect{query}", Accept=BROWSER)).text)
-        shown = (await anyone.get(f"/connect{query}")).json()
+        body = (await anyone.get(f"/connect{query}")).json()
         top = page.partition('aria-label="Clients"')[0]
 
-        assert shown["search_url"] == f"{url}?mode=search"
+        assert body["search_url"] == f"{url}?mode=search"
         assert url in top
-        assert shown["search_url"] in top
-        assert shown["key_commands"] in top
+        assert body["search_url"] in top
+        assert body["key_commands"] in top
         assert "rookery agent-keys create" in top
         assert "rookery keys create" in top
 
 
-async def test_claude_code_is_set_up_by_one_command_that_names_no_key(instance: Instance) -> None:
-    """Issue 14: `claude mcp add` in one line; a shell reads it as it is meant, the variable's name unread; D-35."""
+async def test_claude_code_is_set_up_by_one_command_without_a_key(instance: Instance) -> None:
+    """`claude mcp add` is one line, and a shell does not expand the variable in it (issue 14, D-35)."""
     for query, name, url in [("", "rookery", "/mcp"), ("?server=odd", "odd", "/mcp/odd"), ("?mode=search", "rookery", "/mcp?mode=search")]:
         clients = (await instance.caller(None).get(f"/connect{query}")).json()["clients"]
-        command = next(each["command"] for each in clients if each["client"] == "claude-code")
+        command = next(client["command"] for client in clients if client["client"] == "claude-code")
 
         assert shlex.split(command) == [
             "claude", "mcp", "add", "--transport", "http", "--scope", "project", name, f"{ADDRESS}{url}",
@@ -318,22 +318,22 @@ async def test_claude_code_is_set_up_by_one_command_that_names_no_key(instance: 
         assert len(command.splitlines()) == 1
 
 
-async def test_a_call_works_under_its_other_path(instance: Instance) -> None:
-    """Spec 4.2, D-35: POST {mcp_url}/mcp/tools/call is POST /tools/call, its refusals too."""
+async def test_a_call_works_under_both_paths(instance: Instance) -> None:
+    """Spec 4.2, D-35: POST {mcp_url}/mcp/tools/call equals POST /tools/call, errors included."""
     key: Caller = await instance.api_key("mcp:write")
     body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
 
-    here = (await key.post("/mcp/tools/call", body)).json()
-    there = (await key.post("/api/v1/mcp/tools/call", body)).json()
-    refused = await key.post("/mcp/tools/call", {"server": "odd"})
+    short_path = (await key.post("/mcp/tools/call", body)).json()
+    long_path = (await key.post("/api/v1/mcp/tools/call", body)).json()
+    invalid = await key.post("/mcp/tools/call", {"server": "odd"})
 
-    assert here | {"duration_ms": 0} == there | {"duration_ms": 0}
-    assert (refused.status_code, refused.json()["error"], refused.json()["success"]) == (400, "invalid_request", False)
+    assert short_path | {"duration_ms": 0} == long_path | {"duration_ms": 0}
+    assert (invalid.status_code, invalid.json()["error"], invalid.json()["success"]) == (400, "invalid_request", False)
     assert (await instance.caller(None).post("/mcp/tools/call", body)).status_code == 401
 
 
 @pytest.fixture
-def served(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
+def server_process(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
     """A server in a process of its own."""
     folder = tmp_path / "data"
     folder.mkdir()
@@ -343,33 +343,33 @@ def served(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
     server.stop()
 
 
-def test_the_commands_that_get_a_key_make_keys_that_work(served: Server) -> None:
-    """Issue 14: the page's commands, run as they are on the server's data, make keys that list its tools; D-35."""
-    commands = served.client.get("/connect").json()["key_commands"]
-    made = [shlex.split(line)[1:] for line in commands.splitlines() if line.startswith("rookery ")]
+def test_the_key_commands_of_the_page_create_working_keys(server_process: Server) -> None:
+    """The page's commands, run unchanged on the server's data, create keys that list its tools (issue 14, D-35)."""
+    commands = server_process.client.get("/connect").json()["key_commands"]
+    commands_run = [shlex.split(line)[1:] for line in commands.splitlines() if line.startswith("rookery ")]
 
-    assert len(made) == 2
-    for arguments in made:
-        command = [sys.executable, "-m", "rookery", "--data-dir", str(served.folder), *arguments, "--json"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        key = re.findall(r'"(?:plaintext_key|api_key|key)": "([^"]+)"', ran.stdout)
-        assert len(key) == 1, ran.stdout
-        answer = served.client.get("/api/v1/mcp/servers/brain/tools", headers={"Authorization": f"Bearer {key[0]}"})
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["count"] > 0
+    assert len(commands_run) == 2
+    for arguments in commands_run:
+        command = [sys.executable, "-m", "rookery", "--data-dir", str(server_process.folder), *arguments, "--json"]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        key = re.findall(r'"(?:plaintext_key|api_key|key)": "([^"]+)"', process.stdout)
+        assert len(key) == 1, process.stdout
+        response = server_process.client.get("/api/v1/mcp/servers/brain/tools", headers={"Authorization": f"Bearer {key[0]}"})
+        assert response.status_code == 200, response.text
+        assert response.json()["count"] > 0
 
 
-def test_what_is_to_paste_runs(served: Server, tmp_path: Path) -> None:
-    """D-35: the texts for curl, Python and JavaScript, run as they are, call a tool and list one server's tools."""
-    environment = {"ROOKERY_KEY": served.keys["api_key"], "PATH": "/usr/bin:/bin"}
+def test_the_set_up_texts_run(server_process: Server, tmp_path: Path) -> None:
+    """D-35: the texts for curl, Python and JavaScript, run unchanged, call a tool and list one server's tools."""
+    environment = {"ROOKERY_KEY": server_process.keys["api_key"], "PATH": "/usr/bin:/bin"}
     runners = {"python": [sys.executable, "-I"], "javascript": [node()], "curl": ["sh", "-e"]}
 
     for query, expected in [("", "memories"), ("?server=brain", "remember")]:
-        answer = served.client.get(f"/connect{query}", headers={"Accept": "application/json"}).json()
-        texts = {each["client"]: each["text"] for each in answer["clients"]}
+        response = server_process.client.get(f"/connect{query}", headers={"Accept": "application/json"}).json()
+        texts = {client["client"]: client["text"] for client in response["clients"]}
         for client, command in runners.items():
             file = tmp_path / f"{client}.mjs"
             file.write_text(texts[client])
-            ran = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=40, check=False)
-            assert (ran.returncode, expected in ran.stdout) == (0, True), (client, ran.stdout, ran.stderr)
-            assert served.keys["api_key"] not in texts[client]
+            process = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=40, check=False)
+            assert (process.returncode, expected in process.stdout) == (0, True), (client, process.stdout, process.stderr)
+            assert server_process.keys["api_key"] not in texts[client]

@@ -10,23 +10,23 @@ from rookery.tools.supervision.health import HealthTracker
 from tests.conftest import FakeClock
 from tests.tools.makers import make_http_server
 
-_SEEING = (1, 2, 3)
-"""Workspaces that look; the third never has a session of its own."""
+WORKSPACE_IDS = (1, 2, 3)
+"""Workspaces that watch the health; the third never has a session of its own."""
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from(list(HealthStatus))), max_size=12))
-def test_who_hears_every_turn_knows_what_is_shown_and_hears_nothing_twice(notes: list[tuple[int | None, HealthStatus]]) -> None:
+def test_the_health_events_of_a_workspace_match_its_view_without_repeats(reports: list[tuple[int | None, HealthStatus]]) -> None:
     """D-33: a session of one workspace, or a shared one, failed or recovered; each workspace has its own view."""
-    conditions, server = HealthTracker(FakeClock()), _server()
-    known = dict.fromkeys(_SEEING, HealthStatus.UNKNOWN)
+    tracker, server = HealthTracker(FakeClock()), _server()
+    last_health = dict.fromkeys(WORKSPACE_IDS, HealthStatus.UNKNOWN)
 
-    for workspace_id, health in notes:
-        for turn in conditions.record(server, workspace_id, health, "", overall=health):
-            for each in _SEEING:
-                if turn.workspace_id in {None, each} and each not in turn.except_workspaces:
-                    assert known[each] is not health
-                    known[each] = health
-        assert known == {each: conditions.get_state(server, each).health for each in _SEEING}
+    for workspace_id, health in reports:
+        for change in tracker.record(server, workspace_id, health, "", overall=health):
+            for viewer in WORKSPACE_IDS:
+                if change.workspace_id in {None, viewer} and viewer not in change.except_workspaces:
+                    assert last_health[viewer] is not health
+                    last_health[viewer] = health
+        assert last_health == {viewer: tracker.get_state(server, viewer).health for viewer in WORKSPACE_IDS}
 
 
 def _server() -> Server:

@@ -25,13 +25,13 @@ SERVER = Server(id="s", name="S", target=BuiltinTarget())
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: no query is the database's."""
+    """The embedded store only; nothing here depends on the dialect."""
     return "embedded:"
 
 
 @pytest.fixture
 async def instance(settings: Settings) -> AsyncIterator[Instance]:
-    """A running server with a server of odd tools, a deprecated one, and one that is switched off."""
+    """A running server with a server of odd tools, a deprecated one, and a disabled one."""
     servers = {
         "odd": make_odd_entry(tagline="Misbehaves"),
         "old": make_odd_entry(status="deprecated"),
@@ -42,97 +42,97 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
         yield instance
 
 
-def operations(described: JsonObject) -> dict[str, JsonObject]:
+def operations(document: JsonObject) -> dict[str, JsonObject]:
     """Return the operations by the tool that their path names."""
-    paths = cast("dict[str, dict[str, JsonObject]]", described["paths"])
-    return {unquote(path.rpartition("/")[2]): each["post"] for path, each in paths.items()}
+    paths = cast("dict[str, dict[str, JsonObject]]", document["paths"])
+    return {unquote(path.rpartition("/")[2]): item["post"] for path, item in paths.items()}
 
 
-def takes(described: JsonObject, tool: str, arguments: object) -> bool:
-    """Tell whether the document as a whole takes *arguments* for a tool, its references followed by the standard."""
-    (path,) = [each for each in cast("JsonObject", described["paths"]) if unquote(each.rpartition("/")[2]) == tool]
-    pointer = "/".join(each.replace("~", "~0").replace("/", "~1") for each in ("paths", path, "post"))
+def accepts(document: JsonObject, tool: str, arguments: object) -> bool:
+    """Return whether the document accepts *arguments* for a tool, with its references resolved by the standard."""
+    (path,) = [key for key in cast("JsonObject", document["paths"]) if unquote(key.rpartition("/")[2]) == tool]
+    pointer = "/".join(part.replace("~", "~0").replace("/", "~1") for part in ("paths", path, "post"))
     reference = {"$ref": f"urn:described#/{pointer}/requestBody/content/application~1json/schema".replace("%", "%25")}
-    registry = jsonschema_rs.Registry([("urn:described", described)], draft=jsonschema_rs.Draft202012)
+    registry = jsonschema_rs.Registry([("urn:described", document)], draft=jsonschema_rs.Draft202012)
     return jsonschema_rs.Draft202012Validator(reference, registry=registry).is_valid(arguments)
 
 
 async def test_the_document_is_valid_and_has_every_tool(instance: Instance) -> None:
     """D-37: OpenAPI 3.1 by its own validator; an operation for each tool that the key sees, callable at its path."""
     for server in ("odd", "brain", "old"):
-        described = (await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
+        document = (await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
         tools = (await instance.admin.get(f"{BASE}/servers/{server}/tools")).json()["tools"]
 
-        validate(described)
-        assert described["openapi"] == "3.1.0"
-        assert set(operations(described)) == {tool["name"] for tool in tools}
-        assert described["servers"] == [{"url": f"http://127.0.0.1:8400{BASE}"}]
-    assert all(each.get("deprecated") is True for each in operations(described).values())
+        validate(document)
+        assert document["openapi"] == "3.1.0"
+        assert set(operations(document)) == {tool["name"] for tool in tools}
+        assert document["servers"] == [{"url": f"http://127.0.0.1:8400{BASE}"}]
+    assert all(operation.get("deprecated") is True for operation in operations(document).values())
 
 
 async def test_schemas_are_the_tools_own(instance: Instance) -> None:
-    """D-37: verbatim; only references into a schema itself are lengthened, so that they still lead there."""
-    described = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    """D-37: schemas are verbatim, except that references into a schema itself get the path of the schema."""
+    document = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
     tools = (await instance.admin.get(f"{BASE}/servers/odd/tools")).json()["tools"]
 
     for tool in tools:
-        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(described)[tool["name"]]["requestBody"])
+        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(document)[tool["name"]]["requestBody"])
         schema = dict(body["content"]["application/json"]["schema"])
         shortened = re.sub(r"#/paths/[^\"]*?/schema/", "#/", json.dumps(schema))
         assert json.loads(shortened) == tool["inputSchema"]
         assert (schema == tool["inputSchema"]) == ("#/" not in json.dumps(tool["inputSchema"]))
-    assert takes(described, "echo", {"text": "hi"})
-    assert not takes(described, "echo", {"text": 1})
+    assert accepts(document, "echo", {"text": "hi"})
+    assert not accepts(document, "echo", {"text": 1})
 
 
 async def test_a_path_of_the_document_calls_its_tool(instance: Instance) -> None:
-    """D-37: what a client makes of the document works."""
-    described = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
-    (path,) = [each for each in described["paths"] if each.endswith("/echo")]
+    """D-37: a client built from the document works."""
+    document = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    (path,) = [key for key in document["paths"] if key.endswith("/echo")]
 
-    answer = await instance.admin.post(f"{BASE}{path}", {"text": "hi"})
+    response = await instance.admin.post(f"{BASE}{path}", {"text": "hi"})
 
-    assert answer.json()["result"]["structuredContent"] == {"text": "hi"}
+    assert response.json()["result"]["structuredContent"] == {"text": "hi"}
 
 
-async def test_only_what_a_key_may_see_is_described(instance: Instance) -> None:
-    """D-37, D-23, D-92: the document is the key's own."""
-    one = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
+async def test_the_document_has_only_tools_that_the_key_may_use(instance: Instance) -> None:
+    """D-37, D-23, D-92: the document depends on the key."""
+    restricted = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
     no_memory = await instance.api_key("mcp:read")
 
-    assert set(operations((await one.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}
+    assert set(operations((await restricted.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}
     assert (await no_memory.get(f"{BASE}/servers/brain/openapi.json")).json()["paths"] == {}
     for server, status, code in [("none", 404, "server_not_found"), ("off", 403, "disabled")]:
-        answer = await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")
-        assert (answer.status_code, answer.json()["error"]) == (status, code)
+        response = await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")
+        assert (response.status_code, response.json()["error"]) == (status, code)
 
 
-def test_names_that_are_no_paths_are_encoded_and_told_apart() -> None:
+def test_names_with_special_characters_are_encoded_and_stay_distinct() -> None:
     """D-37, D-30: slashes, braces and two tools whose names differ by signs alone."""
     names = ["a/b", "a b", "{x}", "ä", "n" * 128, "plain"]
-    described = build_openapi(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
+    document = build_openapi(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
 
-    validate(described)
-    assert set(operations(described)) == set(names)
-    shown = [str(each["operationId"]) for each in operations(described).values()]
-    assert len(set(shown)) == len(names)
-    assert max(map(len, shown)) <= 64
+    validate(document)
+    assert set(operations(document)) == set(names)
+    operation_ids = [str(operation["operationId"]) for operation in operations(document).values()]
+    assert len(set(operation_ids)) == len(names)
+    assert max(map(len, operation_ids)) <= 64
 
 
-def test_what_only_looks_like_a_reference_stays() -> None:
+def test_values_that_look_like_references_stay_unchanged() -> None:
     """D-37: values inside a schema and named schemas are not changed."""
     data: JsonObject = {"type": "object", "default": {"$ref": "#/x"}, "properties": {"$ref": {"const": {"$ref": "#/y"}}}}
     named: JsonObject = {"$id": "https://e.example/t", "type": "object", "$defs": {"T": {}}, "properties": {"a": {"$ref": "#/$defs/T"}}}
     tools: list[JsonObject] = [{"name": "data", "inputSchema": data}, {"name": "named", "inputSchema": named}]
 
-    described = operations(build_openapi(SERVER, tools, address="https://e.example", version="1"))
+    document = operations(build_openapi(SERVER, tools, address="https://e.example", version="1"))
 
     for tool, schema in (("data", data), ("named", named)):
-        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", described[tool]["requestBody"])
+        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", document[tool]["requestBody"])
         assert body["content"]["application/json"]["schema"] == schema
 
 
-def test_references_in_a_schema_mean_its_own_top() -> None:
+def test_references_in_a_schema_resolve_to_the_schema_itself() -> None:
     """D-37: `#/$defs/…` of one tool never finds another's, nor the document's."""
     tools: list[JsonObject] = [
         {
@@ -147,20 +147,20 @@ def test_references_in_a_schema_mean_its_own_top() -> None:
         }
         for kind in ("string", "integer")
     ]
-    described = build_openapi(SERVER, tools, address="https://e.example", version="1")
+    document = build_openapi(SERVER, tools, address="https://e.example", version="1")
 
-    validate(described)
-    assert (takes(described, "take string", {"a": "x"}), takes(described, "take string", {"a": 1})) == (True, False)
-    assert (takes(described, "take integer", {"a": 1}), takes(described, "take integer", {"a": "x"})) == (True, False)
+    validate(document)
+    assert (accepts(document, "take string", {"a": "x"}), accepts(document, "take string", {"a": 1})) == (True, False)
+    assert (accepts(document, "take integer", {"a": 1}), accepts(document, "take integer", {"a": "x"})) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["default", "enum", "$ref"])
 def test_references_of_a_property_named_as_a_keyword_are_moved(name: str) -> None:
-    """D-37: names of properties are not keywords; the schema's own references still mean its own top."""
+    """D-37: names of properties are not keywords; the schema's own references still resolve to the schema itself."""
     tools: list[JsonObject] = [
         {"name": "take", "inputSchema": {"type": "object", "$defs": {"T": {"type": "string"}}, "properties": {name: {"$ref": "#/$defs/T"}}}}
     ]
-    described = build_openapi(SERVER, tools, address="https://e.example", version="1")
+    document = build_openapi(SERVER, tools, address="https://e.example", version="1")
 
-    validate(described)
-    assert (takes(described, "take", {name: "x"}), takes(described, "take", {name: 1})) == (True, False)
+    validate(document)
+    assert (accepts(document, "take", {name: "x"}), accepts(document, "take", {name: 1})) == (True, False)

@@ -1,4 +1,4 @@
-"""Real tool servers, of both eras and four makers, through the whole domain: what they list, and what they do when called (D-30, D-32)."""
+"""Real tool servers of both protocol eras and four vendors: what they list, and what their tools return (D-30, D-32)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ENTRIES: dict[str, Callable[[Path], real_servers.Entry]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that is a repository too, for servers that work on one."""
+    """A folder with a Git repository, for servers that work on one."""
     folder = tmp_path / "shop"
     folder.mkdir()
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     return folder
 
 
-async def began(start: Start, name: str, folder: Path) -> Tools:
-    """Start the domain with one real server, and wait until it was looked at."""
+async def start_server(start: Start, name: str, folder: Path) -> Tools:
+    """Start the domain with one real server, and wait until it was listed."""
     tools = await start({name: ENTRIES[name](folder)}, timing=SupervisionTimeouts(connect_timeout_s=40))
     server = server_of(tools)
     await eventually(lambda: tools.catalogue.is_known(server), within_s=40)
@@ -50,21 +50,21 @@ async def began(start: Start, name: str, folder: Path) -> Tools:
 
 
 def server_of(tools: Tools) -> Server:
-    """Return the one server there is."""
+    """Return the only server."""
     (server,) = tools.catalogue.list_servers(CALLER)
     return server
 
 
-async def result(tools: Tools, tool: str, **arguments: object) -> JsonObject:
+async def call_tool(tools: Tools, tool: str, **arguments: object) -> JsonObject:
     """Call a tool that succeeds, and return its result."""
     outcome = await tools.runner.call(CALLER, server_of(tools).id, tool, arguments)
     assert outcome.error is None
     return cast("JsonObject", json.loads(outcome.result or b""))
 
 
-async def said(tools: Tools, tool: str, **arguments: object) -> str:
+async def call_text(tools: Tools, tool: str, **arguments: object) -> str:
     """Call a tool that succeeds, and return its texts."""
-    content = cast("list[dict[str, str]]", (await result(tools, tool, **arguments))["content"])
+    content = cast("list[dict[str, str]]", (await call_tool(tools, tool, **arguments))["content"])
     return "\n".join(block.get("text", "") for block in content)
 
 
@@ -83,61 +83,61 @@ async def test_a_real_server_is_listed_in_its_own_era(  # noqa: PLR0917 - a tabl
     start: Start, folder: Path, name: str, era: str, tools: set[str], counts: tuple[int, int, int]
 ) -> None:
     """D-32: old handshakes and the stateless revision alike; a list that a server does not know (sqlite's templates) is empty."""
-    opened = await began(start, name, folder)
-    server = server_of(opened)
-    session = opened.sessions.get_session(server, CALLER, None)
-    facts = (await session.get_connection()).info
-    offer = opened.catalogue.get_features(server)
+    domain = await start_server(start, name, folder)
+    server = server_of(domain)
+    session = domain.sessions.get_session(server, CALLER, None)
+    info = (await session.get_connection()).info
+    features = domain.catalogue.get_features(server)
 
-    assert facts.protocol_version == era
-    assert facts.pid is not None
-    assert tools <= {str(tool["name"]) for tool in offer.tools}
-    assert (len(offer.resources), len(offer.templates), len(offer.prompts)) == counts
-    assert all(tool.argument_validator.fault is None for tool in opened.catalogue.list_tools(CALLER, server))
+    assert info.protocol_version == era
+    assert info.pid is not None
+    assert tools <= {str(tool["name"]) for tool in features.tools}
+    assert (len(features.resources), len(features.templates), len(features.prompts)) == counts
+    assert all(tool.argument_validator.fault is None for tool in domain.catalogue.list_tools(CALLER, server))
 
 
-async def test_the_time_server_answers_in_structure(start: Start, folder: Path) -> None:
+async def test_the_time_server_returns_structured_content(start: Start, folder: Path) -> None:
     """Spec 1: structured output passes through."""
-    tools = await began(start, "time", folder)
+    tools = await start_server(start, "time", folder)
 
-    answer = await result(tools, "convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo")
+    result = await call_tool(tools, "convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo")
 
-    assert "T21:00:00+09:00" in json.dumps(answer["structuredContent"])
+    assert "T21:00:00+09:00" in json.dumps(result["structuredContent"])
 
 
 async def test_the_git_server_reads_a_real_repository(start: Start, folder: Path) -> None:
     """Spec 1: a server with arguments of its own."""
-    tools = await began(start, "git", folder)
+    tools = await start_server(start, "git", folder)
     (folder / "new.txt").write_text("new")
 
-    assert "new.txt" in await said(tools, "git_status", repo_path=str(folder))
+    assert "new.txt" in await call_text(tools, "git_status", repo_path=str(folder))
 
 
-async def test_the_sqlite_server_keeps_what_it_is_told_and_its_memo_has_a_uri_of_ours(start: Start, folder: Path) -> None:
+async def test_the_sqlite_server_stores_rows_and_its_memo_has_a_gateway_uri(start: Start, folder: Path) -> None:
     """D-30: `memo://insights` is read as sqlite://memo/insights; D-32: a server of the older SDK."""
-    tools = await began(start, "sqlite", folder)
-    await said(tools, "create_table", query="CREATE TABLE birds (name TEXT)")
-    await said(tools, "write_query", query="INSERT INTO birds VALUES ('rook')")
-    await said(tools, "append_insight", insight="Rooks are social.")
+    tools = await start_server(start, "sqlite", folder)
+    await call_text(tools, "create_table", query="CREATE TABLE birds (name TEXT)")
+    await call_text(tools, "write_query", query="INSERT INTO birds VALUES ('rook')")
+    await call_text(tools, "append_insight", insight="Rooks are social.")
 
-    assert "rook" in await said(tools, "read_query", query="SELECT name FROM birds")
+    assert "rook" in await call_text(tools, "read_query", query="SELECT name FROM birds")
     memo = await tools.resources.read(CALLER, "sqlite://memo/insights")
     assert "Rooks are social." in json.dumps(memo)
-    refused = await tools.runner.call(CALLER, "sqlite", "read_query", {"query": "DROP TABLE birds"})
-    assert "SELECT" in f"{refused.error}{refused.result}"
+    rejected = await tools.runner.call(CALLER, "sqlite", "read_query", {"query": "DROP TABLE birds"})
+    assert "SELECT" in f"{rejected.error}{rejected.result}"
 
 
-async def test_the_everything_server_gives_content_of_every_kind(start: Start, folder: Path) -> None:
+async def test_the_everything_server_returns_content_of_every_kind(start: Start, folder: Path) -> None:
     """D-34: texts, images, resources and prompts pass through."""
-    tools = await began(start, "everything", folder)
+    tools = await start_server(start, "everything", folder)
 
-    assert "hello" in await said(tools, "echo", message="hello")
-    assert "completed" in (await said(tools, "trigger-long-running-operation", duration=1, steps=4)).lower()
-    image = await result(tools, "get-tiny-image")
+    assert "hello" in await call_text(tools, "echo", message="hello")
+    assert "completed" in (await call_text(tools, "trigger-long-running-operation", duration=1, steps=4)).lower()
+    image = await call_tool(tools, "get-tiny-image")
     assert "image" in {block["type"] for block in cast("list[dict[str, str]]", image["content"])}
-    listed = tools.resources.list_resources(server_of(tools), make_caller())
-    read = await tools.resources.read(CALLER, str(listed[0]["uri"]))
-    assert cast("list[dict[str, str]]", read["contents"])[0]["uri"] == listed[0]["uri"]
+    resources = tools.resources.list_resources(server_of(tools), make_caller())
+    content = await tools.resources.read(CALLER, str(resources[0]["uri"]))
+    assert cast("list[dict[str, str]]", content["contents"])[0]["uri"] == resources[0]["uri"]
     prompts = {str(prompt["name"]) for prompt in tools.catalogue.get_features(server_of(tools)).prompts}
     assert "simple-prompt" in prompts
     prompt = await tools.resources.get_prompt(CALLER, server_of(tools), "simple-prompt", {})
@@ -145,36 +145,36 @@ async def test_the_everything_server_gives_content_of_every_kind(start: Start, f
 
 
 async def test_the_filesystem_server_stays_within_its_folder(start: Start, folder: Path) -> None:
-    """D-34: what a tool refuses is its failure, and a test key is held to what changes nothing (D-25)."""
-    tools = await began(start, "filesystem", folder)
+    """D-34: access outside of the folder is a failure of the tool."""
+    tools = await start_server(start, "filesystem", folder)
 
-    await said(tools, "write_file", path=str(folder / "note.txt"), content="caw")
+    await call_text(tools, "write_file", path=str(folder / "note.txt"), content="caw")
     outside = await tools.runner.call(CALLER, "filesystem", "read_text_file", {"path": "/etc/hostname"})
 
     assert (folder / "note.txt").read_text() == "caw"
-    assert await said(tools, "read_text_file", path=str(folder / "note.txt")) == "caw"
+    assert await call_text(tools, "read_text_file", path=str(folder / "note.txt")) == "caw"
     assert outside.code == "tool_execution_error"
 
 
 async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> None:
     """D-30: a resource whose scheme is the server's own name."""
-    tools = await began(start, "memory", folder)
+    tools = await start_server(start, "memory", folder)
     entity = {"name": "Rookery", "entityType": "colony", "observations": ["lives in tall trees"]}
 
-    await said(tools, "create_entities", entities=[entity])
+    await call_text(tools, "create_entities", entities=[entity])
 
-    assert "tall trees" in await said(tools, "search_nodes", query="trees")
+    assert "tall trees" in await call_text(tools, "search_nodes", query="trees")
     assert "Rookery" in json.dumps(await tools.resources.read(CALLER, "memory://knowledge-graph"))
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: Start, folder: Path) -> None:
-    """Issue 14: everything's simulate-research-query was offered, and every call of it failed; D-33."""
-    tools = await began(start, "everything", folder)
+    """simulate-research-query of the everything server runs only as a task, so it is not listed (issue 14, D-33)."""
+    tools = await start_server(start, "everything", folder)
     server, hidden = server_of(tools), "simulate-research-query"
 
     assert hidden not in [tool.name for tool in tools.catalogue.list_tools(CALLER, server)]
     assert tools.catalogue.list_task_tool_names(CALLER, server) == [hidden]
     with pytest.raises(ToolDisabled, match="only as a task"):
         await tools.runner.call(CALLER, server.id, hidden, {"topic": "kettles"})
-    checked = await ServerChecker(upstreams.open([])).check(server)
-    assert any(hidden in warning and "only as a task" in warning for warning in checked.warnings)
+    check = await ServerChecker(upstreams.open([])).check(server)
+    assert any(hidden in warning and "only as a task" in warning for warning in check.warnings)

@@ -1,4 +1,4 @@
-"""Results that are kept, of a server that counts its calls (D-34: `cache_s`)."""
+"""Cached results (`cache_s`), with a server that counts its calls (D-34)."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ CACHED = {"tools": {"cache_s": {"*": 60}}}
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: nothing here differs by dialect."""
+    """The embedded store only; nothing here depends on the dialect."""
     return "embedded:"
 
 
 async def call(
-    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
+    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, options: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
 ) -> CallOutcome:
     """Call a tool."""
-    return await tools.runner.call(caller, "counting", tool, arguments, options=manner)
+    return await tools.runner.call(caller, "counting", tool, arguments, options=options)
 
 
-async def said(
-    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
+async def call_text(
+    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, options: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
 ) -> str:
-    """Call a tool, and return what it counted."""
-    outcome = await call(tools, tool, caller=caller, manner=manner, **arguments)
+    """Call a tool, and return the count in its result."""
+    outcome = await call(tools, tool, caller=caller, options=options, **arguments)
     return str(json.loads(outcome.result or b"")["content"][0]["text"]).rstrip(".")
 
 
-async def test_a_result_is_kept_for_the_same_arguments_in_any_order(start: Start) -> None:
-    """D-34: `cache_s` caches read-only tools; the row of a call tells."""
+async def test_a_result_is_cached_for_the_same_arguments_in_any_order(start: Start) -> None:
+    """D-34: `cache_s` caches read-only tools; the row of a call records a hit."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
 
     outcomes = [
@@ -68,20 +68,20 @@ async def test_a_result_is_kept_for_the_same_arguments_in_any_order(start: Start
     assert [(row.cached, row.success) for row in reversed(rows)] == [(False, True), (True, True), (False, True), (False, True)]
 
 
-async def test_what_changes_something_or_fails_is_never_kept(start: Start) -> None:
-    """D-34: `cache_s` caches read-only tools, whatever the pattern says; an error is no result."""
+async def test_writing_and_failing_calls_are_never_cached(start: Start) -> None:
+    """D-34: `cache_s` caches read-only tools, whatever the pattern; errors are not cached."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
 
-    assert [await said(tools, "write") for _ in range(2)] == ["1", "2"]
-    assert [await said(tools, "fail") for _ in range(2)] == ["3", "4"]
+    assert [await call_text(tools, "write") for _ in range(2)] == ["1", "2"]
+    assert [await call_text(tools, "fail") for _ in range(2)] == ["3", "4"]
     assert (await call(tools, "write")).cache is None
 
 
-async def test_nothing_is_kept_unless_the_operator_says_so(start: Start) -> None:
-    """D-34: a result of a read-only tool may still be another one in a second."""
+async def test_nothing_is_cached_unless_configured(start: Start) -> None:
+    """D-34: a read-only tool may return another result a second later."""
     tools = await start({"counting": {**COUNTING, "tools": {"cache_s": {"other_*": 60}}}})
 
-    assert [await said(tools) for _ in range(2)] == ["1", "2"]
+    assert [await call_text(tools) for _ in range(2)] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ async def test_nothing_is_kept_unless_the_operator_says_so(start: Start) -> None
         ("per_session", ["miss", "miss", "miss", "miss"]),
     ],
 )
-async def test_who_shares_a_session_shares_results(start: Start, isolation: str, hits: list[str]) -> None:
-    """D-32, D-34: the upstream may answer each differently whom it can tell apart."""
+async def test_callers_who_share_a_session_share_results(start: Start, isolation: str, hits: list[str]) -> None:
+    """D-32, D-34: the upstream may return different results to callers that it can distinguish."""
     tools = await start({"counting": {**COUNTING, **CACHED, "isolation": isolation}})
     callers = [
         (CALLER, None),
@@ -103,67 +103,67 @@ async def test_who_shares_a_session_shares_results(start: Start, isolation: str,
         (CALLER, "sess_1"),
     ]
 
-    outcomes = [await call(tools, caller=caller, manner=CallOptions(session_id=session)) for caller, session in callers]
+    outcomes = [await call(tools, caller=caller, options=CallOptions(session_id=session)) for caller, session in callers]
 
     assert [outcome.cache for outcome in outcomes] == hits
 
 
-async def test_headers_that_go_on_make_another_call(start: Start) -> None:
-    """D-31: a server that receives the caller's headers may answer by them."""
+async def test_forwarded_headers_are_part_of_the_cache_key(start: Start) -> None:
+    """D-31: a server that receives the caller's headers may use them for its result."""
     tools = await start({"counting": {**COUNTING, **CACHED, "forward_headers": ["X-Tenant"]}})
 
-    manners = [CallOptions(headers={"x-tenant": tenant, "x-other": other}) for tenant, other in (("a", "1"), ("a", "2"), ("b", "1"))]
+    variants = [CallOptions(headers={"x-tenant": tenant, "x-other": other}) for tenant, other in (("a", "1"), ("a", "2"), ("b", "1"))]
 
-    assert [(await call(tools, manner=manner)).cache for manner in manners] == ["miss", "hit", "miss"]
+    assert [(await call(tools, options=options)).cache for options in variants] == ["miss", "hit", "miss"]
 
 
-async def test_what_a_message_says_beside_its_arguments_makes_another_call(start: Start) -> None:
-    """D-34: `_meta` goes on to the server, which may look at it; traces and log levels say nothing of the result."""
+async def test_meta_is_part_of_the_cache_key_except_traces(start: Start) -> None:
+    """D-34: the server receives `_meta` and may use it; traces and log levels do not change the result."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     metas: list[dict[str, object]] = [{"tenant": "a"}, {"tenant": "b"}, {"tenant": "a", "traceparent": "00-1-2-01"}]
 
-    assert [(await call(tools, manner=CallOptions(meta=meta))).cache for meta in metas] == ["miss", "miss", "hit"]
+    assert [(await call(tools, options=CallOptions(meta=meta))).cache for meta in metas] == ["miss", "miss", "hit"]
 
 
-async def test_a_result_that_its_caller_was_asked_for_is_nobody_elses(start: Start) -> None:
-    """D-34: two keys share a session and what is kept of it, but not what one of them was asked for on the way."""
+async def test_a_result_with_elicited_input_is_not_shared(start: Start) -> None:
+    """D-34: two keys share a session and its cache, but not results that depend on input of one of them."""
     tools = await start({"odd": make_odd_entry(**CACHED)})
 
-    async def answered(key: str) -> str:
+    async def ask_as(key: str) -> str:
         async def on_request(method: str, params: JsonObject) -> JsonObject:
             return {"action": "accept", "content": {"name": key}}
 
-        caller, manner = make_caller(key_id=key), CallOptions(on_request=on_request)
-        outcome = await tools.runner.call(caller, "odd", "ask", {"count": 1}, options=manner)
+        caller, options = make_caller(key_id=key), CallOptions(on_request=on_request)
+        outcome = await tools.runner.call(caller, "odd", "ask", {"count": 1}, options=options)
         return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
-    first, second = await answered("anna"), await answered("bert")
+    first, second = await ask_as("anna"), await ask_as("bert")
 
     assert "anna" in first
     assert "anna" not in second
 
 
-async def test_who_asks_at_the_same_moment_asks_once(start: Start, tmp_path: Path) -> None:
-    """D-34: a result that many wait for is asked for once."""
+async def test_concurrent_callers_cause_one_call(start: Start, tmp_path: Path) -> None:
+    """D-34: concurrent calls with the same key share one upstream call."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     gate = tmp_path / "gate"
 
     async with asyncio.TaskGroup() as group:
-        calls = [group.create_task(said(tools, "read_late", gate=str(gate))) for _ in range(10)]
-        await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("counting")))
+        calls = [group.create_task(call_text(tools, "read_late", gate=str(gate))) for _ in range(10)]
+        await eventually(lambda: any(session.in_flight for session in tools.sessions.list_sessions("counting")))
         gate.touch()
 
-    assert {each.result() for each in calls} == {"1"}
-    assert await said(tools) == "2"
+    assert {task.result() for task in calls} == {"1"}
+    assert await call_text(tools) == "2"
 
 
-async def test_who_waits_for_anothers_call_is_answered_though_that_one_leaves(start: Start, tmp_path: Path) -> None:
-    """D-34: a caller that leaves cancels its own call alone."""
+async def test_a_waiting_caller_gets_a_result_after_the_first_caller_leaves(start: Start, tmp_path: Path) -> None:
+    """D-34: a caller that leaves cancels only its own call."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     gate = tmp_path / "gate"
-    first = asyncio.create_task(said(tools, "read_late", gate=str(gate)))
-    await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("counting")))
-    second = asyncio.create_task(said(tools, "read_late", gate=str(gate)))
+    first = asyncio.create_task(call_text(tools, "read_late", gate=str(gate)))
+    await eventually(lambda: any(session.in_flight for session in tools.sessions.list_sessions("counting")))
+    second = asyncio.create_task(call_text(tools, "read_late", gate=str(gate)))
     await asyncio.sleep(0)
 
     first.cancel()
@@ -174,26 +174,26 @@ async def test_who_waits_for_anothers_call_is_answered_though_that_one_leaves(st
     assert await second == "2"
 
 
-async def test_a_kept_result_is_asked_for_again_when_it_is_old_or_not_wanted(start: Start) -> None:
-    """D-34: `cache_s` is seconds; `Cache-Control: no-cache` asks for a fresh one, which is kept in turn."""
+async def test_a_cached_result_is_fetched_again_when_expired_or_with_no_cache(start: Start) -> None:
+    """D-34: `cache_s` is seconds; `Cache-Control: no-cache` fetches a fresh one, which is cached again."""
     now = [1000.0]
     tools = await start({"counting": {**COUNTING, **CACHED}}, cache=ResultCache(monotonic=lambda: now[0]))
 
-    first = await said(tools)
+    first = await call_text(tools)
     now[0] += 59.9
-    young = await call(tools)
+    cached = await call(tools)
     now[0] += 0.1
-    renewed = await said(tools)
-    fresh = await said(tools, manner=CallOptions(no_cache=True))
-    after = await said(tools)
+    renewed = await call_text(tools)
+    fresh = await call_text(tools, options=CallOptions(no_cache=True))
+    after = await call_text(tools)
 
-    assert (first, young.cache, round(young.age_s, 1), renewed, fresh, after) == ("1", "hit", 59.9, "2", "3", "3")
+    assert (first, cached.cache, round(cached.age_s, 1), renewed, fresh, after) == ("1", "hit", 59.9, "2", "3", "3")
 
 
-async def test_a_changed_entry_forgets_what_was_kept(start: Start, file: Path) -> None:
+async def test_a_changed_entry_clears_its_cached_results(start: Start, file: Path) -> None:
     """D-31, D-34: another entry may be another server, or another account at it."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
-    assert [await said(tools), (await call(tools)).cache] == ["1", "hit"]
+    assert [await call_text(tools), (await call(tools)).cache] == ["1", "hit"]
     before = tools.catalogue.get_server(CALLER, "counting")
 
     write(file, counting={**COUNTING, **CACHED, "env": {"ACCOUNT": "another"}})
@@ -202,17 +202,17 @@ async def test_a_changed_entry_forgets_what_was_kept(start: Start, file: Path) -
     assert (await call(tools)).cache == "miss"
 
 
-async def test_the_answer_says_that_it_was_kept(settings: Settings) -> None:
-    """D-34: `X-Rookery-Cache` and `Age` on the answer, `cached` in the body; `Cache-Control: no-cache` is heard."""
+async def test_the_response_says_whether_it_was_cached(settings: Settings) -> None:
+    """D-34: `X-Rookery-Cache` and `Age` as headers, `cached` in the body; `Cache-Control: no-cache` is honoured."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"counting": {**COUNTING, **CACHED}}}))
     async with run_instance(settings) as instance:
         path = "/api/v1/mcp/servers/counting/tools/read"
         first, second = [await instance.admin.post(path, {}) for _ in range(2)]
         fresh = await instance.admin.post(path, {}, **{"Cache-Control": "no-cache"})
-        write_ = await instance.admin.post("/api/v1/mcp/servers/counting/tools/write", {})
+        written = await instance.admin.post("/api/v1/mcp/servers/counting/tools/write", {})
 
-    assert [each.headers.get("x-rookery-cache") for each in (first, second, fresh, write_)] == ["miss", "hit", "miss", None]
-    assert [each.json().get("cached") for each in (first, second, fresh, write_)] == [None, True, None, None]
+    assert [response.headers.get("x-rookery-cache") for response in (first, second, fresh, written)] == ["miss", "hit", "miss", None]
+    assert [response.json().get("cached") for response in (first, second, fresh, written)] == [None, True, None, None]
     assert second.headers["age"] == "0"
     assert first.json()["result"] == second.json()["result"] != fresh.json()["result"]
 
@@ -234,27 +234,27 @@ def make_key(number: int, server: Server = SERVER) -> ToolCall:
     )
 
 
-def result(size: int) -> Callable[[], asyncio.Future[ToolResult]]:
-    """Make what an upstream answers."""
+def make_fetch(size: int) -> Callable[[], asyncio.Future[ToolResult]]:
+    """Return a function that fetches a result of *size* bytes."""
 
-    def ask() -> asyncio.Future[ToolResult]:
+    def fetch() -> asyncio.Future[ToolResult]:
         future: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         future.set_result(ToolResult(content=b"x" * size))
         return future
 
-    return ask
+    return fetch
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4000)), max_size=60))
-def test_no_mix_of_results_takes_more_memory_than_it_may(calls: list[tuple[int, int]]) -> None:
-    """D-34: bounded, whatever callers ask; the result asked for last is there as long as it fits at all."""
+def test_the_cache_stays_within_its_memory_limit(calls: list[tuple[int, int]]) -> None:
+    """D-34: the latest result is cached if it fits at all."""
 
     async def run() -> None:
         cache = ResultCache(max_bytes=10_000, max_result_bytes=3000)
         for number, size in calls:
-            kept = await cache.get_or_fetch(make_key(number), READ, result(size))
-            again = await cache.get_or_fetch(make_key(number), READ, result(size))
-            assert again.is_hit == (len(kept.result.content) + 500 <= 3000)
+            first = await cache.get_or_fetch(make_key(number), READ, make_fetch(size))
+            second = await cache.get_or_fetch(make_key(number), READ, make_fetch(size))
+            assert second.is_hit == (len(first.result.content) + 500 <= 3000)
             assert cache.size <= 10_000
 
     asyncio.run(run())

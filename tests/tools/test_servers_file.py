@@ -13,28 +13,28 @@ from rookery.tools.models import BUILTIN_IDS, CommandTarget, HttpTarget, Server,
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
 
 
-def read(**servers: object) -> ServersFile:
-    """Read a file of these servers, with one variable in the environment."""
+def parse(**servers: object) -> ServersFile:
+    """Parse a file with these servers, with one variable in the environment."""
     return parse_servers_file(json.dumps({"mcpServers": servers}).encode(), {"TOKEN": "t0p"})
 
 
-def test_the_form_of_every_client_is_read_as_it_is() -> None:
+def test_the_file_formats_of_clients_are_accepted_unchanged() -> None:
     """The file formats of all clients are accepted unchanged (D-31)."""
-    found = read(
+    servers_file = parse(
         time={"command": "uvx", "args": ["mcp-server-time"], "env": {"A": "b"}},
         docs={"type": "http", "url": "https://example.com/mcp", "headers": {"X-Key": "k"}},
         old={"type": "sse", "url": "https://example.com/sse"},
     )
 
-    assert found.warnings == ()
-    assert found.servers["time"] == Server(
+    assert servers_file.warnings == ()
+    assert servers_file.servers["time"] == Server(
         id="time", name="time", target=CommandTarget(command="uvx", args=("mcp-server-time",), env={"A": "b"})
     )
-    assert found.servers["docs"].target == HttpTarget(url="https://example.com/mcp", headers={"X-Key": "k"})
-    assert found.servers["old"].kind == "sse"
+    assert servers_file.servers["docs"].target == HttpTarget(url="https://example.com/mcp", headers={"X-Key": "k"})
+    assert servers_file.servers["old"].kind == "sse"
 
 
-def test_our_own_fields_stand_beside() -> None:
+def test_rookerys_own_fields_stand_beside_the_clients_fields() -> None:
     """Rookery's own fields may stand beside the clients' fields (D-31)."""
     entry = {
         "command": "x",
@@ -56,7 +56,7 @@ def test_our_own_fields_stand_beside() -> None:
         "tools": {"allow": ["get_*"], "deny": ["get_secret"], "timeouts": {"get_slow": 600}},
     }
 
-    assert read(x=entry).servers["x"] == Server(
+    assert parse(x=entry).servers["x"] == Server(
         id="x",
         name="X",
         target=CommandTarget(command="x"),
@@ -78,30 +78,30 @@ def test_our_own_fields_stand_beside() -> None:
     )
 
 
-def test_other_clients_fields_are_passed_over_and_slips_of_the_pen_are_told() -> None:
-    """D-31: their files work as they are."""
-    found = read(x={"command": "x", "autoApprove": ["a"], "disabledTools": ["b"], "disabled": True, "taglin": "T"})
+def test_fields_of_other_clients_are_accepted_and_typing_errors_reported() -> None:
+    """Files of other clients work unchanged (D-31)."""
+    servers_file = parse(x={"command": "x", "autoApprove": ["a"], "disabledTools": ["b"], "disabled": True, "taglin": "T"})
 
-    assert found.servers["x"].enabled is False
-    assert found.servers["x"].rules.deny == ("b",)
-    assert found.warnings == ("x: unknown field 'taglin' is ignored; did you mean 'tagline'?",)
+    assert servers_file.servers["x"].enabled is False
+    assert servers_file.servers["x"].rules.deny == ("b",)
+    assert servers_file.warnings == ("x: unknown field 'taglin' is ignored; did you mean 'tagline'?",)
 
 
 def test_variables_are_filled_in_from_the_environment() -> None:
-    """D-31: in the file only."""
-    found = read(
+    """Variables are replaced in the file only (D-31)."""
+    servers_file = parse(
         x={"url": "https://example.com", "headers": {"Authorization": "Bearer ${TOKEN}"}}, y={"command": "y", "args": ["${MISSING}"]}
     )
 
-    target = found.servers["x"].target
+    target = servers_file.servers["x"].target
     assert isinstance(target, HttpTarget)
     assert target.headers == {"Authorization": "Bearer t0p"}
-    assert "t0p" not in repr(found)
-    assert found.servers["y"].fault == "The environment variable MISSING is not set."
+    assert "t0p" not in repr(servers_file)
+    assert servers_file.servers["y"].fault == "The environment variable MISSING is not set."
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [
         ("x", "must be an object"),
         ({}, "neither a command nor a url"),
@@ -118,23 +118,23 @@ def test_variables_are_filled_in_from_the_environment() -> None:
         ({"command": "x", "tools": {"alow": []}}, "did you mean tools.allow"),
     ],
 )
-def test_a_broken_entry_costs_itself_alone_and_says_why(entry: object, words: str) -> None:
-    """D-31, D-32: one broken server delays no other."""
-    found = read(bad=entry, good={"command": "x"})
+def test_an_invalid_entry_affects_only_itself_and_has_a_reason(entry: object, message: str) -> None:
+    """D-31, D-32: one invalid entry does not affect the others."""
+    servers_file = parse(bad=entry, good={"command": "x"})
 
-    assert words in str(found.servers["bad"].fault)
-    assert found.servers["good"].fault is None
+    assert message in str(servers_file.servers["bad"].fault)
+    assert servers_file.servers["good"].fault is None
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
-def test_a_file_of_another_form_is_broken_as_a_whole(raw: bytes) -> None:
+def test_a_file_of_another_format_is_rejected(raw: bytes) -> None:
     """A file of another format is rejected as a whole (D-31)."""
     with pytest.raises(InvalidServersFile):
         parse_servers_file(raw, {})
 
 
 def test_a_missing_and_an_empty_file_have_no_servers(tmp_path: Path) -> None:
-    """D-31: a first run has none."""
+    """The first run has no servers file (D-31)."""
     (tmp_path / "empty.json").write_text(" ")
 
     assert (
@@ -145,19 +145,19 @@ def test_a_missing_and_an_empty_file_have_no_servers(tmp_path: Path) -> None:
     )
 
 
-def test_an_id_outside_the_form_is_served_under_a_slug() -> None:
-    """D-30: its own name in `name`; the built-in servers' ids are theirs."""
-    found = read(**{"My Server!": {"command": "x"}, "brain": {"command": "x"}, "My-Server": {"command": "y"}})
+def test_an_invalid_id_becomes_a_slug() -> None:
+    """D-30: the original is in `name`; ids of built-in servers are reserved."""
+    servers_file = parse(**{"My Server!": {"command": "x"}, "brain": {"command": "x"}, "My-Server": {"command": "y"}})
 
-    assert found.servers["My-Server"].name == "My Server!"
-    assert {server.name for server in found.servers.values()} == {"My Server!", "brain", "My-Server"}
-    assert "brain" not in found.servers
+    assert servers_file.servers["My-Server"].name == "My Server!"
+    assert {server.name for server in servers_file.servers.values()} == {"My Server!", "brain", "My-Server"}
+    assert "brain" not in servers_file.servers
 
 
 @given(st.lists(st.text(max_size=80), max_size=8, unique=True))
-def test_every_key_of_a_file_gets_an_id_of_its_own(keys: list[str]) -> None:
+def test_every_key_of_a_file_gets_a_unique_id(keys: list[str]) -> None:
     """Every key of a file maps to a unique server id (D-30)."""
-    found = parse_servers_file(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
+    servers_file = parse_servers_file(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
 
-    assert len(found.servers) == len(keys)
-    assert all(SERVER_ID_PATTERN.fullmatch(server_id) and server_id not in BUILTIN_IDS for server_id in found.servers)
+    assert len(servers_file.servers) == len(keys)
+    assert all(SERVER_ID_PATTERN.fullmatch(server_id) and server_id not in BUILTIN_IDS for server_id in servers_file.servers)

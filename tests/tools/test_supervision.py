@@ -34,7 +34,7 @@ async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
     return await tools.runner.call(caller, server, tool, arguments)
 
 
-async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
+async def call_text(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
     """Call a tool that succeeds, and return its text."""
     outcome = await call(tools, tool, server=server, caller=caller, **arguments)
     assert outcome.error is None
@@ -43,22 +43,24 @@ async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: nothing here differs by dialect."""
+    """The embedded store only; nothing here depends on the dialect."""
     return "embedded:"
 
 
 # Replicas.
 
 
-async def test_calls_at_once_are_spread_over_the_replicas_and_no_more_are_started(start: Start, tmp_path: Path) -> None:
-    """D-32: replicas; each call goes to the session with the least to do."""
+async def test_concurrent_calls_are_spread_over_as_few_replicas_as_needed(start: Start, tmp_path: Path) -> None:
+    """D-32: each call goes to the session with the fewest calls in flight."""
     tools = await start({"odd": make_odd_entry(replicas=3)})
-    await said(tools, "pid")
+    await call_text(tools, "pid")
     slow: list[asyncio.Task[CallOutcome]] = []
-    for running, wanted in ((1, 1), (2, 2), (3, 2), (4, 3)):
+    for in_flight, open_sessions in ((1, 1), (2, 2), (3, 2), (4, 3)):
         slow.append(asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))))
-        await eventually(lambda running=running: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == running)
-        await eventually(lambda wanted=wanted: sum(session.is_open for session in tools.sessions.list_sessions("odd")) == wanted)
+        await eventually(lambda in_flight=in_flight: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == in_flight)
+        await eventually(
+            lambda open_sessions=open_sessions: sum(session.is_open for session in tools.sessions.list_sessions("odd")) == open_sessions
+        )
 
     more = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(5)]
     await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 9)
@@ -70,19 +72,19 @@ async def test_calls_at_once_are_spread_over_the_replicas_and_no_more_are_starte
     await asyncio.gather(*slow, *more, return_exceptions=True)
 
 
-async def test_one_caller_after_another_needs_one_replica(start: Start) -> None:
-    """D-32: what is not needed is not started, though the entry allows it."""
+async def test_sequential_calls_need_one_replica(start: Start) -> None:
+    """D-32: replicas start only when they are needed."""
     tools = await start({"odd": make_odd_entry(replicas=3)})
 
-    pids = {await said(tools, "pid") for _ in range(10)}
+    pids = {await call_text(tools, "pid") for _ in range(10)}
 
     assert len(pids) == len(tools.sessions.list_sessions("odd")) == 1
 
 
-async def test_a_replica_that_dies_costs_its_own_calls_alone(start: Start, tmp_path: Path) -> None:
-    """D-32, D-33: the others go on, and the server is degraded, not offline."""
+async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_path: Path) -> None:
+    """D-32, D-33: the other replicas continue, and the server is not offline."""
     tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager")})
-    await said(tools, "pid")
+    await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
     tasks = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / "x"))) for _ in range(4)]
     await eventually(lambda: [session.in_flight for session in tools.sessions.list_sessions("odd")] == [2, 2])
@@ -100,12 +102,10 @@ async def test_a_replica_that_dies_costs_its_own_calls_alone(start: Start, tmp_p
 
 
 @pytest.mark.parametrize("isolation", ["per_workspace", "shared"])
-async def test_an_eager_server_has_all_its_replicas_from_its_first_caller_on_and_comes_back_without_one(
-    start: Start, isolation: str
-) -> None:
+async def test_an_eager_server_starts_and_restarts_all_its_replicas(start: Start, isolation: str) -> None:
     """An eager server has all its replicas from the first caller on and restarts without a call (D-32)."""
     tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager", isolation=isolation)})
-    await said(tools, "pid")
+    await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
     pids = {session.get_health().pid for session in tools.sessions.list_sessions("odd")}
 
@@ -117,23 +117,23 @@ async def test_an_eager_server_has_all_its_replicas_from_its_first_caller_on_and
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
 
 
-async def test_replicas_stay_within_the_holder_that_the_isolation_names(start: Start) -> None:
-    """D-32: two workspaces never share a session, however many replicas there are."""
+async def test_workspaces_do_not_share_replicas(start: Start) -> None:
+    """D-32: two workspaces never share a session, whatever the number of replicas."""
     tools = await start({"odd": make_odd_entry(replicas=2)})
 
     async def pids(caller: Caller) -> set[str]:
-        return set(await asyncio.gather(*(said(tools, "pid", caller=caller) for _ in range(8))))
+        return set(await asyncio.gather(*(call_text(tools, "pid", caller=caller) for _ in range(8))))
 
-    mine, theirs = await pids(CALLER), await pids(OTHER)
+    own, others = await pids(CALLER), await pids(OTHER)
 
-    assert not mine & theirs
-
-
-# Bounds.
+    assert not own & others
 
 
-async def test_a_workspace_holds_so_many_sessions_and_the_one_unused_for_longest_gives_way() -> None:
-    """D-32: callers name their sessions themselves (X-Session-ID); not each name may be a process for ever."""
+# Limits.
+
+
+async def test_a_workspace_over_its_session_limit_closes_the_least_recently_used() -> None:
+    """D-32: callers choose their session ids (X-Session-ID), so processes per workspace are limited."""
     server = make_odd_server(isolation=SessionIsolation.PER_SESSION)
     sessions = SessionPool(CONNECTORS, timeouts=SHORT_TIMEOUTS, max_per_workspace=2)
     await sessions.start()
@@ -157,8 +157,8 @@ async def test_a_workspace_holds_so_many_sessions_and_the_one_unused_for_longest
         await sessions.aclose()
 
 
-async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added() -> None:
-    """D-31, D-32: a hundred servers of 64 sessions each would take what all others need, too."""
+async def test_the_sessions_of_all_servers_that_a_workspace_added_are_limited() -> None:
+    """D-31, D-32: a hundred servers with 64 sessions each would use the resources of all others."""
     servers = [
         make_odd_server(id=f"own-{number}", owner=CALLER.workspace_id, replicas=3, lifecycle=SessionLifecycle.EAGER) for number in range(3)
     ]
@@ -167,8 +167,8 @@ async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added
     try:
         first = sessions.get_session(servers[0], CALLER, None)
         async with first.slot():
-            for each in sessions.list_sessions(servers[0].key):
-                await each.get_connection()
+            for session in sessions.list_sessions(servers[0].key):
+                await session.get_connection()
             second = sessions.get_session(servers[1], CALLER, None)
             await second.get_connection()
             assert [len(sessions.list_sessions(server.key)) for server in servers[:2]] == [3, 1]
@@ -186,45 +186,45 @@ async def test_a_workspace_holds_so_many_sessions_with_all_servers_that_it_added
 # Crash loops.
 
 
-async def test_what_crashes_over_and_over_is_left_alone_and_comes_back_by_one_probe(start: Start) -> None:
-    """D-32: a breaker, also for a server that answers between its crashes; told in words, at once."""
+async def test_a_crash_loop_opens_the_breaker_and_one_probe_closes_it(start: Start) -> None:
+    """D-32: the breaker also opens for a server that responds between its crashes; calls fail at once with the reason."""
     timing = SupervisionTimeouts(connect_timeout_s=10, initial_backoff_s=0.01, max_failures=4, open_duration_s=3, max_caller_wait_s=0.2)
     tools = await start({"odd": make_odd_entry()}, timing=timing)
     for _ in range(4):
-        assert await said(tools, "echo", text="hi") == "hi"
+        assert await call_text(tools, "echo", text="hi") == "hi"
         assert (await call(tools, "crash")).code == "server_unavailable"
 
-    refused = await call(tools, "echo", text="hi")
+    rejected = await call(tools, "echo", text="hi")
     (server,) = tools.catalogue.list_servers(CALLER)
-    condition, standing = tools.sessions.get_health_state(server, 1), tools.sessions.get_server_health(server, 1)
+    health_state, server_health = tools.sessions.get_health_state(server, 1), tools.sessions.get_server_health(server, 1)
 
-    assert refused.code == "server_unavailable"
-    assert "exited with code 7" in str(refused.error)
-    assert "attempts are paused: the next attempt is in" in str(refused.error)
-    assert condition.health is HealthStatus.OFFLINE
-    assert standing.state == "waiting"
-    assert 0 < (standing.sessions[0].retry_s or 0) <= 3
+    assert rejected.code == "server_unavailable"
+    assert "exited with code 7" in str(rejected.error)
+    assert "attempts are paused: the next attempt is in" in str(rejected.error)
+    assert health_state.health is HealthStatus.OFFLINE
+    assert server_health.state == "waiting"
+    assert 0 < (server_health.sessions[0].retry_s or 0) <= 3
 
     await eventually(lambda: tools.sessions.get_server_health(server, 1).state == "closed")
-    several = await asyncio.gather(*(said(tools, "pid") for _ in range(4)))
-    assert len(set(several)) == 1
+    pids = await asyncio.gather(*(call_text(tools, "pid") for _ in range(4)))
+    assert len(set(pids)) == 1
     assert tools.sessions.get_health_state(server, 1).health is HealthStatus.ONLINE
 
 
-async def test_one_workspace_that_crashes_its_session_takes_the_server_from_no_other(start: Start) -> None:
-    """D-32, spec 2.8: breakers and health are a workspace's own, and so are the last words of its process."""
+async def test_a_crash_in_one_workspace_does_not_affect_others(start: Start) -> None:
+    """D-32, spec 2.8: breakers, health and the last error belong to one workspace."""
     tools = await start(
-        {"odd": make_odd_entry("--say", env={"ODD_SECRET": "of nobody"})},
+        {"odd": make_odd_entry("--say", env={"ODD_SECRET": "secret"})},
         timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=2, open_duration_s=60),
     )
-    await said(tools, "echo", text="hi", caller=OTHER)
+    await call_text(tools, "echo", text="hi", caller=OTHER)
     for _ in range(2):
         await call(tools, "crash")
     (server,) = tools.catalogue.list_servers(CALLER)
     await eventually(lambda: tools.sessions.get_health_state(server, 1).health is HealthStatus.OFFLINE)
 
     assert (await call(tools, "echo", text="hi")).code == "server_unavailable"
-    assert await said(tools, "echo", text="hi", caller=OTHER) == "hi"
+    assert await call_text(tools, "echo", text="hi", caller=OTHER) == "hi"
     assert tools.sessions.get_health_state(server, 2).health is HealthStatus.ONLINE
     assert tools.sessions.get_health_state(server, 2).last_error == ""
     assert [session.last_error for session in tools.sessions.get_server_health(server, 2).sessions] == [""]
@@ -232,72 +232,72 @@ async def test_one_workspace_that_crashes_its_session_takes_the_server_from_no_o
 
 
 TIMING = SupervisionTimeouts(max_failures=3)
-FALLS = st.lists(st.tuples(st.floats(0, 200), st.none() | st.floats(0, 200)), max_size=40)
-"""How long after the end of the last wait each failure comes, and how long the session had lived."""
+FAILURES = st.lists(st.tuples(st.floats(0, 200), st.none() | st.floats(0, 200)), max_size=40)
+"""For each failure: the delay after the end of the last wait, and the lifetime of the session."""
 
 
-@given(FALLS)
-def test_no_row_of_failures_opens_sessions_without_end(falls: list[tuple[float, float | None]]) -> None:
-    """D-32: attempts per window and the waits are bounded; only a stable session closes the breaker."""
+@given(FAILURES)
+def test_no_sequence_of_failures_opens_sessions_without_bound(failures: list[tuple[float, float | None]]) -> None:
+    """D-32: attempts per window and the delays are bounded; only a stable session closes the breaker."""
     breaker, now = CircuitBreaker(TIMING), 1000.0
-    at: list[float] = []
-    for gap, lived in falls:
+    times: list[float] = []
+    for gap, lifetime_s in failures:
         now = max(now, breaker.not_before) + gap
         before = breaker.trip_count
-        delay = breaker.record_failure(now, lived)
-        at.append(now)
+        delay = breaker.record_failure(now, lifetime_s)
+        times.append(now)
 
         assert 0 <= delay <= TIMING.max_open_duration_s
         assert breaker.not_before == now + delay
-        if before and (lived is None or lived < TIMING.failure_window_s):
+        if before and (lifetime_s is None or lifetime_s < TIMING.failure_window_s):
             assert breaker.trip_count == before + 1
             assert delay >= TIMING.open_duration_s
-    calm = {number for number, (_, lived) in enumerate(falls) if lived is not None and lived >= TIMING.failure_window_s}
-    for number in range(len(at) - TIMING.max_failures):
-        several = range(number, number + TIMING.max_failures + 1)
-        if not calm.intersection(several):
-            assert at[several[-1]] - at[number] >= TIMING.open_duration_s
+    stable = {number for number, (_, lifetime_s) in enumerate(failures) if lifetime_s is not None and lifetime_s >= TIMING.failure_window_s}
+    for number in range(len(times) - TIMING.max_failures):
+        window = range(number, number + TIMING.max_failures + 1)
+        if not stable.intersection(window):
+            assert times[window[-1]] - times[number] >= TIMING.open_duration_s
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
-def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[float], share: float) -> None:
+def test_a_percentile_is_the_smallest_value_that_this_share_does_not_exceed(values: list[float], share: float) -> None:
     """D-38: exact, by nearest rank."""
-    found = percentile(values, share)
+    result = percentile(values, share)
 
-    assert found in values
-    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
-    assert sum(value < found for value in values) < share * len(values)
-
-
-# What a server does wrong.
+    assert result in values
+    assert sum(value <= result for value in values) >= share * len(values) - 1e-9
+    assert sum(value < result for value in values) < share * len(values)
 
 
-async def test_a_tool_without_a_usable_schema_does_not_cost_the_others(start: Start) -> None:
-    """Notes on MCP, robustness: one bad tool used to hide a server's whole list."""
+# Misbehaving servers.
+
+
+async def test_a_tool_without_a_usable_schema_does_not_hide_the_others(start: Start) -> None:
+    """One invalid tool must not hide the whole list of its server."""
     tools = await start({"odd": make_odd_entry("--bad-schema")})
 
-    assert await said(tools, "echo", text="hi") == "hi"
+    assert await call_text(tools, "echo", text="hi") == "hi"
     (server,) = tools.catalogue.list_servers(CALLER)
     names = {tool.name for tool in tools.catalogue.list_tools(CALLER, server)}
     assert {"echo", "pid", "strict"} <= names
     assert tools.sessions.get_health_state(server).health is HealthStatus.ONLINE
 
 
-async def test_a_result_of_50_mb_costs_its_call_alone(start: Start) -> None:
-    """D-34: 10 MiB at most; it is thrown away as it comes, while others are answered."""
+async def test_a_result_of_50_mb_fails_only_its_call(start: Start) -> None:
+    """D-34: a result over 10 MiB is discarded while it arrives, and other calls continue."""
     tools = await start({"odd": make_odd_entry()})
-    await said(tools, "pid")
+    await call_text(tools, "pid")
 
     large = asyncio.create_task(call(tools, "large", bytes=50_000_000))
-    assert await said(tools, "echo", text="meanwhile") == "meanwhile"
+    assert await call_text(tools, "echo", text="meanwhile") == "meanwhile"
 
     assert (await large).code == "result_too_large"
-    assert await said(tools, "echo", text="after") == "after"
+    assert await call_text(tools, "echo", text="after") == "after"
 
 
-async def test_a_start_that_hangs_is_given_up_and_leaves_nothing(start: Start) -> None:
-    """D-32: the connect is bounded; notes on MCP 3.1: hung initialisations filled others' tables of processes."""
-    before = {each.pid for each in list_children()}
+async def test_a_start_that_hangs_is_aborted_and_leaves_no_process(start: Start) -> None:
+    """D-32: the time to connect is limited, and processes of hung starts are killed."""
+    before = {child.pid for child in list_children()}
     tools = await start(
         {"odd": make_odd_entry("--hang", "--deaf", "--grandchild")}, timing=SupervisionTimeouts(connect_timeout_s=0.4, initial_backoff_s=60)
     )
@@ -306,11 +306,11 @@ async def test_a_start_that_hangs_is_given_up_and_leaves_nothing(start: Start) -
 
     assert outcome.code == "server_unavailable"
     assert "did not answer within 0.4 s" in str(outcome.error)
-    await eventually(lambda: {each.pid for each in list_children()} <= before)
+    await eventually(lambda: {child.pid for child in list_children()} <= before)
 
 
-async def test_a_start_may_take_as_long_as_the_entry_says(start: Start) -> None:
-    """Issue 14: `start_timeout_s`; the error names it; D-32."""
+async def test_start_timeout_s_limits_the_start(start: Start) -> None:
+    """The error names `start_timeout_s` (issue 14, D-32)."""
     tools = await start(
         {"dead": make_odd_entry("--hang", start_timeout_s=1)}, timing=SupervisionTimeouts(connect_timeout_s=60, initial_backoff_s=60)
     )
@@ -325,49 +325,49 @@ async def test_a_start_may_take_as_long_as_the_entry_says(start: Start) -> None:
     ("command", "limit_s"),
     [("npx", 120), ("/usr/bin/uvx", 120), ("C:\\node\\npx.cmd", 120), ("docker", 120), ("python3", None), ("mcp-npx", None)],
 )
-def test_a_program_that_downloads_has_longer_to_start(command: str, limit_s: float | None) -> None:
-    """Issue 14: `npx -y …` that needs more than 30 s to install was killed; D-32."""
+def test_a_program_that_downloads_has_a_longer_start_timeout(command: str, limit_s: float | None) -> None:
+    """`npx -y …` may need more than 30 s to install a package (issue 14, D-32)."""
     server = Server(id="a", name="a", target=CommandTarget(command=command))
 
     assert server.effective_start_timeout_s == limit_s
     assert replace(server, start_timeout_s=5).effective_start_timeout_s == 5
 
 
-async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Start, tmp_path: Path) -> None:
-    """Notes on MCP 3.2: gateways that let every call run into its timeout, for ever; one that is merely slow keeps its process."""
+async def test_a_server_that_no_longer_responds_is_restarted(start: Start, tmp_path: Path) -> None:
+    """A frozen server is restarted after a timeout; a slow one keeps its process."""
     tools = await start(
         {"odd": make_odd_entry(tools={"timeouts": {"slow": 0.3, "count": 0.3}})},
         timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=3),
     )
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
     assert (await call(tools, "slow", seconds=1, mark=str(tmp_path / "unused"))).code == "tool_timeout"
     await eventually(lambda: tools.sessions.list_sessions("odd")[0].is_idle)
-    assert int(await said(tools, "pid")) == pid
+    assert int(await call_text(tools, "pid")) == pid
 
     os.kill(pid, signal.SIGSTOP)
     assert (await call(tools, "count")).code == "tool_timeout"
 
     await eventually(lambda: not is_alive(pid))
-    assert int(await said(tools, "pid")) != pid
+    assert int(await call_text(tools, "pid")) != pid
     assert tools.sessions.list_sessions("odd")[0].restarts == 1
 
 
-# How it is told.
+# Health reports.
 
 
-async def test_how_a_server_does_is_told_with_its_process_and_its_times(start: Start, tmp_path: Path) -> None:
-    """Issue 4: state, pid, era, uptime, restarts, last error, in flight, p50 and p95."""
+async def test_the_health_of_a_server_has_its_process_and_its_durations(start: Start, tmp_path: Path) -> None:
+    """Health has state, pid, protocol version, uptime, restarts, last error, calls in flight, p50 and p95 (issue 4)."""
     tools = await start({"odd": make_odd_entry()})
     (server,) = tools.catalogue.list_servers(CALLER)
     assert tools.sessions.get_server_health(server, 1).state in {"closed", "opening", "open"}
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
     for _ in range(3):
-        await said(tools, "echo", text="hi")
+        await call_text(tools, "echo", text="hi")
     slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
     await eventually(lambda: tools.sessions.get_server_health(server, 1).in_flight == 1)
 
-    standing = tools.sessions.get_server_health(server, 1)
-    (session,) = standing.sessions
+    server_health = tools.sessions.get_server_health(server, 1)
+    (session,) = server_health.sessions
     assert (session.state, session.pid, session.protocol_version, session.software, session.restarts) == (
         "open",
         pid,
@@ -377,42 +377,42 @@ async def test_how_a_server_does_is_told_with_its_process_and_its_times(start: S
     )
     assert (session.uptime_s or 0) > 0
     assert len(session.durations_ms) == 4
-    assert 0 < (standing.percentile_ms(0.5) or 0) <= (standing.percentile_ms(0.95) or 0)
+    assert 0 < (server_health.percentile_ms(0.5) or 0) <= (server_health.percentile_ms(0.95) or 0)
 
     psutil.Process(pid).kill()
     assert (await slow).code == "server_unavailable"
-    assert int(await said(tools, "pid")) != pid
+    assert int(await call_text(tools, "pid")) != pid
     assert tools.sessions.get_server_health(server, 1).restarts == 1
     assert tools.sessions.get_server_health(server, 2).sessions == ()
 
 
-async def test_over_http_how_a_server_does_is_told_to_keys_that_may_see_servers(settings: Settings) -> None:
-    """D-12: what supervision knows needs servers:read; issue 4."""
+async def test_the_health_over_http_needs_servers_read(settings: Settings) -> None:
+    """`standing` is null without servers:read (D-12, issue 4)."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
     async with run_instance(settings) as instance:
-        some, more = await instance.api_key("mcp:read", "mcp:write"), await instance.api_key("mcp:read", "servers:read")
+        without_scope, with_scope = await instance.api_key("mcp:read", "mcp:write"), await instance.api_key("mcp:read", "servers:read")
         other = await instance.api_key("mcp:read", "servers:read", workspace_id=await instance.workspace("other"))
         url = "/api/v1/mcp/servers/odd"
-        answer = await some.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "pid", "arguments": {}})
+        response = await without_scope.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "pid", "arguments": {}})
 
-        told, shown, theirs = [(await key.get(url)).json()["standing"] for key in (some, more, other)]
+        hidden, visible, of_other = [(await key.get(url)).json()["standing"] for key in (without_scope, with_scope, other)]
 
-    assert told is None
-    (session,) = shown["sessions"]
-    assert session["pid"] == int(answer.json()["result"]["content"][0]["text"])
+    assert hidden is None
+    (session,) = visible["sessions"]
+    assert session["pid"] == int(response.json()["result"]["content"][0]["text"])
     assert session["uptime_s"] > 0
-    assert {"state": "open", "restarts": 0, "in_flight": 0, "queued": 0}.items() <= shown.items()
-    assert 0 < shown["p50_ms"] <= shown["p95_ms"]
-    # Nothing of the first workspace's; there may be a session of nobody's yet, opened to list the tools, which a first call takes over.
-    assert {"restarts": 0, "in_flight": 0, "queued": 0, "p50_ms": None, "p95_ms": None}.items() <= theirs.items()
-    assert session["pid"] not in {each["pid"] for each in theirs["sessions"]}
-    assert theirs["state"] == ("open" if theirs["sessions"] else "closed")
+    assert {"state": "open", "restarts": 0, "in_flight": 0, "queued": 0}.items() <= visible.items()
+    assert 0 < visible["p50_ms"] <= visible["p95_ms"]
+    # Nothing of the first workspace; a session may exist that listed the tools and that a first call takes over.
+    assert {"restarts": 0, "in_flight": 0, "queued": 0, "p50_ms": None, "p95_ms": None}.items() <= of_other.items()
+    assert session["pid"] not in {entry["pid"] for entry in of_other["sessions"]}
+    assert of_other["state"] == ("open" if of_other["sessions"] else "closed")
 
 
-async def test_a_shared_server_is_told_to_all_and_a_lazy_one_goes_when_it_is_idle(start: Start) -> None:
-    """D-32: isolation shared, idle_s."""
+async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(start: Start) -> None:
+    """An idle shared session ends after idle_s (D-32)."""
     tools = await start({"odd": make_odd_entry(isolation="shared", idle_s=0.2)})
-    pid = int(await said(tools, "pid"))
+    pid = int(await call_text(tools, "pid"))
     (server,) = tools.catalogue.list_servers(CALLER)
 
     assert [session.pid for session in tools.sessions.get_server_health(server, 2).sessions] == [pid]
@@ -422,13 +422,13 @@ async def test_a_shared_server_is_told_to_all_and_a_lazy_one_goes_when_it_is_idl
     assert server.lifecycle is SessionLifecycle.LAZY
 
 
-async def test_a_server_that_reads_nothing_of_what_it_is_sent_is_given_up(start: Start) -> None:
-    """D-32: what it does not read waits here; past 64 MiB its session is over, and the next call finds a new one."""
+async def test_a_server_that_does_not_read_its_input_is_closed(start: Start) -> None:
+    """D-32: unread messages are buffered up to 64 MiB; then the session closes, and the next call opens a new one."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "unread")
-    again = await call(tools, "echo", text="hi")
+    next_outcome = await call(tools, "echo", text="hi")
 
     assert outcome.code == "server_unavailable"
     assert "does not read" in str(outcome.error)
-    assert again.error is None
+    assert next_outcome.error is None

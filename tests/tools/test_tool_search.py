@@ -1,4 +1,4 @@
-"""Tools found by meaning and by word, through the whole application and by the rules beneath (D-37)."""
+"""Tool search by meaning and by word, through the whole application and by its scoring functions (D-37)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = st.text(alphabet="abcxyz_ -A1é", max_size=40)
 
 @pytest.fixture
 def database_url() -> str:
-    """The embedded store alone: no query of a search is the database's."""
+    """The embedded store only; a search runs no query that depends on the dialect."""
     return "embedded:"
 
 
@@ -34,149 +34,149 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
     servers = {"odd": make_odd_entry(tagline="Misbehaves"), "gone": {"command": "no-such-program"}, "off": make_odd_entry(enabled=False)}
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
     async with run_instance(settings) as instance:
-        for server in ("odd", "brain"):  # until each has been seen
+        for server in ("odd", "brain"):  # until each is listed
             assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
         yield instance
 
 
-async def find(key: Caller, query: str, **more: object) -> list[str]:
-    """Return what is found, as server/tool."""
-    answer = await key.http.get(SEARCH, params={"q": query, **{name: str(value) for name, value in more.items()}})
-    assert answer.status_code == 200, answer.text
-    return [f"{tool['server']}/{tool['name']}" for tool in answer.json()["tools"]]
+async def search(key: Caller, query: str, **parameters: object) -> list[str]:
+    """Search for tools; return the results as server/tool."""
+    response = await key.http.get(SEARCH, params={"q": query, **{name: str(value) for name, value in parameters.items()}})
+    assert response.status_code == 200, response.text
+    return [f"{tool['server']}/{tool['name']}" for tool in response.json()["tools"]]
 
 
-async def test_a_need_in_other_words_finds_the_tool(instance: Instance) -> None:
+async def test_a_description_in_other_words_finds_the_tool(instance: Instance) -> None:
     """A search by meaning finds a tool without a word in common (D-37)."""
-    for need, tool in [
+    for query, tool in [
         ("keep a fact for the next time", "brain/remember"),
         ("find memories that mean the same as a question", "brain/recall"),
         ("delete a memory for good", "brain/forget"),
         ("repeat my words back to me", "odd/echo"),
     ]:
 
-        async def is_found(need: str = need, tool: str = tool) -> bool:  # once the embedder is loaded
-            return tool in (await find(instance.admin, need))[:3]
+        async def is_found(query: str = query, tool: str = tool) -> bool:  # once the embedder is loaded
+            return tool in (await search(instance.admin, query))[:3]
 
-        assert await eventually(is_found, within_s=30), need
+        assert await eventually(is_found, within_s=30), query
 
 
 async def test_a_tools_own_name_finds_it_first(instance: Instance) -> None:
-    """D-37: by word; the name in any of its spellings (D-30)."""
+    """D-37: the name is found in any of its spellings (D-30)."""
     for name in ("odd/echo", "odd__echo", "ECHO", " echo "):
-        found = (await instance.admin.http.get(SEARCH, params={"q": name})).json()
+        body = (await instance.admin.http.get(SEARCH, params={"q": name})).json()
 
-        first = found["tools"][0]
+        first = body["tools"][0]
         assert (first["server"], first["name"], first["score"]) == ("odd", "echo", 1.0), name
         assert {"description", "inputSchema", "annotations"} <= set(first)
-        assert found["count"] == len(found["tools"])
+        assert body["count"] == len(body["tools"])
 
 
 async def test_without_the_embedder_words_still_find(instance: Instance) -> None:
-    """D-37: an engine that is gone makes answers poorer, not none."""
+    """D-37: without the embedder a search uses words only."""
     await instance.rookery.embedder.close()
 
-    assert (await find(instance.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
-    assert (await find(instance.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}
+    assert (await search(instance.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
+    assert (await search(instance.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}
 
 
-async def test_only_what_a_key_may_see_is_found(instance: Instance) -> None:
+async def test_a_search_finds_only_tools_that_the_key_may_use(instance: Instance) -> None:
     """D-37, D-23, D-92: a tool that a key may not list is not found by any search."""
     no_memory = await instance.api_key("mcp:read")
     one_tool = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
     one_server = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
-    assert not any(tool.startswith("brain/") for tool in await find(no_memory, "remember", limit=50))
-    assert await find(one_tool, "echo", limit=50) == ["odd/echo"]
-    assert {tool.partition("/")[0] for tool in await find(one_server, "echo memory", limit=50)} == {"brain"}
-    assert "off/echo" not in await find(instance.admin, "echo", limit=50)
+    assert not any(tool.startswith("brain/") for tool in await search(no_memory, "remember", limit=50))
+    assert await search(one_tool, "echo", limit=50) == ["odd/echo"]
+    assert {tool.partition("/")[0] for tool in await search(one_server, "echo memory", limit=50)} == {"brain"}
+    assert "off/echo" not in await search(instance.admin, "echo", limit=50)
     assert (await (await instance.api_key("brain:read")).get(f"{SEARCH}?q=x")).json()["required_scope"] == "mcp:read"
 
 
-async def test_one_server_and_a_number_of_tools_may_be_asked_for(instance: Instance) -> None:
-    """D-37: `server` and `limit`; a server that is not there, is not for the key or is off says so."""
-    few = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
+async def test_a_search_can_be_limited_to_one_server_and_a_number_of_tools(instance: Instance) -> None:
+    """D-37: `server` and `limit`; an unknown, forbidden or disabled server is an error."""
+    restricted = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
-    assert all(tool.startswith("odd/") for tool in await find(instance.admin, "remember", server="odd", limit=50))
-    assert len(await find(instance.admin, "server", limit=2)) == 2
+    assert all(tool.startswith("odd/") for tool in await search(instance.admin, "remember", server="odd", limit=50))
+    assert len(await search(instance.admin, "server", limit=2)) == 2
     for key, query, status, code in [
         (instance.admin, "q=x&server=none", 404, "server_not_found"),
-        (few, "q=x&server=odd", 403, "permission_denied"),
+        (restricted, "q=x&server=odd", 403, "permission_denied"),
         (instance.admin, "q=x&server=off", 403, "disabled"),
         (instance.admin, "", 422, "validation_error"),
         (instance.admin, "q=", 422, "validation_error"),
         (instance.admin, "q=x&limit=51", 422, "validation_error"),
         (instance.admin, "q=x&limit=0", 422, "validation_error"),
     ]:
-        answer = await key.get(f"{SEARCH}?{query}")
-        assert (answer.status_code, answer.json()["error"]) == (status, code), query
+        response = await key.get(f"{SEARCH}?{query}")
+        assert (response.status_code, response.json()["error"]) == (status, code), query
 
 
-async def test_a_tool_that_is_taken_away_is_found_no_more(instance: Instance, settings: Settings) -> None:
-    """D-37, D-31: an edit of the file acts on what was already learnt."""
-    assert "odd/echo" in await find(instance.admin, "echo")
+async def test_a_removed_tool_is_no_longer_found(instance: Instance, settings: Settings) -> None:
+    """D-37, D-31: an edit of the file also applies to indexed tools."""
+    assert "odd/echo" in await search(instance.admin, "echo")
 
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry(tools={"deny": ["echo"]})}}))
 
     async def is_gone() -> bool:
-        return "odd/echo" not in await find(instance.admin, "echo", limit=50)
+        return "odd/echo" not in await search(instance.admin, "echo", limit=50)
 
     assert await eventually(is_gone)
 
 
-def a_card(name: str, description: str = "") -> ToolDocument:
-    """Return what is compared of a tool."""
+def make_document(name: str, description: str = "") -> ToolDocument:
+    """Return the search document of a tool."""
     server = Server(id="s", name="s", target=BuiltinTarget())
     return build_tool_document(server, {"name": name, "description": description, "inputSchema": {"type": "object"}})
 
 
 @given(query=WORDS, tools=st.lists(st.tuples(WORDS, WORDS), max_size=12), order=st.randoms())
-def test_scores_of_words_are_bounded_and_belong_to_the_tool(query: str, tools: list[tuple[str, str]], order: object) -> None:
+def test_word_scores_are_bounded_and_independent_of_order(query: str, tools: list[tuple[str, str]], order: object) -> None:
     """D-37: 0 to 1 for any words; the catalogue's order has no influence."""
-    cards = [a_card(*tool) for tool in tools]
-    scores = score_by_words(query, cards)
+    documents = [make_document(*tool) for tool in tools]
+    scores = score_by_words(query, documents)
 
     assert all(0 <= score <= 1 for score in scores)
-    assert score_by_words(query, cards[::-1]) == scores[::-1]
-    assert score_by_words(query, [replace(each) for each in cards]) == scores
+    assert score_by_words(query, documents[::-1]) == scores[::-1]
+    assert score_by_words(query, [replace(document) for document in documents]) == scores
 
 
-def test_names_are_taken_apart_where_words_meet() -> None:
-    """D-37: snake_case, camelCase and digits are ways to write words."""
-    cards = [a_card("getCurrentTime2"), a_card("list_open_issues"), a_card("HTTPServerStart")]
+def test_names_are_split_into_words() -> None:
+    """D-37: snake_case, camelCase and digits separate words."""
+    documents = [make_document("getCurrentTime2"), make_document("list_open_issues"), make_document("HTTPServerStart")]
 
-    for query, right in [("current time", 0), ("open issue", 1), ("start a http server", 2)]:
-        scores = score_by_words(query, cards)
-        assert max(range(3), key=lambda at: scores[at]) == right, (query, scores)
+    for query, expected in [("current time", 0), ("open issue", 1), ("start a http server", 2)]:
+        scores = score_by_words(query, documents)
+        assert max(range(3), key=lambda position: scores[position]) == expected, (query, scores)
 
 
-def test_a_rare_word_says_more_than_a_usual_one() -> None:
-    """D-37: of two words found, the one that fewer tools have decides."""
-    cards = [a_card(f"list_{name}") for name in ("files", "branches", "events")] + [a_card("invoice_total")]
+def test_a_rare_word_weighs_more_than_a_common_one() -> None:
+    """D-37: of two matching words, the one in fewer tools decides."""
+    documents = [make_document(f"list_{name}") for name in ("files", "branches", "events")] + [make_document("invoice_total")]
 
-    scores = score_by_words("list invoice", cards)
+    scores = score_by_words("list invoice", documents)
 
     assert scores[3] == max(scores)
 
 
-def test_a_tool_of_any_form_has_a_card() -> None:
-    """D-16, D-37: what a server says of its tools is data of any form; none of it breaks a search."""
+def test_a_tool_of_any_form_has_a_document() -> None:
+    """D-16, D-37: tool definitions may have any form; none may break a search."""
     server = Server(id="s", name="s", target=BuiltinTarget())
-    odd: list[dict[str, object]] = [
+    definitions: list[dict[str, object]] = [
         {},
         {"name": 7, "description": None, "inputSchema": []},
         {"name": "a", "inputSchema": {"properties": {"b": 3, "c": {"description": 5}}}},
         {"name": "x" * 128, "description": "y " * 100_000, "annotations": "none", "title": {}},
     ]
 
-    cards = [build_tool_document(server, each) for each in odd]
+    documents = [build_tool_document(server, definition) for definition in definitions]
 
-    assert len(score_by_words("x y a b", cards)) == len(odd)
-    assert max(len(each.embedded_text) for each in cards) < 1000
+    assert len(score_by_words("x y a b", documents)) == len(definitions)
+    assert max(len(document.embedded_text) for document in documents) < 1000
 
 
-def test_a_tool_without_a_name_is_in_no_list() -> None:
+def test_a_tool_without_a_name_is_not_indexed() -> None:
     """D-37: it cannot be called, and a search among all tools must not fail on it."""
-    listed = index_by_name(ServerFeatures(tools=({"name": ""}, {"description": "nameless"}, {"name": "echo"})), {})
+    index = index_by_name(ServerFeatures(tools=({"name": ""}, {"description": "nameless"}, {"name": "echo"})), {})
 
-    assert list(listed) == ["echo"]
+    assert list(index) == ["echo"]

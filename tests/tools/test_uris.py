@@ -1,4 +1,4 @@
-"""The gateway's names for resources (D-30)."""
+"""Gateway URIs of resources (D-30)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,10}", fullmatch=True)
 
 
 @pytest.mark.parametrize(
-    ("server", "uri", "ours"),
+    ("server", "uri", "gateway_uri"),
     [
         ("sqlite", "memo://insights", "sqlite://memo/insights"),
         ("memo", "memo://insights", "memo://insights"),
@@ -25,21 +25,21 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,10}", fullmatch=True)
         ("books", "urn:isbn:1", "books://urn:isbn:1"),
     ],
 )
-def test_a_resource_has_its_servers_name_in_front(server: str, uri: str, ours: str) -> None:
+def test_a_gateway_uri_begins_with_the_server_id(server: str, uri: str, gateway_uri: str) -> None:
     """D-30: `://` becomes `/`; a scheme that is the server's id is kept."""
-    assert to_gateway_uri(server, uri) == ours
-    assert list_upstream_candidates(server, ours, [], [])[0] == uri
-    assert list_upstream_candidates(server, ours, [uri], []) == [uri]
+    assert to_gateway_uri(server, uri) == gateway_uri
+    assert list_upstream_candidates(server, gateway_uri, [], [])[0] == uri
+    assert list_upstream_candidates(server, gateway_uri, [uri], []) == [uri]
 
 
 @given(IDS, URIS)
-def test_the_way_back_leads_to_the_upstreams_uri(server: str, uri: str) -> None:
-    """D-30: listed exactly; unlisted among the candidates."""
-    ours = to_gateway_uri(server, uri)
+def test_a_gateway_uri_maps_back_to_the_upstream_uri(server: str, uri: str) -> None:
+    """A listed URI is found exactly; an unlisted one is among the candidates (D-30)."""
+    gateway_uri = to_gateway_uri(server, uri)
 
-    assert parse_server_id(ours) == server
-    assert list_upstream_candidates(server, ours, [uri], []) == [uri]
-    assert uri in list_upstream_candidates(server, ours, [], [])
+    assert parse_server_id(gateway_uri) == server
+    assert list_upstream_candidates(server, gateway_uri, [uri], []) == [uri]
+    assert uri in list_upstream_candidates(server, gateway_uri, [], [])
 
 
 @given(IDS, st.builds("{}://{}".format, SCHEMES, st.from_regex(r"(%20|[a-z/]){1,12}", fullmatch=True)))
@@ -48,7 +48,7 @@ def test_a_raw_uri_whose_escapes_the_path_decoded_is_found(server: str, uri: str
     assert list_upstream_candidates(server, unquote(to_gateway_uri(server, uri)), [uri], []) == [uri]
 
 
-def test_a_template_says_which_of_the_possible_uris_is_meant() -> None:
+def test_a_template_selects_one_of_the_possible_uris() -> None:
     """A URI template identifies which of several URIs is meant (D-30)."""
     assert (
         list_upstream_candidates("demo", "demo://resource/static/1", [], ["demo://resource/{kind}/{id}"])[0] == "demo://resource/static/1"
@@ -56,17 +56,17 @@ def test_a_template_says_which_of_the_possible_uris_is_meant() -> None:
     assert list_upstream_candidates("demo", "demo://resource/static/1", [], ["resource://static/{id}"])[0] == "resource://static/1"
 
 
-def test_a_slash_that_a_proxy_took_away_is_forgiven() -> None:
+def test_a_uri_whose_slashes_a_proxy_merged_is_accepted() -> None:
     """D-30: some proxies merge slashes in paths."""
     assert parse_server_id("sqlite:/memo/insights") == "sqlite"
     assert list_upstream_candidates("sqlite", "sqlite:/memo/insights", ["memo://insights"], []) == ["memo://insights"]
 
 
-def test_what_names_no_server_is_none() -> None:
+def test_a_uri_without_a_server_is_invalid() -> None:
     """A URI without a known server is invalid (D-30)."""
     assert parse_server_id("nothing") is None
 
 
-def test_a_hostile_template_costs_no_time() -> None:
+def test_a_hostile_template_is_matched_in_linear_time() -> None:
     """Patterns from upstreams are matched in linear time."""
     assert list_upstream_candidates("s", "s://x/" + "a" * 50_000, [], ["x://" + "{v}a" * 2_000 + "b"])[0].startswith("x://")

@@ -19,12 +19,12 @@ from tests.tools.makers import SERVERS, list_children
 
 SERVERS_API = "/api/v1/servers"
 SECRET = "s3cr3t-0123456789"
-NOWHERE = "http://127.0.0.1:9/mcp"
+UNREACHABLE = "http://127.0.0.1:9/mcp"
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[str]:
-    """The address of a server that says what it was sent in the header X-Key."""
+    """The URL of a server whose tool returns the header X-Key of its request."""
     with subprocess.Popen([sys.executable, "-I", "-S", str(SERVERS / "legacy.py")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
@@ -46,9 +46,9 @@ async def instance(open_settings: Settings) -> AsyncIterator[Instance]:
 
 async def add(caller: Caller, url: str, **fields: object) -> dict[str, object]:
     """Add a server; it must succeed."""
-    answer = await caller.post(SERVERS_API, {"id": "own", "url": url} | fields)
-    assert answer.status_code == 201, answer.text
-    return dict(answer.json())
+    response = await caller.post(SERVERS_API, {"id": "own", "url": url} | fields)
+    assert response.status_code == 201, response.text
+    return dict(response.json())
 
 
 async def call(caller: Caller, tool: str = "header", server: str = "own", **arguments: object) -> httpx2.Response:
@@ -56,25 +56,25 @@ async def call(caller: Caller, tool: str = "header", server: str = "own", **argu
     return await caller.post("/api/v1/mcp/tools/call", {"server": server, "tool": tool, "arguments": arguments})
 
 
-def said(answer: httpx2.Response) -> object:
+def text_of_response(response: httpx2.Response) -> object:
     """Return the first text of a call that succeeded."""
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]["content"][0]["text"]
+    assert response.status_code == 200, response.text
+    return response.json()["result"]["content"][0]["text"]
 
 
-def errors_of(answer: httpx2.Response) -> dict[str, list[str]]:
-    """Return what a 422 says is wrong, by field."""
-    assert answer.status_code == 422, answer.text
-    return dict(answer.json()["errors"])
+def errors_of(response: httpx2.Response) -> dict[str, list[str]]:
+    """Return the errors of a 422 by field."""
+    assert response.status_code == 422, response.text
+    return dict(response.json()["errors"])
 
 
-async def test_a_server_that_was_added_is_called_at_once_changed_switched_off_and_removed(instance: Instance, upstream: str) -> None:
-    """D-31, D-33: the whole life of a server that a workspace added, with a key of its own."""
+async def test_an_added_server_can_be_called_changed_disabled_and_deleted(instance: Instance, upstream: str) -> None:
+    """D-31, D-33: the lifecycle of a server that a workspace added."""
     key = await instance.api_key("servers:*", "mcp:*")
 
-    made = await add(key, upstream, tagline="Ours")
-    assert said(await call(key)) == ""
-    assert (made["id"], made["type"], made["enabled"], made["secrets"], made["workspace_id"]) == (
+    created = await add(key, upstream, tagline="Ours")
+    assert text_of_response(await call(key)) == ""
+    assert (created["id"], created["type"], created["enabled"], created["secrets"], created["workspace_id"]) == (
         "own",
         "http",
         True,
@@ -82,14 +82,14 @@ async def test_a_server_that_was_added_is_called_at_once_changed_switched_off_an
         instance.workspace_id,
     )
 
-    listed = (await key.get("/api/v1/mcp/servers")).json()["servers"]
-    assert {"own": "Ours"}.items() <= {each["id"]: each["tagline"] for each in listed}.items()
+    servers = (await key.get("/api/v1/mcp/servers")).json()["servers"]
+    assert {"own": "Ours"}.items() <= {server["id"]: server["tagline"] for server in servers}.items()
     page = (await key.get(SERVERS_API)).json()
-    assert ([each["id"] for each in page["data"]], page["meta"]["total"]) == (["own"], 1)
+    assert ([server["id"] for server in page["data"]], page["meta"]["total"]) == (["own"], 1)
 
     assert (await key.send("PATCH", f"{SERVERS_API}/own", {"enabled": False})).json()["enabled"] is False
-    refused = await call(key)
-    assert (refused.status_code, refused.json()["error"]) == (403, "disabled")
+    disabled = await call(key)
+    assert (disabled.status_code, disabled.json()["error"]) == (403, "disabled")
     changed = (await key.send("PATCH", f"{SERVERS_API}/own", {"enabled": None, "status": "deprecated", "tagline": None})).json()
     assert (changed["enabled"], changed["status"], changed["tagline"]) == (True, "deprecated", "")
     assert "deprecation" in (await call(key)).headers
@@ -100,35 +100,35 @@ async def test_a_server_that_was_added_is_called_at_once_changed_switched_off_an
 
 
 async def test_a_secret_reaches_the_server_and_nothing_else(instance: Instance, open_settings: Settings, upstream: str) -> None:
-    """D-07, D-31: secrets are write-only and sealed: in no answer, not in the audit log, not in the record store."""
+    """D-07, D-31: secrets are write-only and encrypted: in no response, not in the audit log, not in the record store."""
     key = instance.admin
-    made = await add(key, upstream, headers={"X-Key": "key ${TOKEN}"}, secrets={"TOKEN": SECRET})
+    created = await add(key, upstream, headers={"X-Key": "key ${TOKEN}"}, secrets={"TOKEN": SECRET})
 
-    assert said(await call(key)) == f"key {SECRET}"
-    assert (made["headers"], made["secrets"]) == ({"X-Key": "key ${TOKEN}"}, ["TOKEN"])
-    shown = [await key.get(path) for path in (SERVERS_API, f"{SERVERS_API}/own", "/api/v1/audit", "/api/v1/mcp/servers/own")]
-    assert all(SECRET not in answer.text for answer in shown)
+    assert text_of_response(await call(key)) == f"key {SECRET}"
+    assert (created["headers"], created["secrets"]) == ({"X-Key": "key ${TOKEN}"}, ["TOKEN"])
+    responses = [await key.get(path) for path in (SERVERS_API, f"{SERVERS_API}/own", "/api/v1/audit", "/api/v1/mcp/servers/own")]
+    assert all(SECRET not in response.text for response in responses)
     if open_settings.database_url.reveal() == "embedded:":
         assert all(SECRET.encode() not in file.read_bytes() for file in open_settings.data_dir.glob("records.db*"))
 
     await key.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"TOKEN": "another"}})
-    assert said(await call(key)) == "key another"
+    assert text_of_response(await call(key)) == "key another"
 
 
 async def test_secrets_do_not_follow_a_server_to_another_host(instance: Instance, upstream: str) -> None:
-    """D-31: who may change a server but not read its secrets would have them sent to a host of theirs."""
+    """D-31: otherwise a caller who may change a server could have its secrets sent to another host."""
     key = instance.admin
     await add(key, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
-    elsewhere = upstream.replace("127.0.0.1", "127.0.0.2")
+    other_host = upstream.replace("127.0.0.1", "127.0.0.2")
 
-    refused = await key.send("PATCH", f"{SERVERS_API}/own", {"url": elsewhere})
-    assert list(errors_of(refused)) == ["secrets"]
-    assert (await key.send("PATCH", f"{SERVERS_API}/own", {"url": elsewhere, "secrets": {"TOKEN": "new"}})).status_code == 200
-    same_host = await key.send("PATCH", f"{SERVERS_API}/own", {"url": f"{elsewhere}/other"})
+    rejected = await key.send("PATCH", f"{SERVERS_API}/own", {"url": other_host})
+    assert list(errors_of(rejected)) == ["secrets"]
+    assert (await key.send("PATCH", f"{SERVERS_API}/own", {"url": other_host, "secrets": {"TOKEN": "new"}})).status_code == 200
+    same_host = await key.send("PATCH", f"{SERVERS_API}/own", {"url": f"{other_host}/other"})
     assert (same_host.status_code, same_host.json()["secrets"]) == (200, ["TOKEN"])
 
 
-REFUSED: list[tuple[dict[str, object], str]] = [
+INVALID: list[tuple[dict[str, object], str]] = [
     ({"headers": {"Authorization": "Bearer abc"}}, "headers.Authorization"),
     ({"headers": {"X-Api-Key": "abc"}}, "headers.X-Api-Key"),
     ({"url": "http://127.0.0.1/mcp?api_key=abc"}, "url"),
@@ -161,61 +161,61 @@ REFUSED: list[tuple[dict[str, object], str]] = [
 ]
 
 
-async def test_what_cannot_be_is_refused_by_the_field(instance: Instance) -> None:
-    """D-10, D-31, D-82: in words, and nothing is kept; a secret that lies open is refused too."""
-    for fields, field in REFUSED:
-        answer = await instance.admin.post(SERVERS_API, {"id": "own", "url": NOWHERE} | fields)
+async def test_an_invalid_server_is_rejected_with_the_field(instance: Instance) -> None:
+    """D-10, D-31, D-82: nothing is stored; secrets outside of `secrets` are rejected too."""
+    for fields, field in INVALID:
+        response = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE} | fields)
 
-        assert list(errors_of(answer)) == [field]
+        assert list(errors_of(response)) == [field]
     assert (await instance.admin.get(SERVERS_API)).json()["data"] == []
 
 
-async def test_a_change_to_what_cannot_be_is_refused_by_the_field_too(instance: Instance) -> None:
-    """D-10, D-31: what a server is when it is changed is judged as when it is added."""
-    await add(instance.admin, NOWHERE, enabled=False, secrets={"TOKEN": SECRET})
+async def test_an_invalid_change_is_rejected_with_the_field(instance: Instance) -> None:
+    """D-10, D-31: a change is validated as a new server is."""
+    await add(instance.admin, UNREACHABLE, enabled=False, secrets={"TOKEN": SECRET})
     before = (await instance.admin.get(f"{SERVERS_API}/own")).json()
-    for fields, field in REFUSED:
+    for fields, field in INVALID:
         if "id" not in fields:
-            answer = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {**fields, "secrets": {"TOKEN": None, **_secrets(fields)}})
+            response = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {**fields, "secrets": {"TOKEN": None, **_secrets(fields)}})
 
-            assert list(errors_of(answer)) == [field]
+            assert list(errors_of(response)) == [field]
     assert (await instance.admin.get(f"{SERVERS_API}/own")).json() == before
 
 
 def _secrets(fields: dict[str, object]) -> dict[str, object]:
-    given = fields.get("secrets", {})
-    assert isinstance(given, dict)
-    return {str(name): value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - JSON
+    secrets = fields.get("secrets", {})
+    assert isinstance(secrets, dict)
+    return {str(name): value for name, value in secrets.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - JSON
 
 
-async def test_an_id_is_taken_once(instance: Instance) -> None:
-    """D-30, D-31: by the workspace's own servers, and by those of all that it sees."""
+async def test_a_server_id_is_unique_in_a_workspace(instance: Instance) -> None:
+    """D-30, D-31: among the workspace's own servers and those of the servers file."""
     (instance.rookery.settings.servers_file).write_text('{"mcpServers": {"files": {"command": "true"}}}', encoding="utf-8")
-    await add(instance.admin, NOWHERE, enabled=False)
-    again = await instance.admin.post(SERVERS_API, {"id": "own", "url": NOWHERE})
+    await add(instance.admin, UNREACHABLE, enabled=False)
+    duplicate = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE})
 
     async def is_seen() -> bool:
         return (await instance.admin.get("/api/v1/mcp/servers/files")).status_code == 200
 
     await eventually(is_seen)
-    of_the_file = await instance.admin.post(SERVERS_API, {"id": "files", "url": NOWHERE})
+    taken_by_file = await instance.admin.post(SERVERS_API, {"id": "files", "url": UNREACHABLE})
 
-    assert [(each.status_code, each.json()["error"]) for each in (again, of_the_file)] == [(409, "conflict")] * 2
+    assert [(response.status_code, response.json()["error"]) for response in (duplicate, taken_by_file)] == [(409, "conflict")] * 2
 
 
-async def test_a_workspace_has_room_for_a_hundred(instance: Instance) -> None:
-    """D-31: no workspace fills the catalogue."""
+async def test_the_servers_of_a_workspace_are_limited(instance: Instance) -> None:
+    """D-31: no workspace can fill the catalogue."""
     for number in range(MAX_SERVERS_PER_WORKSPACE):
-        await add(instance.admin, NOWHERE, id=f"own-{number}", enabled=False)
-    one_more = await instance.admin.post(SERVERS_API, {"id": "own", "url": NOWHERE})
+        await add(instance.admin, UNREACHABLE, id=f"own-{number}", enabled=False)
+    over_limit = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE})
     other = await instance.api_key(workspace_id=await instance.workspace("other"))
 
-    assert one_more.status_code == 409
-    await add(other, NOWHERE, enabled=False)
+    assert over_limit.status_code == 409
+    await add(other, UNREACHABLE, enabled=False)
 
 
-async def test_what_one_workspace_added_no_other_sees(instance: Instance, upstream: str) -> None:
-    """Spec 2.8, D-25: two workspaces, and a sandbox, may each have one of the same id; each calls its own."""
+async def test_a_workspaces_servers_are_invisible_to_others(instance: Instance, upstream: str) -> None:
+    """Spec 2.8, D-25: two workspaces and a sandbox may use the same server id; each calls its own server."""
     strangers = await instance.workspace("other")
     callers = [instance.admin, await instance.api_key(workspace_id=strangers), await instance.api_key(environment="test")]
     for number, caller in enumerate(callers):
@@ -223,81 +223,81 @@ async def test_what_one_workspace_added_no_other_sees(instance: Instance, upstre
         assert (await caller.get(SERVERS_API)).json()["data"] == []
         await add(caller, upstream, headers={"X-Key": "${KEY}"}, secrets={"KEY": f"of {number}"}, sandbox=True)
 
-    assert [said(await call(caller)) for caller in callers] == ["of 0", "of 1", "of 2"]
+    assert [text_of_response(await call(caller)) for caller in callers] == ["of 0", "of 1", "of 2"]
     await callers[1].send("DELETE", f"{SERVERS_API}/own")
     assert [(await call(caller)).status_code for caller in callers] == [200, 404, 200]
 
 
-async def test_a_key_with_a_list_of_servers_manages_those_alone(instance: Instance) -> None:
-    """D-23: a server outside the list is not there, and none is added outside of it."""
-    await add(instance.admin, NOWHERE, id="hidden", enabled=False)
+async def test_a_key_with_allowed_servers_manages_only_those(instance: Instance) -> None:
+    """D-23: a server outside of the list is not found, and none can be added."""
+    await add(instance.admin, UNREACHABLE, id="hidden", enabled=False)
     key = await instance.api_key(restrictions=KeyRestrictions(servers=frozenset({"own"})))
 
-    refused = await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})
-    await add(key, NOWHERE, enabled=False)
+    rejected = await key.post(SERVERS_API, {"id": "else", "url": UNREACHABLE})
+    await add(key, UNREACHABLE, enabled=False)
 
-    assert refused.status_code == 403
-    assert [each["id"] for each in (await key.get(SERVERS_API)).json()["data"]] == ["own"]
+    assert rejected.status_code == 403
+    assert [server["id"] for server in (await key.get(SERVERS_API)).json()["data"]] == ["own"]
     for method, body in (("GET", None), ("PATCH", {"tagline": "x"}), ("DELETE", None)):
         assert (await key.send(method, f"{SERVERS_API}/hidden", body)).status_code == 404
 
 
-async def test_a_key_with_a_list_of_tools_manages_the_servers_of_those_alone(instance: Instance) -> None:
-    """D-23: what such a key does not see at /mcp/servers is not there at /servers either."""
-    await add(instance.admin, NOWHERE, id="hidden", enabled=False)
+async def test_a_key_with_allowed_tools_manages_only_their_servers(instance: Instance) -> None:
+    """D-23: a server hidden at /mcp/servers is hidden at /servers too."""
+    await add(instance.admin, UNREACHABLE, id="hidden", enabled=False)
     key = await instance.api_key(restrictions=KeyRestrictions(tools=("own/*",)))
 
-    assert (await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})).status_code == 403
+    assert (await key.post(SERVERS_API, {"id": "else", "url": UNREACHABLE})).status_code == 403
     assert (await key.get(SERVERS_API)).json()["data"] == []
     for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/check")):
         assert (await key.send(method, f"{SERVERS_API}/hidden{path}", {} if method == "PATCH" else None)).status_code == 404
-    await add(key, NOWHERE, enabled=False)
+    await add(key, UNREACHABLE, enabled=False)
 
 
-async def test_secrets_do_not_pile_up(instance: Instance) -> None:
-    """D-31: change after change adds to what is kept; of one server, and so of a workspace, there is a most."""
-    await add(instance.admin, NOWHERE, enabled=False, secrets={f"A{number}": "x" for number in range(MAX_SECRETS_PER_SERVER)})
-    one_more = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x"}})
-    instead = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x", "A0": None}})
+async def test_the_secrets_of_a_server_are_limited(instance: Instance) -> None:
+    """D-31: repeated changes cannot add secrets beyond the limit of a server."""
+    await add(instance.admin, UNREACHABLE, enabled=False, secrets={f"A{number}": "x" for number in range(MAX_SECRETS_PER_SERVER)})
+    over_limit = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x"}})
+    replaced = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x", "A0": None}})
 
-    assert list(errors_of(one_more)) == ["secrets"]
-    assert (instead.status_code, len(instead.json()["secrets"])) == (200, MAX_SECRETS_PER_SERVER)
+    assert list(errors_of(over_limit)) == ["secrets"]
+    assert (replaced.status_code, len(replaced.json()["secrets"])) == (200, MAX_SECRETS_PER_SERVER)
 
 
-async def test_an_address_is_judged_at_each_connection_too(open_settings: Settings, upstream: str) -> None:
-    """D-82: one that was allowed when it was added is not connected to once it is not."""
+async def test_an_address_is_checked_at_each_connection(open_settings: Settings, upstream: str) -> None:
+    """D-82: an address that is no longer allowed is not connected to."""
     async with run_instance(open_settings) as instance:
         key = instance.admin.key
         await add(instance.admin, upstream)
         assert (await call(instance.admin)).status_code == 200
 
     async with run_instance(replace(open_settings, egress_allow=())) as instance:
-        answer = await call(instance.caller(key))
-        checked = await instance.caller(key).post(f"{SERVERS_API}/own/check")
+        response = await call(instance.caller(key))
+        check = await instance.caller(key).post(f"{SERVERS_API}/own/check")
 
-    assert (answer.status_code, answer.json()["code"]) == (500, "server_unavailable")
-    assert (checked.json()["ok"], "loopback" in checked.json()["error"]) == (False, True)
+    assert (response.status_code, response.json()["code"]) == (500, "server_unavailable")
+    assert (check.json()["ok"], "loopback" in check.json()["error"]) == (False, True)
 
 
-async def test_another_process_sees_a_change_within_a_moment(instance: Instance, open_settings: Settings, upstream: str) -> None:
-    """D-31: as many processes as one likes share a store; what one is told all do."""
+async def test_another_process_sees_a_change_shortly_after(instance: Instance, open_settings: Settings, upstream: str) -> None:
+    """D-31: any number of processes share a store; a change in one applies in all."""
     async with run_instance(open_settings) as other:
-        elsewhere = other.caller(instance.admin.key)
-        assert (await call(elsewhere)).status_code == 404
+        other_caller = other.caller(instance.admin.key)
+        assert (await call(other_caller)).status_code == 404
         await add(instance.admin, upstream, headers={"X-Key": "${KEY}"}, secrets={"KEY": "one"})
 
-        async def says() -> object:
-            answer = await call(elsewhere)
-            return said(answer) if answer.status_code == 200 else answer.status_code
+        async def call_result() -> object:
+            response = await call(other_caller)
+            return text_of_response(response) if response.status_code == 200 else response.status_code
 
         async def is_one() -> bool:
-            return await says() == "one"
+            return await call_result() == "one"
 
         async def is_two() -> bool:
-            return await says() == "two"
+            return await call_result() == "two"
 
         async def is_gone() -> bool:
-            return await says() == 404
+            return await call_result() == 404
 
         await eventually(is_one)
         await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"KEY": "two"}})
@@ -306,89 +306,89 @@ async def test_another_process_sees_a_change_within_a_moment(instance: Instance,
         await eventually(is_gone)
 
 
-async def test_two_changes_at_once_are_both_whole(instance: Instance) -> None:
-    """D-31: of two that start from the same state one is refused, or comes after the other; neither is half undone."""
-    await add(instance.admin, NOWHERE, enabled=False)
+async def test_two_changes_are_both_applied(instance: Instance) -> None:
+    """D-31: neither change overwrites the other."""
+    await add(instance.admin, UNREACHABLE, enabled=False)
     other = await instance.api_key()
 
     await other.send("PATCH", f"{SERVERS_API}/own", {"tagline": "t"})
     await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"use_when": "u"})
 
-    now = (await instance.admin.get(f"{SERVERS_API}/own")).json()
-    assert (now["tagline"], now["use_when"]) == ("t", "u")
+    server = (await instance.admin.get(f"{SERVERS_API}/own")).json()
+    assert (server["tagline"], server["use_when"]) == ("t", "u")
 
 
-async def test_commands_are_for_operators_who_say_so(open_settings: Settings) -> None:
-    """D-31: a key of the API starts no program on this host unless ROOKERY_SERVER_COMMANDS allows it."""
+async def test_commands_need_the_operators_setting(open_settings: Settings) -> None:
+    """D-31: a key may start a program on this host only if ROOKERY_SERVER_COMMANDS allows it."""
     program = {"command": sys.executable, "args": ["-I", "-S", "-u", str(SERVERS / "odd.py")], "env": {"ODD": "${WORD}"}}
-    before = {each.pid for each in list_children()}
+    before = {child.pid for child in list_children()}
     async with run_instance(replace(open_settings, server_commands=True)) as instance:
-        answer = await instance.admin.post(SERVERS_API, {"id": "own", **program, "secrets": {"WORD": SECRET}})
-        checked = (await instance.admin.post(f"{SERVERS_API}/own/check")).json()
-        moved = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"args": ["-c", "print()"]})
+        response = await instance.admin.post(SERVERS_API, {"id": "own", **program, "secrets": {"WORD": SECRET}})
+        check = (await instance.admin.post(f"{SERVERS_API}/own/check")).json()
+        changed = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"args": ["-c", "print()"]})
 
-        assert (answer.status_code, answer.json()["type"], checked["error"]) == (201, "stdio", None)
-        assert list(errors_of(moved)) == ["secrets"]
-    await eventually(lambda: {each.pid for each in list_children()} <= before)
+        assert (response.status_code, response.json()["type"], check["error"]) == (201, "stdio", None)
+        assert list(errors_of(changed)) == ["secrets"]
+    await eventually(lambda: {child.pid for child in list_children()} <= before)
 
 
 async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
-    """D-29: who changed what of a server, from what to what; of secrets that they were given."""
-    await add(instance.admin, NOWHERE, enabled=False, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
+    """D-29: entries have actor, before and after; of secrets only their names."""
+    await add(instance.admin, UNREACHABLE, enabled=False, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
     await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"tagline": "t", "secrets": {"TOKEN": "other"}})
     await instance.admin.send("DELETE", f"{SERVERS_API}/own")
 
     entries = (await instance.admin.get("/api/v1/audit?per_page=3")).json()["data"]
-    assert [each["action"] for each in entries] == ["server.deleted", "server.changed", "server.created"]
+    assert [entry["action"] for entry in entries] == ["server.deleted", "server.changed", "server.created"]
     assert entries[1]["before"] == {"tagline": None, "secrets_given": None}
     assert entries[1]["after"] == {"tagline": "t", "secrets_given": ["TOKEN"]}
-    assert {each["subject"]["id"] for each in entries} == {"own"}
+    assert {entry["subject"]["id"] for entry in entries} == {"own"}
 
 
-async def test_a_server_goes_with_its_workspace(instance: Instance, upstream: str) -> None:
+async def test_a_server_is_deleted_with_its_workspace(instance: Instance, upstream: str) -> None:
     """D-31: a deleted workspace leaves no server behind, and no secret."""
-    doomed = await instance.workspace("doomed")
-    key = await instance.api_key(workspace_id=doomed)
+    workspace_id = await instance.workspace("doomed")
+    key = await instance.api_key(workspace_id=workspace_id)
     await add(key, upstream, secrets={"TOKEN": SECRET})
-    await instance.rookery.access.workspaces.delete(doomed, by=OPERATOR)
+    await instance.rookery.access.workspaces.delete(workspace_id, by=OPERATOR)
 
     def is_gone() -> bool:
-        return instance.rookery.tools.catalogue.find_by_key(f"{doomed}/own") is None
+        return instance.rookery.tools.catalogue.find_by_key(f"{workspace_id}/own") is None
 
     await eventually(is_gone)
-    assert await instance.rookery.tools.workspace_servers.list_for_workspace(doomed) == []
+    assert await instance.rookery.tools.workspace_servers.list_for_workspace(workspace_id) == []
 
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
-async def test_a_server_whose_secrets_are_lost_says_so_and_takes_new_ones(open_settings: Settings, upstream: str) -> None:
-    """D-07: with the secret key lost, its servers stay, and say what they need."""
+async def test_a_server_with_lost_secrets_reports_them_and_accepts_new_ones(open_settings: Settings, upstream: str) -> None:
+    """D-07: servers stay when the secret key is lost, and their error names the missing secrets."""
     async with run_instance(open_settings) as instance:
         key = instance.admin.key
         await add(instance.admin, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
-        _lose(open_settings.data_dir)
+        _delete_secret_key(open_settings.data_dir)
         await instance.rookery.sealing.rotation.rotate(delete_unreadable=True)
 
     async with run_instance(open_settings) as instance:
         admin = instance.caller(key)
-        lost = (await admin.get(f"{SERVERS_API}/own")).json()
-        refused = await call(admin)
+        server = (await admin.get(f"{SERVERS_API}/own")).json()
+        failed = await call(admin)
         await admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"TOKEN": "found"}})
 
-        assert (lost["secrets"], "TOKEN" in str(lost["last_error"])) == ([], True)
-        assert (refused.status_code, refused.json()["code"]) == (500, "server_unavailable")
-        assert said(await call(admin)) == "found"
+        assert (server["secrets"], "TOKEN" in str(server["last_error"])) == ([], True)
+        assert (failed.status_code, failed.json()["code"]) == (500, "server_unavailable")
+        assert text_of_response(await call(admin)) == "found"
 
 
-def _lose(data_dir: Path) -> None:
+def _delete_secret_key(data_dir: Path) -> None:
     (data_dir / "secret.key").unlink()
 
 
-async def test_a_check_says_what_a_server_offers_or_what_is_wrong(instance: Instance, upstream: str) -> None:
-    """D-37: reached now, in a session of its own."""
+async def test_a_check_reports_the_features_or_the_error_of_a_server(instance: Instance, upstream: str) -> None:
+    """A check connects now, in its own session (D-37)."""
     await add(instance.admin, upstream)
     await add(instance.admin, upstream.replace("/mcp", "/login"), id="locked", enabled=False)
 
-    good, locked = [(await instance.admin.post(f"{SERVERS_API}/{each}/check")).json() for each in ("own", "locked")]
+    good, locked = [(await instance.admin.post(f"{SERVERS_API}/{server_id}/check")).json() for server_id in ("own", "locked")]
 
     assert (good["ok"], good["software"], good["error"], "header" in good["tools"]) == (True, "legacy 1", None, True)
     assert (locked["ok"], locked["tools"], "login" in locked["advice"]) == (False, [], True)

@@ -1,4 +1,4 @@
-"""The command line of tool servers on a data folder, typed into as an operator does."""
+"""The commands for tool servers, run on a data folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rookery.wiring import Rookery, build_platform
 
 @dataclass
 class Platform:
-    """The platform object that each command receives; it builds the platform anew, as separate processes do."""
+    """The platform object that each command receives; it builds the platform again for each command, as separate processes do."""
 
     settings: Settings
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
-        """Open it."""
+        """Open the platform for one command."""
         return build_platform(self.settings).open_for_command()
 
 
@@ -41,11 +41,11 @@ class CommandLine:
         return self.settings.servers_file
 
     def run(self, *arguments: str) -> Result:
-        """Type it."""
+        """Run a command."""
         return CliRunner().invoke(self.app, list(arguments), obj=Platform(self.settings))
 
     def run_json(self, *arguments: str) -> object:
-        """Type it; it must succeed and print JSON."""
+        """Run a command, which must succeed and print JSON; return the value."""
         result = self.run(*arguments)
         assert result.exit_code == 0, f"{result.output} {result.exception}"
         return cast("object", json.loads(result.stdout))

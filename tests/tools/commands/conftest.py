@@ -1,4 +1,4 @@
-"""A command line with nothing set up."""
+"""A command line on an empty data folder."""
 
 from __future__ import annotations
 

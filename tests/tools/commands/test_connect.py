@@ -1,4 +1,4 @@
-"""`rookery connect`: clients' own files, with ours added and all else kept (D-35)."""
+"""`rookery connect`: adds an entry to the configuration files of clients and keeps the rest (D-35)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.tools.commands.command_line import CommandLine
 TARGET = SetupTarget(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
 NAMES = st.text(alphabet="abcdef_-", min_size=1, max_size=8).filter(lambda name: name != "rookery")
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda each: st.lists(each, max_size=3), max_leaves=5
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda values: st.lists(values, max_size=3), max_leaves=5
 )
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project's folder to work in, with a home folder of its own."""
+    """A project folder as working directory, with its own home folder."""
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -40,39 +40,39 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cli(data_dir: Path) -> CommandLine:
-    """A command line of a server on another port."""
+    """A command line for a server on another port."""
     command_line = CommandLine(data_dir)
     command_line.settings = replace(command_line.settings, port=9123)
     return command_line
 
 
-def test_it_shows_what_is_to_paste_and_opens_nothing(tmp_path: Path) -> None:
-    """D-35, D-04: the text alone on standard output, by the addresses of the settings; no store is made for it, nothing is warned of."""
+def test_it_prints_the_set_up_and_opens_no_store(tmp_path: Path) -> None:
+    """D-35, D-04: standard output has only the text, with the configured address; no store is created, and nothing is warned of."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     environment |= {"ROOKERY_PORT": "9123", "ROOKERY_KEY": "the key itself"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "data"), "connect", "claude-code"]
 
-    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True)
 
-    assert json.loads(shown.stdout)["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
-    assert "the key itself" not in shown.stdout + shown.stderr
-    assert "warning" not in shown.stderr
+    assert json.loads(process.stdout)["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
+    assert "the key itself" not in process.stdout + process.stderr
+    assert "warning" not in process.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_shows_one_server_or_the_search_by_our_addresses(cli: CommandLine) -> None:
-    """D-35, D-01: the address of the settings, with the server's path or the search's mode."""
+def test_it_prints_the_set_up_of_one_server_or_of_search_mode(cli: CommandLine) -> None:
+    """D-35, D-01: the configured address has the path of the server or the mode of the search."""
     cli.settings = replace(cli.settings, mcp_url="https://agents.example.org")
 
-    one = cast("dict[str, str]", cli.run_json("connect", "vscode", "--server", "time", "--json"))
+    one_server = cast("dict[str, str]", cli.run_json("connect", "vscode", "--server", "time", "--json"))
     search = cli.run("connect", "codex", "--search")
 
-    assert '"https://agents.example.org/mcp/time"' in one["text"]
+    assert '"https://agents.example.org/mcp/time"' in one_server["text"]
     assert tomllib.loads(search.stdout)["mcp_servers"]["rookery"]["url"] == "https://agents.example.org/mcp?mode=search"
 
 
 def test_it_writes_into_each_clients_file_and_keeps_the_rest(cli: CommandLine, project: Path) -> None:
-    """D-35: written twice is written once; other servers, comments of TOML, and the file's mode stay; the key is nowhere."""
+    """D-35: a second write changes nothing; other servers, TOML comments and the file mode stay; no file has the key."""
     (project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}, "other": 1}')
     (project / ".mcp.json").chmod(0o640)
     codex = project / "home" / ".codex" / "config.toml"
@@ -101,7 +101,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(cli: CommandLine, p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (("nope",), 2, "Unknown client"),
         (("curl", "--write"), 2, "no file"),
@@ -113,10 +113,10 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(cli: CommandLine, p
         (("codex", "--file", "dotted.toml", "--write"), 1, "by hand"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_changes_nothing(
-    cli: CommandLine, project: Path, arguments: tuple[str, ...], code: int, says: str
+def test_an_impossible_write_is_reported_and_changes_nothing(
+    cli: CommandLine, project: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    """D-35, D-04: exit code 2 for wrong usage, 1 for a file that we cannot add to; the file stays as it is."""
+    """D-35, D-04: exit code 2 for wrong usage, 1 for a file that cannot be edited; the file stays as it is."""
     files = {
         "commented.json": '{"mcpServers": {}} // mine',
         "listed.json": '{"mcpServers": []}',
@@ -125,28 +125,28 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
     for name, text in files.items():
         (project / name).write_text(text)
 
-    ran = cli.run("connect", *arguments)
+    result = cli.run("connect", *arguments)
 
-    told = ran.exception.message if isinstance(ran.exception, RookeryError) else " ".join(ran.stderr.replace("│", "").split())
-    assert (ran.exit_code, says in told) == (code, True), told
+    error = result.exception.message if isinstance(result.exception, RookeryError) else " ".join(result.stderr.replace("│", "").split())
+    assert (result.exit_code, message in error) == (code, True), error
     assert {name: (project / name).read_text() for name in files} == files
 
 
-def test_every_file_is_where_its_set_up_says() -> None:
-    """D-35: what is written and what is shown name the same places; files that hold the key itself are shown and never written."""
-    shown = {each.client: each.file for each in list_setups(TARGET) if each.file}
+def test_printed_and_written_files_are_the_same() -> None:
+    """D-35: files that contain the key itself are printed and never written."""
+    files = {setup.client: setup.file for setup in list_setups(TARGET) if setup.file}
 
-    assert {client: file for client, file in shown.items() if client in CLIENT_FILES} == CLIENT_FILES
-    assert [each.client for each in list_setups(TARGET) if "YOUR_KEY" in each.text] == [
-        client for client in shown if client not in CLIENT_FILES
+    assert {client: file for client, file in files.items() if client in CLIENT_FILES} == CLIENT_FILES
+    assert [setup.client for setup in list_setups(TARGET) if "YOUR_KEY" in setup.text] == [
+        client for client in files if client not in CLIENT_FILES
     ]
 
 
 @given(
     others=st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=4), more=st.dictionaries(NAMES, VALUES, max_size=3)
 )
-def test_nothing_of_others_is_lost(others: dict[str, object], more: dict[str, object]) -> None:
-    """D-35: whatever a file has besides is there afterwards, and adding again changes nothing."""
+def test_other_content_of_a_file_is_kept(others: dict[str, object], more: dict[str, object]) -> None:
+    """D-35: other content stays, and adding again changes nothing."""
     text = json.dumps({**more, "mcpServers": others})
 
     once = add_entry("cursor", text, TARGET)
@@ -156,12 +156,12 @@ def test_nothing_of_others_is_lost(others: dict[str, object], more: dict[str, ob
 
 
 @given(text=st.text(max_size=60))
-def test_a_file_of_any_form_is_understood_or_left_alone(text: str) -> None:
-    """D-16, D-35: never another error, and what comes out is what the client reads."""
+def test_a_file_of_any_form_is_edited_or_rejected(text: str) -> None:
+    """D-16, D-35: no other error occurs, and the client can read the result."""
     for client in CLIENT_FILES:
         try:
-            made = add_entry(client, text, TARGET)
+            edited = add_entry(client, text, TARGET)
         except ClientFileBroken:
             continue
-        read = tomllib.loads(made) if client == "codex" else json.loads(made)
-        assert TARGET.url in json.dumps(read, default=str)
+        parsed = tomllib.loads(edited) if client == "codex" else json.loads(edited)
+        assert TARGET.url in json.dumps(parsed, default=str)

@@ -61,24 +61,24 @@ REMOTE = {
 }
 
 
-def given(path: Path, document: object) -> str:
-    """Write a file; return its name."""
+def write_file(path: Path, document: object) -> str:
+    """Write a file; return its path."""
     path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
     return str(path)
 
 
-def added(cli: CommandLine, *arguments: str) -> dict[str, JsonObject]:
-    """Add servers; return the entries that were made."""
-    answer = cast("dict[str, dict[str, JsonObject]]", cli.run_json("servers", "add", "--json", *arguments))
-    assert answer["added"].items() <= cli.read_entries().items()
-    return answer["added"]
+def add_servers(cli: CommandLine, *arguments: str) -> dict[str, JsonObject]:
+    """Add servers; return the new entries."""
+    output = cast("dict[str, dict[str, JsonObject]]", cli.run_json("servers", "add", "--json", *arguments))
+    assert output["added"].items() <= cli.read_entries().items()
+    return output["added"]
 
 
 def test_a_servers_json_of_the_registry_becomes_an_entry(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: what it asks its user for becomes a variable of the environment; no secret is written into the file."""
-    answer = cli.run_json("servers", "add", "--json", given(tmp_path / "server.json", REGISTRY))
+    """D-37: user input becomes an environment variable; no secret is written into the file."""
+    output = cli.run_json("servers", "add", "--json", write_file(tmp_path / "server.json", REGISTRY))
 
-    assert answer == {
+    assert output == {
         "added": {
             "tickets": {
                 "command": "npx",
@@ -95,8 +95,8 @@ def test_a_servers_json_of_the_registry_becomes_an_entry(cli: CommandLine, tmp_p
 
 
 def test_a_remote_server_of_the_registry_becomes_an_address(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: also as the registry's API has it, under `server`."""
-    assert added(cli, given(tmp_path / "server.json", REMOTE))["search"] == {
+    """D-37: the format of the registry's API, under `server`, is accepted too."""
+    assert add_servers(cli, write_file(tmp_path / "server.json", REMOTE))["search"] == {
         "url": "https://${TENANT}.acme.example/sse",
         "type": "sse",
         "headers": {"Authorization": "Bearer ${API_KEY}"},
@@ -115,14 +115,14 @@ def test_a_remote_server_of_the_registry_becomes_an_address(cli: CommandLine, tm
     ],
 )
 def test_a_clients_file_gives_all_its_servers(cli: CommandLine, tmp_path: Path, name: str, document: object) -> None:
-    """D-37: Claude, Cursor, VS Code, Codex: every form that people have."""
-    made = added(cli, given(tmp_path / name, document))
+    """D-37: the formats of Claude, Cursor, VS Code and Codex are accepted."""
+    entries = add_servers(cli, write_file(tmp_path / name, document))
 
-    assert (made["a"]["command"], made["b"]["url"]) == ("a", "https://b.example/mcp")
+    assert (entries["a"]["command"], entries["b"]["url"]) == ("a", "https://b.example/mcp")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("config.yaml", 'mcpServers:\n- name: s\n  command: s\n  env:\n    TOKEN: "private', "line 5"),
         ("config.yaml", "mcpServers:\n- name: s\n  command: s\n  args: !!set {a, b}", "type set"),
@@ -134,15 +134,15 @@ def test_a_clients_file_gives_all_its_servers(cli: CommandLine, tmp_path: Path, 
         ("opencode.json", '{"mcp": {"s": {"type": "local", "command": ["s"], "args": 5}}}', "args must be a list"),
     ],
 )
-def test_a_file_that_cannot_be_taken_is_refused_in_words(cli: CommandLine, tmp_path: Path, name: str, text: str, said: str) -> None:
-    """D-37: no traceback, and no line of the file in the message: it may hold a token."""
+def test_an_unreadable_file_is_rejected_with_a_reason(cli: CommandLine, tmp_path: Path, name: str, text: str, message: str) -> None:
+    """D-37: the message contains no line of the file, which may contain a token."""
     (tmp_path / name).write_text(text, encoding="utf-8")
 
-    refused = cli.run("servers", "add", str(tmp_path / name))
+    result = cli.run("servers", "add", str(tmp_path / name))
 
-    assert isinstance(refused.exception, RookeryError)
-    assert said in str(refused.exception)
-    assert "private" not in str(refused.exception)
+    assert isinstance(result.exception, RookeryError)
+    assert message in str(result.exception)
+    assert "private" not in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_a_file_that_cannot_be_taken_is_refused_in_words(cli: CommandLine, tmp_p
         ("config.toml", '[mcp_servers.s]\ncommand = "s"\nenv = {SINCE = 2026-11-22}'),
     ],
 )
-def test_a_date_is_taken_as_it_is_written(cli: CommandLine, tmp_path: Path, name: str, text: str) -> None:
-    """D-37: YAML and TOML know dates; an environment knows texts."""
+def test_a_date_is_kept_as_text(cli: CommandLine, tmp_path: Path, name: str, text: str) -> None:
+    """D-37: YAML and TOML have dates; environment variables are texts."""
     (tmp_path / name).write_text(text, encoding="utf-8")
 
-    assert added(cli, str(tmp_path / name))["s"]["env"] == {"SINCE": "2026-11-22"}
+    assert add_servers(cli, str(tmp_path / name))["s"]["env"] == {"SINCE": "2026-11-22"}
 
 
 FILES: list[tuple[str, str, JsonObject]] = [
@@ -256,15 +256,15 @@ FILES: list[tuple[str, str, JsonObject]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "made"), FILES)
-def test_each_clients_own_words_are_understood(cli: CommandLine, tmp_path: Path, name: str, text: str, made: JsonObject) -> None:
-    """Issue 14: Windsurf, Gemini CLI, opencode, VS Code, Codex, Zed, Continue and Cursor; no token is lost on the way; D-37."""
-    assert added(cli, given(tmp_path / name, text)) == {"s": made}
+@pytest.mark.parametrize(("name", "text", "entry"), FILES)
+def test_the_own_fields_of_each_client_are_converted(cli: CommandLine, tmp_path: Path, name: str, text: str, entry: JsonObject) -> None:
+    """Files of Windsurf, Gemini CLI, opencode, VS Code, Codex, Zed, Continue and Cursor; tokens become variables (issue 14, D-37)."""
+    assert add_servers(cli, write_file(tmp_path / name, text)) == {"s": entry}
 
 
-def test_what_is_good_in_a_file_is_added_and_the_rest_is_named(cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 14: one entry that cannot be used costs that entry alone, with its reason, and the exit code says so; D-37, D-04."""
-    added(cli, "--id", "old", "--", "one")
+def test_valid_entries_of_a_file_are_added_and_the_rest_reported(cli: CommandLine, tmp_path: Path) -> None:
+    """An unusable entry is reported with its reason and exit code 1; the others are added (issue 14, D-37, D-04)."""
+    add_servers(cli, "--id", "old", "--", "one")
     entries: JsonObject = {
         "good": {"command": "x"},
         "brain": {"command": "x"},
@@ -277,22 +277,22 @@ def test_what_is_good_in_a_file_is_added_and_the_rest_is_named(cli: CommandLine,
         "text": "x",
     }
 
-    result = cli.run("servers", "add", "--json", given(tmp_path / "mcp.json", {"mcpServers": entries}))
-    told = cast("dict[str, dict[str, object]]", json.loads(result.stdout))
-    nothing = cli.run("servers", "add", given(tmp_path / "none.json", {"mcpServers": {"nothing": {}}}))
+    result = cli.run("servers", "add", "--json", write_file(tmp_path / "mcp.json", {"mcpServers": entries}))
+    output = cast("dict[str, dict[str, object]]", json.loads(result.stdout))
+    nothing = cli.run("servers", "add", write_file(tmp_path / "none.json", {"mcpServers": {"nothing": {}}}))
 
     assert result.exit_code == 1
-    assert told["added"] == {"good": {"command": "x"}}
-    assert told["refused"].keys() == entries.keys() - {"good"}
+    assert output["added"] == {"good": {"command": "x"}}
+    assert output["refused"].keys() == entries.keys() - {"good"}
     reasons = {"brain": "reserved", "old": "--replace", "nothing": "neither", "extension": "extension", "hidden": "envFile",
                "kept": "~/.token", "editor": "workspaceFolder", "text": "object"}  # fmt: skip
-    assert {name for name, part in reasons.items() if part not in str(told["refused"][name])} == set()
+    assert {name for name, part in reasons.items() if part not in str(output["refused"][name])} == set()
     assert set(cli.read_entries()) == {"old", "good"}
     assert (nothing.exit_code, isinstance(nothing.exception, RookeryError)) == (1, True)
 
 
-def test_servers_of_the_project_in_whose_folder_one_is_are_added(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 14: `~/.claude.json` has servers of its user and of each project; those of other projects are named; D-37."""
+def test_servers_of_the_current_project_are_added(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 14: `~/.claude.json` has servers of its user and of each project; those of other projects are reported (D-37)."""
     inside = tmp_path / "mine" / "src"
     inside.mkdir(parents=True)
     projects: JsonObject = {str(tmp_path / name): {"mcpServers": {"own": {"command": f"of-{name}"}}} for name in ("mine", "other")}
@@ -300,43 +300,43 @@ def test_servers_of_the_project_in_whose_folder_one_is_are_added(cli: CommandLin
         "mcpServers": {"all": {"command": "a"}, "own": {"command": "b"}},
         "projects": {**projects, "/empty": {"mcpServers": {}}},
     }
-    file = given(tmp_path / ".claude.json", document)
+    file = write_file(tmp_path / ".claude.json", document)
 
     monkeypatch.chdir(inside)
     result = cli.run("servers", "add", "--json", file)
     monkeypatch.chdir("/")
-    nowhere = cli.run("servers", "add", "--dry-run", "--json", given(tmp_path / ".claude.json", {"projects": projects}))
+    outside = cli.run("servers", "add", "--dry-run", "--json", write_file(tmp_path / ".claude.json", {"projects": projects}))
 
     assert result.exit_code == 0, result.output
     assert {key: entry["command"] for key, entry in cli.read_entries().items()} == {"all": "a", "own": "of-mine"}
     assert f"other projects ({tmp_path / 'other'})" in result.stderr
     assert "/empty" not in result.stderr
-    assert nowhere.exit_code == 1
-    assert str(tmp_path / "mine") in nowhere.stderr
+    assert outside.exit_code == 1
+    assert str(tmp_path / "mine") in outside.stderr
 
 
 def test_variables_that_are_not_set_are_named(cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 14: an entry without its token starts and is refused later; so each name is told when it is added; D-37."""
+    """An entry without its token starts and fails later, so `add` names each unset variable (issue 14, D-37)."""
     entry = {"url": "https://b.example/mcp", "headers": {"A": "${NOT_SET_HERE}", "B": "${ALSO_NOT_SET:-default}"}}
 
-    answer = cast("JsonObject", cli.run_json("servers", "add", "--json", given(tmp_path / "mcp.json", {"mcpServers": {"b": entry}})))
-    listed = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
+    output = cast("JsonObject", cli.run_json("servers", "add", "--json", write_file(tmp_path / "mcp.json", {"mcpServers": {"b": entry}})))
+    servers = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
 
-    assert answer["needs"] == {"NOT_SET_HERE": ""}
-    assert "NOT_SET_HERE" in str(listed[0]["fault"])
+    assert output["needs"] == {"NOT_SET_HERE": ""}
+    assert "NOT_SET_HERE" in str(servers[0]["fault"])
 
 
-def test_variables_of_other_clients_become_ours(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: VS Code asks its user, Cursor reads the environment; Rookery does the latter."""
+def test_variables_of_other_clients_become_environment_variables(cli: CommandLine, tmp_path: Path) -> None:
+    """D-37: VS Code prompts its user, Cursor reads the environment; Rookery reads the environment."""
     entry = {"url": "https://b.example/mcp", "headers": {"Authorization": "Bearer ${input:gh-token}", "X-Team": "${env:TEAM}"}}
 
-    made = added(cli, given(tmp_path / "mcp.json", {"servers": {"b": entry}}))
+    entries = add_servers(cli, write_file(tmp_path / "mcp.json", {"servers": {"b": entry}}))
 
-    assert made["b"]["headers"] == {"Authorization": "Bearer ${GH_TOKEN}", "X-Team": "${TEAM}"}
+    assert entries["b"]["headers"] == {"Authorization": "Bearer ${GH_TOKEN}", "X-Team": "${TEAM}"}
 
 
 @pytest.mark.parametrize(
-    ("words", "made"),
+    ("arguments", "entries"),
     [
         (["https://mcp.linear.app/mcp"], {"linear": {"url": "https://mcp.linear.app/mcp"}}),
         (["--sse", "https://a.b/sse"], {"a": {"url": "https://a.b/sse", "type": "sse"}}),
@@ -351,19 +351,19 @@ def test_variables_of_other_clients_become_ours(cli: CommandLine, tmp_path: Path
         (["python3 '/x/my odd.py' -v", "--id", "a"], {"a": {"command": "python3", "args": ["/x/my odd.py", "-v"]}}),
     ],
 )
-def test_an_address_or_a_command_becomes_an_entry_with_a_name(cli: CommandLine, words: list[str], made: object) -> None:
+def test_an_address_or_a_command_becomes_an_entry_with_a_name(cli: CommandLine, arguments: list[str], entries: object) -> None:
     """D-37: named after its host, package or script, unless it is given an id."""
-    assert added(cli, *words) == made
+    assert add_servers(cli, *arguments) == entries
 
 
-def test_the_rest_of_the_file_stays_as_it_is(cli: CommandLine, tmp_path: Path) -> None:
-    """D-31: other entries, other fields, their order, the file's mode, and a link that the file is."""
+def test_the_rest_of_the_file_stays_unchanged(cli: CommandLine, tmp_path: Path) -> None:
+    """D-31: other entries, other fields, their order, the file mode and a symbolic link stay."""
     real = tmp_path / "real.json"
-    given(real, {"note": 1, "mcpServers": {"z": {"command": "z", "theirs": True}, "a": {"command": "a"}}, "last": [None]})
+    write_file(real, {"note": 1, "mcpServers": {"z": {"command": "z", "theirs": True}, "a": {"command": "a"}}, "last": [None]})
     real.chmod(0o640)
     cli.file.symlink_to(real)
 
-    added(cli, "--id", "new", "--", "new")
+    add_servers(cli, "--id", "new", "--", "new")
     cli.run("servers", "remove", "a", "--yes")
 
     document = json.loads(real.read_text(encoding="utf-8"))
@@ -372,8 +372,8 @@ def test_the_rest_of_the_file_stays_as_it_is(cli: CommandLine, tmp_path: Path) -
     assert (real.stat().st_mode & 0o777, cli.file.is_symlink()) == (0o640, True)
 
 
-def test_several_who_edit_at_once_lose_nothing(tmp_path: Path) -> None:
-    """D-31: each edit is made to what the one before left."""
+def test_concurrent_edits_lose_nothing(tmp_path: Path) -> None:
+    """D-31: each edit applies to the result of the one before."""
     path = tmp_path / "servers.json"
 
     def add(number: int) -> None:
@@ -386,11 +386,11 @@ def test_several_who_edit_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.join(30)
 
     assert len(json.loads(path.read_text(encoding="utf-8"))["mcpServers"]) == 16
-    assert [each.name for each in tmp_path.iterdir()] == ["servers.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["servers.json"]
 
 
-def test_a_broken_file_is_left_as_it_is(cli: CommandLine) -> None:
-    """D-31: a command does not repair a file that is being written, which would lose half of it."""
+def test_an_invalid_file_is_left_unchanged(cli: CommandLine) -> None:
+    """D-31: a command never overwrites a file that it cannot parse."""
     cli.file.write_text('{"mcpServers": {', encoding="utf-8")
 
     result = cli.run("servers", "add", "--id", "new", "--", "new")
@@ -402,7 +402,7 @@ def test_a_broken_file_is_left_as_it_is(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["--id", "brain", "--", "x"],
         ["ftp://a.b/", "--id", "x", "--header", "A: b"],
@@ -416,92 +416,92 @@ def test_a_broken_file_is_left_as_it_is(cli: CommandLine) -> None:
         ["  "],
     ],
 )
-def test_what_cannot_be_added_is_refused_and_nothing_is_written(cli: CommandLine, words: list[str]) -> None:
-    """D-04: exit code 2 for what was typed wrong, 1 for what cannot be."""
-    result = cli.run("servers", "add", *words)
+def test_an_invalid_server_is_rejected_and_nothing_is_written(cli: CommandLine, arguments: list[str]) -> None:
+    """D-04: exit code 2 for wrong usage, 1 for an impossible entry."""
+    result = cli.run("servers", "add", *arguments)
 
     assert result.exit_code in {1, 2}
     assert not cli.file.exists()
 
 
-def test_an_entry_is_replaced_only_when_one_says_so(cli: CommandLine) -> None:
-    """D-04: what destroys is asked for."""
-    added(cli, "--id", "a", "--", "one")
-    refused = cli.run("servers", "add", "--id", "a", "--", "two")
-    dry = cli.run("servers", "add", "--id", "a", "--replace", "--dry-run", "--", "two")
+def test_an_entry_is_replaced_only_with_replace(cli: CommandLine) -> None:
+    """Destructive changes need an option (D-04)."""
+    add_servers(cli, "--id", "a", "--", "one")
+    rejected = cli.run("servers", "add", "--id", "a", "--", "two")
+    dry_run = cli.run("servers", "add", "--id", "a", "--replace", "--dry-run", "--", "two")
 
-    assert (refused.exit_code, dry.exit_code, cli.read_entries()["a"]["command"]) == (1, 0, "one")
-    assert added(cli, "--replace", "--id", "a", "--", "two") == {"a": {"command": "two"}}
+    assert (rejected.exit_code, dry_run.exit_code, cli.read_entries()["a"]["command"]) == (1, 0, "one")
+    assert add_servers(cli, "--replace", "--id", "a", "--", "two") == {"a": {"command": "two"}}
 
 
-def test_the_list_shows_no_secret_and_says_what_is_wrong(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-37: an entry as it was written, `${NAME}` not filled in; one that cannot be used has its fault."""
+def test_the_list_shows_no_secret_and_reports_faults(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-37: entries are shown as written, with `${NAME}` not replaced; an unusable one has its fault."""
     monkeypatch.setenv("TICKETS_KEY", "s3cret")
-    added(cli, "--id", "a", "--", "run", "--key", "${TICKETS_KEY}")
-    added(cli, "--id", "b", "--", "run", "${NOT_SET_ANYWHERE}")
+    add_servers(cli, "--id", "a", "--", "run", "--key", "${TICKETS_KEY}")
+    add_servers(cli, "--id", "b", "--", "run", "${NOT_SET_ANYWHERE}")
 
-    listed = {each["id"]: each for each in cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))}
+    servers = {server["id"]: server for server in cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))}
     table = cli.run("servers", "list")
 
-    assert (listed["a"]["where"], listed["a"]["fault"]) == ("run --key '${TICKETS_KEY}'", None)
-    assert "NOT_SET_ANYWHERE" in str(listed["b"]["fault"])
+    assert (servers["a"]["where"], servers["a"]["fault"]) == ("run --key '${TICKETS_KEY}'", None)
+    assert "NOT_SET_ANYWHERE" in str(servers["b"]["fault"])
     assert "s3cret" not in table.output
 
 
-def test_a_check_starts_a_server_and_says_what_is_wrong_in_words(cli: CommandLine) -> None:
-    """D-37: it is started, its tools are listed, and exit code 1 tells that one of them cannot be used."""
-    added(cli, "--id", "good", "--", *ODD)
-    added(cli, "--id", "gone", "--", "no-such-program-anywhere")
-    added(cli, "--id", "dies", "--", sys.executable, "-c", "raise SystemExit('no licence found')")
-    added(cli, "--id", "unset", "--", "run", "${NOT_SET_ANYWHERE}")
+def test_a_check_starts_a_server_and_reports_its_error(cli: CommandLine) -> None:
+    """D-37: the check lists the tools; exit code 1 means that a server cannot be used."""
+    add_servers(cli, "--id", "good", "--", *ODD)
+    add_servers(cli, "--id", "gone", "--", "no-such-program-anywhere")
+    add_servers(cli, "--id", "dies", "--", sys.executable, "-c", "raise SystemExit('no licence found')")
+    add_servers(cli, "--id", "unset", "--", "run", "${NOT_SET_ANYWHERE}")
 
     good = cast("list[JsonObject]", cli.run_json("servers", "check", "good", "--json"))
     everything = cli.run("servers", "check", "--json")
-    checked = {each["id"]: each for each in cast("list[JsonObject]", json.loads(everything.stdout))}
+    checks = {check["id"]: check for check in cast("list[JsonObject]", json.loads(everything.stdout))}
 
     assert (good[0]["ok"], "echo" in cast("list[str]", good[0]["tools"])) == (True, True)
     assert everything.exit_code == 1
-    assert {name: each["ok"] for name, each in checked.items()} == {"good": True, "gone": False, "dies": False, "unset": False}
-    assert "no-such-program-anywhere" in str(checked["gone"]["error"])
-    assert "no licence found" in str(checked["dies"]["error"])
-    assert all(each["advice"] for each in checked.values() if not each["ok"])
+    assert {name: check["ok"] for name, check in checks.items()} == {"good": True, "gone": False, "dies": False, "unset": False}
+    assert "no-such-program-anywhere" in str(checks["gone"]["error"])
+    assert "no licence found" in str(checks["dies"]["error"])
+    assert all(check["advice"] for check in checks.values() if not check["ok"])
     assert cli.run("servers", "check", "nobody").exit_code == 1
 
 
-def test_nothing_is_removed_unasked(cli: CommandLine) -> None:
-    """D-04: what destroys needs --yes off a terminal, and has --dry-run."""
-    added(cli, "--id", "a", "--", "one")
+def test_a_removal_needs_confirmation(cli: CommandLine) -> None:
+    """D-04: a destructive command needs --yes without a terminal, and has --dry-run."""
+    add_servers(cli, "--id", "a", "--", "one")
 
-    codes = [cli.run("servers", "remove", "a", *more).exit_code for more in ([], ["--dry-run"], ["--yes"], ["--yes"])]
+    codes = [cli.run("servers", "remove", "a", *options).exit_code for options in ([], ["--dry-run"], ["--yes"], ["--yes"])]
 
     assert (codes, cli.read_entries()) == ([2, 0, 0, 1], {})
 
 
-def test_what_a_killed_edit_left_behind_stands_in_nobodys_way(cli: CommandLine) -> None:
-    """D-37: in a container every process has the same number as the one before it."""
-    for left in (".new", f".{os.getpid()}"):
-        cli.file.with_name(f".{cli.file.name}{left}").write_text("half of a fi", encoding="utf-8")
+def test_leftover_files_of_a_killed_edit_are_ignored(cli: CommandLine) -> None:
+    """D-37: in a container a new process often has the pid of the one before."""
+    for suffix in (".new", f".{os.getpid()}"):
+        cli.file.with_name(f".{cli.file.name}{suffix}").write_text("half of a fi", encoding="utf-8")
 
     assert cli.run("servers", "add", "http://127.0.0.1:9/mcp", "--id", "it").exit_code == 0
     assert list(cli.read_entries()) == ["it"]
 
 
 def test_a_server_whose_program_is_missing_is_listed_as_offline(cli: CommandLine) -> None:
-    """Issue 14: a list that calls it available says nothing of what everybody will meet; D-33."""
-    added(cli, "--id", "here", "--", sys.executable, "-V")
-    added(cli, "--id", "gone", "--", "no-such-program-anywhere")
-    added(cli, "--id", "far", "https://a.b/mcp")
+    """The list must not show an unusable server as available (issue 14, D-33)."""
+    add_servers(cli, "--id", "here", "--", sys.executable, "-V")
+    add_servers(cli, "--id", "gone", "--", "no-such-program-anywhere")
+    add_servers(cli, "--id", "far", "https://a.b/mcp")
 
-    listed = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
+    servers = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
 
-    assert {str(each["id"]): each["health"] for each in listed} == {"here": "unknown", "gone": "offline", "far": "unknown"}
-    assert "no-such-program-anywhere" in str(next(each["says"] for each in listed if each["id"] == "gone"))
+    assert {str(server["id"]): server["health"] for server in servers} == {"here": "unknown", "gone": "offline", "far": "unknown"}
+    assert "no-such-program-anywhere" in str(next(server["says"] for server in servers if server["id"] == "gone"))
 
 
-def test_the_list_shows_the_health_that_a_running_server_knows(cli: CommandLine, model_folder: Path) -> None:
-    """Issue 14: the list said available, and later unknown, of servers whose health the running Rookery knew; D-33."""
-    added(cli, "--id", "used", "--", *ODD)
-    added(cli, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
+def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_folder: Path) -> None:
+    """The list shows the health from a running Rookery, and `unknown` without one (issue 14, D-33)."""
+    add_servers(cli, "--id", "used", "--", *ODD)
+    add_servers(cli, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
     (cli.settings.data_dir / "models").symlink_to(model_folder / "models")
     server = Server(cli.settings.data_dir)
     try:
@@ -510,23 +510,23 @@ def test_the_list_shows_the_health_that_a_running_server_knows(cli: CommandLine,
         running = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
     finally:
         server.stop()
-    ended = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
+    stopped = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
 
-    assert {str(each["id"]): each["health"] for each in running} == {"used": "online", "ends": "offline"}
-    assert {str(each["id"]): each["health"] for each in ended} == {"used": "unknown", "ends": "unknown"}
+    assert {str(entry["id"]): entry["health"] for entry in running} == {"used": "online", "ends": "offline"}
+    assert {str(entry["id"]): entry["health"] for entry in stopped} == {"used": "unknown", "ends": "unknown"}
 
 
 def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 14: Node.js prints its version after an uncaught exception, and that was all that was shown; D-37."""
+    """Node.js prints its version last after an uncaught exception, so the error is found in earlier lines (issue 14, D-37)."""
     script = tmp_path / "broken.mjs"
     script.write_text("console.error('line one'); throw new TypeError('no such directory: zod/v4');\n")
-    added(cli, "--id", "broken", "--", real_servers.node(), str(script))
+    add_servers(cli, "--id", "broken", "--", real_servers.node(), str(script))
 
-    (checked,) = cast("list[JsonObject]", json.loads(cli.run("servers", "check", "--json").stdout))
-    shown = cli.run("servers", "check", "--verbose")
+    (check,) = cast("list[JsonObject]", json.loads(cli.run("servers", "check", "--json").stdout))
+    verbose = cli.run("servers", "check", "--verbose")
 
-    assert checked["error"] == "The server exited with code 1: TypeError: no such directory: zod/v4"
-    lines = cast("list[str]", checked["stderr"])
+    assert check["error"] == "The server exited with code 1: TypeError: no such directory: zod/v4"
+    lines = cast("list[str]", check["stderr"])
     assert len(lines) <= 10
     assert lines[-1].startswith("Node.js v")
-    assert "broken | Node.js v" in shown.stderr
+    assert "broken | Node.js v" in verbose.stderr

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, with a misbehaving tool server and, in either era, one that has everything."""
+"""A real server in a process of its own, with a misbehaving tool server and, in either era, one with every feature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server."""
+    """A running server with these tool servers."""
     folder = tmp_path_factory.mktemp("gateway")
     command = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
     older = {**command, "args": [*command["args"], "--older-era"]}

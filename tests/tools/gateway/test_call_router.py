@@ -16,82 +16,82 @@ from tests.conftest import eventually
 from tests.tools.makers import make_caller
 
 
-def _asking(key: str, heard: list[str]) -> RequestOptions:
+def _make_options(key: str, messages: list[str]) -> RequestOptions:
     async def on_request(method: str, params: JsonObject) -> JsonObject:
-        heard.append(f"{key} {method}")
+        messages.append(f"{key} {method}")
         return {"roots": []}
 
     async def on_log(notice: JsonObject) -> None:
-        heard.append(f"{key} {notice['data']}")
+        messages.append(f"{key} {notice['data']}")
 
     return RequestOptions(caller=make_caller(key_id=key), on_request=on_request, on_log=on_log)
 
 
-async def test_a_question_never_reaches_another_key() -> None:
-    """D-36, D-32: it belongs to the key being served; once two keys have used the session, it is rejected with the reason."""
-    line, heard = CallRouter("caller"), list[str]()
-    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+async def test_a_server_request_never_reaches_another_key() -> None:
+    """D-36, D-32: it goes to the key being served; with two keys in the session it is rejected with the reason."""
+    router, messages = CallRouter("caller"), list[str]()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
-    with line.serve_call(_asking("a", heard)):
-        alone = await line.list_roots(context)
-        await line.forward_log({"level": "info", "data": "mine"})
-        with line.serve_call(_asking("b", heard)):
-            both = await line.list_roots(context)
-            await line.forward_log({"level": "info", "data": "whose?"})
-    idle = await line.list_roots(context)
+    with router.serve_call(_make_options("a", messages)):
+        alone = await router.list_roots(context)
+        await router.forward_log({"level": "info", "data": "mine"})
+        with router.serve_call(_make_options("b", messages)):
+            both = await router.list_roots(context)
+            await router.forward_log({"level": "info", "data": "whose?"})
+    idle = await router.list_roots(context)
 
     assert isinstance(alone, types.ListRootsResult)
     assert isinstance(both, types.ErrorData)
     assert "several keys" in both.message
     assert isinstance(idle, types.ErrorData)
-    assert heard == ["a roots/list", "a mine"]
+    assert messages == ["a roots/list", "a mine"]
 
 
 @pytest.mark.parametrize("end", [None, asyncio.CancelledError])
-async def test_what_a_call_left_behind_comes_to_no_other_key(end: type[BaseException] | None) -> None:
-    """Issue 14: a server may ask and log long after the call that made it, answered or left; no other key hears of it; D-36, D-32."""
-    line, heard = CallRouter("caller"), list[str]()
-    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+async def test_late_messages_of_a_call_reach_no_other_key(end: type[BaseException] | None) -> None:
+    """Requests and logs that a server sends after its call has ended reach no other key (issue 14, D-36, D-32)."""
+    router, messages = CallRouter("caller"), list[str]()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
-    with contextlib.suppress(asyncio.CancelledError), line.serve_call(_asking("a", heard)):
+    with contextlib.suppress(asyncio.CancelledError), router.serve_call(_make_options("a", messages)):
         if end is not None:
             raise end
-    with line.serve_call(_asking("b", heard)):
-        asked = await line.list_roots(context)
-        await line.forward_log({"level": "info", "data": "of a's call"})
+    with router.serve_call(_make_options("b", messages)):
+        roots = await router.list_roots(context)
+        await router.forward_log({"level": "info", "data": "of a's call"})
 
-    assert isinstance(asked, types.ErrorData)
-    assert heard == []
+    assert isinstance(roots, types.ErrorData)
+    assert messages == []
 
 
-async def test_a_server_that_asks_without_end_is_told_to_stop() -> None:
-    """D-36: each waiting question costs memory here; beyond 32 the server gets an error."""
-    line, gate = CallRouter("caller"), asyncio.Event()
-    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+async def test_pending_server_requests_are_limited() -> None:
+    """D-36: each pending request costs memory; beyond 32 the server gets an error."""
+    router, gate = CallRouter("caller"), asyncio.Event()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
     async def on_request(method: str, params: JsonObject) -> JsonObject:
         await gate.wait()
         return {"roots": []}
 
-    with line.serve_call(RequestOptions(caller=make_caller(), on_request=on_request)):
-        asked = [asyncio.ensure_future(line.list_roots(context)) for _ in range(100)]
-        await eventually(lambda: sum(each.done() for each in asked) == 68)
+    with router.serve_call(RequestOptions(caller=make_caller(), on_request=on_request)):
+        requests = [asyncio.ensure_future(router.list_roots(context)) for _ in range(100)]
+        await eventually(lambda: sum(request.done() for request in requests) == 68)
         gate.set()
-        answers = await asyncio.gather(*asked)
+        responses = await asyncio.gather(*requests)
 
-    assert sum(isinstance(each, types.ListRootsResult) for each in answers) == 32
+    assert sum(isinstance(response, types.ListRootsResult) for response in responses) == 32
 
 
-async def test_who_hears_of_a_resource_is_told_until_the_session_ends() -> None:
-    """D-36: one subscription upstream for all who hear of a resource; its end is told, so that it can be begun again."""
-    line, heard = CallRouter(), list[str | None]()
+async def test_subscribers_are_notified_until_the_session_ends() -> None:
+    """D-36: all subscribers of a resource share one upstream subscription; its end is announced, so that they can subscribe again."""
+    router, messages = CallRouter(), list[str | None]()
 
-    assert line.subscribe("memo://a", heard.append)
-    assert not line.subscribe("memo://a", print)
-    assert not line.unsubscribe("memo://a", print)
-    assert line.notify_updated("memo://a")
-    assert not line.notify_updated("memo://b")
-    line.end_subscriptions()
-    assert not line.notify_updated("memo://a")
+    assert router.subscribe("memo://a", messages.append)
+    assert not router.subscribe("memo://a", print)
+    assert not router.unsubscribe("memo://a", print)
+    assert router.notify_updated("memo://a")
+    assert not router.notify_updated("memo://b")
+    router.end_subscriptions()
+    assert not router.notify_updated("memo://a")
 
-    assert heard == ["memo://a", None]
+    assert messages == ["memo://a", None]

@@ -16,36 +16,36 @@ from mcp.client.context import ClientRequestContext
 from tests.conftest import eventually
 from tests.error_bodies import error_body
 from tests.processes import Server
-from tests.tools.gateway.clients import ERAS, Json, client, later
+from tests.tools.gateway.clients import ERAS, Json, open_client, post_later
 
 MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
 HELLO: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-def _made(gateway: Server, *permissions: str, **fields: object) -> str:
-    """Make a key; return it."""
-    answer = gateway.client.post(
+def _create_key(gateway: Server, *permissions: str, **fields: object) -> str:
+    """Create a key; return it."""
+    response = gateway.client.post(
         "/api/v1/agent-keys", json={"name": f"k{len(fields)}{'-'.join(permissions)}"[:60], "permissions": permissions, **fields}
     )
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["key"])
+    assert response.status_code == 201, response.text
+    return str(response.json()["key"])
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_all_servers_stand_side_by_side(gateway: Server, mode: str) -> None:
-    """D-36, D-30: tools, prompts and resources of every server by the gateway's names; what they link to can be read."""
-    async with client(gateway, mode=mode) as mcp:
-        await _all_seen(mcp)
+async def test_features_of_all_servers_have_gateway_names(gateway: Server, mode: str) -> None:
+    """D-36, D-30: /mcp has tools, prompts and resources of every server, and embedded links can be read."""
+    async with open_client(gateway, mode=mode) as mcp:
+        await _wait_all_listed(mcp)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
-        said = await mcp.call_tool("odd__echo", {"text": "hello"})
+        result = await mcp.call_tool("odd__echo", {"text": "hello"})
         prompt = await mcp.get_prompt("odd__greet", {"who": "you"})
-        uris = [str(each.uri) for each in (await mcp.list_resources()).resources]
+        uris = [str(resource.uri) for resource in (await mcp.list_resources()).resources]
         memo = await mcp.read_resource("odd://memo/insights")
-        templates = [each.uri_template for each in (await mcp.list_resource_templates()).resource_templates]
+        templates = [template.uri_template for template in (await mcp.list_resource_templates()).resource_templates]
         embedded = await mcp.call_tool("later__test_embedded_resource", {})
 
     assert {"odd__echo", "brain__recall", "later__test_simple_text", "older__test_simple_text"} <= set(tools)
-    assert cast("types.TextContent", said.content[0]).text == "hello"
+    assert cast("types.TextContent", result.content[0]).text == "hello"
     assert "Hello you" in str(prompt.messages)
     assert {"odd://memo/insights", "later://test/static-text"} <= set(uris)
     assert str(memo.contents[0].uri) == "odd://memo/insights"
@@ -54,49 +54,49 @@ async def test_all_servers_stand_side_by_side(gateway: Server, mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_one_server_speaks_by_its_own_names(gateway: Server, mode: str) -> None:
+async def test_one_server_is_served_under_its_own_names(gateway: Server, mode: str) -> None:
     """D-36: /mcp/{server} serves one server with its own names and uris."""
-    async with client(gateway, "/mcp/odd", mode=mode) as mcp:
+    async with open_client(gateway, "/mcp/odd", mode=mode) as mcp:
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
-        said = await mcp.call_tool("echo", {"text": "hello"})
-        uris = [str(each.uri) for each in (await mcp.list_resources()).resources]
+        result = await mcp.call_tool("echo", {"text": "hello"})
+        uris = [str(resource.uri) for resource in (await mcp.list_resources()).resources]
         memo = await mcp.read_resource("memo://insights")
 
     assert "echo" in tools
     assert not any("__" in name for name in tools)
-    assert cast("types.TextContent", said.content[0]).text == "hello"
+    assert cast("types.TextContent", result.content[0]).text == "hello"
     assert "memo://insights" in uris
     assert str(memo.contents[0].uri) == "memo://insights"
 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_search_mode_finds_and_calls(gateway: Server, mode: str) -> None:
-    """D-36: ?mode=search serves find_tool and call_tool in the place of all tools."""
-    async with client(gateway, "/mcp?mode=search", mode=mode) as mcp:
-        await _all_seen_by_rest(gateway)
+    """D-36: ?mode=search serves find_tool and call_tool instead of all tools."""
+    async with open_client(gateway, "/mcp?mode=search", mode=mode) as mcp:
+        await _wait_all_listed_over_http(gateway)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
-        found = await mcp.call_tool("find_tool", {"query": "say something again", "server": "odd"})
-        said = await mcp.call_tool("call_tool", {"name": "odd__echo", "arguments": {"text": "hello"}})
-        wrong = await mcp.call_tool("find_tool", {"limit": 5})
+        search = await mcp.call_tool("find_tool", {"query": "say something again", "server": "odd"})
+        result = await mcp.call_tool("call_tool", {"name": "odd__echo", "arguments": {"text": "hello"}})
+        invalid = await mcp.call_tool("find_tool", {"limit": 5})
         with pytest.raises(MCPError) as unknown:
             await mcp.call_tool("odd__echo", {"text": "hello"})
 
     assert tools == ["find_tool", "call_tool"]
-    listed = cast("list[Json]", cast("Json", found.structured_content)["tools"])
-    assert "odd__echo" in [each["name"] for each in listed]
-    assert all(each["inputSchema"] for each in listed)
-    assert cast("types.TextContent", said.content[0]).text == "hello"
-    assert wrong.is_error
+    matches = cast("list[Json]", cast("Json", search.structured_content)["tools"])
+    assert "odd__echo" in [tool["name"] for tool in matches]
+    assert all(tool["inputSchema"] for tool in matches)
+    assert cast("types.TextContent", result.content[0]).text == "hello"
+    assert invalid.is_error
     assert unknown.value.code == types.INVALID_PARAMS
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_failures_are_for_the_model_and_mistakes_for_the_client(gateway: Server, mode: str) -> None:
-    """D-36, D-34: what a tool or the platform refuses is a result that says why; what does not exist is an error of the protocol."""
-    reader = _made(gateway, "mcp:read")
-    async with client(gateway, mode=mode) as mcp:
-        await _all_seen(mcp)
-        misfit = await mcp.call_tool("odd__echo", {"txt": 1})
+async def test_failures_are_results_and_unknown_names_are_protocol_errors(gateway: Server, mode: str) -> None:
+    """D-36, D-34: a failed or rejected call is a result with the reason; an unknown name is a protocol error."""
+    reader = _create_key(gateway, "mcp:read")
+    async with open_client(gateway, mode=mode) as mcp:
+        await _wait_all_listed(mcp)
+        invalid = await mcp.call_tool("odd__echo", {"txt": 1})
         failed = await mcp.call_tool("odd__error", {})
         with pytest.raises(MCPError) as no_tool:
             await mcp.call_tool("nowhere__echo", {})
@@ -104,195 +104,195 @@ async def test_failures_are_for_the_model_and_mistakes_for_the_client(gateway: S
             await mcp.read_resource("odd://memo/nothing")
         with pytest.raises(MCPError) as no_prompt:
             await mcp.get_prompt("odd__insult", {})
-    async with client(gateway, "/mcp/odd", mode=mode, key=reader) as mcp:
-        may_not = await mcp.call_tool("echo", {"text": "hello"})
+    async with open_client(gateway, "/mcp/odd", mode=mode, key=reader) as mcp:
+        forbidden = await mcp.call_tool("echo", {"text": "hello"})
 
-    assert misfit.is_error
-    assert "do not match" in cast("types.TextContent", misfit.content[0]).text
+    assert invalid.is_error
+    assert "do not match" in cast("types.TextContent", invalid.content[0]).text
     assert failed.is_error
     assert no_tool.value.code == types.INVALID_PARAMS
     assert no_resource.value.code == (-32002 if mode == "legacy" else types.INVALID_PARAMS)
     assert cast("Json", no_resource.value.data) == {"uri": "odd://memo/nothing"}
     assert no_prompt.value.code == types.INVALID_PARAMS
-    assert may_not.is_error
-    assert "mcp:write" in cast("types.TextContent", may_not.content[0]).text
+    assert forbidden.is_error
+    assert "mcp:write" in cast("types.TextContent", forbidden.content[0]).text
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_key_that_sees_no_tool_is_told_so(gateway: Server, mode: str) -> None:
-    """D-36: not an empty list, which looks like servers without tools (the complaint of litellm's users)."""
-    blind = _made(gateway, "mcp:read", "mcp:write", servers=["nothing-like-it"])
-    scopeless = _made(gateway, "mcp:read", servers=["brain"])
-    for key, said in ((blind, "cannot use any tool server"), (scopeless, "brain:read")):
-        async with client(gateway, mode=mode, key=key) as mcp:
-            with pytest.raises(MCPError, match=said):
+async def test_a_key_without_tools_gets_an_error(gateway: Server, mode: str) -> None:
+    """D-36: an empty list would look like servers without tools."""
+    no_servers = _create_key(gateway, "mcp:read", "mcp:write", servers=["nothing-like-it"])
+    scopeless = _create_key(gateway, "mcp:read", servers=["brain"])
+    for key, message in ((no_servers, "cannot use any tool server"), (scopeless, "brain:read")):
+        async with open_client(gateway, mode=mode, key=key) as mcp:
+            with pytest.raises(MCPError, match=message):
                 await mcp.list_tools()
 
-            assert said in (mcp.instructions or "")
+            assert message in (mcp.instructions or "")
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_progress_comes_through_and_leaving_cancels(gateway: Server, mode: str) -> None:
-    """D-36: progress of the upstream's, with the client's own token; a call that the client gives up is cancelled upstream."""
-    heard: list[float] = []
+async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, mode: str) -> None:
+    """D-36: progress has the client's own token; a call that the client cancels is cancelled upstream."""
+    received: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(progress)
+        received.append(progress)
 
-    async with client(gateway, mode=mode) as mcp:
-        await _all_seen(mcp)
+    async with open_client(gateway, mode=mode) as mcp:
+        await _wait_all_listed(mcp)
         await mcp.call_tool("odd__progress", {"steps": 3, "pause": 0.01}, progress_callback=on_progress)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await mcp.call_tool("odd__slow", {"seconds": 60, "mark": ""})
-        row = await eventually(lambda: _latest(gateway, "slow"))
+        row = await eventually(lambda: _find_latest_row(gateway, "slow"))
 
-    assert len(heard) == 3
-    assert heard == sorted(heard)
+    assert len(received) == 3
+    assert received == sorted(received)
     assert cast("Json", row)["code"] == "client_left"
 
 
 @pytest.mark.parametrize("server", ["older", "later"])
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_a_server_asks_reaches_the_client_in_whichever_era(gateway: Server, mode: str, server: str) -> None:
-    """D-36: elicitation and sampling, between clients and servers of both eras, each as its own era does it."""
-    asked: list[str] = []
+async def test_server_requests_reach_the_client_across_eras(gateway: Server, mode: str, server: str) -> None:
+    """D-36: elicitation and sampling work between clients and servers of both eras."""
+    messages: list[str] = []
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
+        messages.append(params.message)
         return types.ElicitResult(action="accept", content={"username": "ada", "email": "ada@example.org"})
 
     async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
         return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text="Paris"), model="m")
 
-    async with client(gateway, f"/mcp/{server}", mode=mode, elicitation_callback=elicit, sampling_callback=sample) as mcp:
-        told = await mcp.call_tool("test_elicitation", {"message": "Who are you?"})
+    async with open_client(gateway, f"/mcp/{server}", mode=mode, elicitation_callback=elicit, sampling_callback=sample) as mcp:
+        elicited = await mcp.call_tool("test_elicitation", {"message": "Who are you?"})
         sampled = await mcp.call_tool("test_sampling", {"prompt": "The capital of France?"})
-    async with client(gateway, f"/mcp/{server}", mode=mode) as mcp:
-        unable = await _failure(mcp.call_tool("test_elicitation", {"message": "Who are you?"}))
+    async with open_client(gateway, f"/mcp/{server}", mode=mode) as mcp:
+        unsupported = await _failure_text(mcp.call_tool("test_elicitation", {"message": "Who are you?"}))
 
-    assert asked == ["Who are you?"]
-    assert "ada@example.org" in str(told.content)
+    assert messages == ["Who are you?"]
+    assert "ada@example.org" in str(elicited.content)
     assert "Paris" in str(sampled.content)
-    assert "support" in unable
+    assert "support" in unsupported
 
 
-async def test_a_waiting_call_goes_on_for_its_own_key_alone(gateway: Server) -> None:
-    """D-36: a call that waits for input is found by its requestState and its key; a made-up or used state is refused."""
+async def test_a_waiting_call_continues_for_its_own_key_only(gateway: Server) -> None:
+    """D-36: a call that waits for input is found by its requestState and its key; a forged or used state is rejected."""
     call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
-    first = await later(gateway, "tools/call", call, "/mcp/older", elicitation={})
+    first = await post_later(gateway, "tools/call", call, "/mcp/older", elicitation={})
     result = cast("Json", first["result"])
     (name,) = cast("Json", result["inputRequests"])
     answers = {name: {"action": "accept", "content": {"username": "a", "email": "b"}}}
-    made_up = await later(
+    forged = await post_later(
         gateway, "tools/call", {**call, "inputResponses": answers, "requestState": "rookery:guess"}, "/mcp/older", elicitation={}
     )
-    unanswered = await later(gateway, "tools/call", {**call, "requestState": result["requestState"]}, "/mcp/older", elicitation={})
-    go_on = {**call, "inputResponses": answers, "requestState": result["requestState"]}
-    done = await later(gateway, "tools/call", go_on, "/mcp/older", elicitation={})
-    again = await later(gateway, "tools/call", go_on, "/mcp/older", elicitation={})
+    unanswered = await post_later(gateway, "tools/call", {**call, "requestState": result["requestState"]}, "/mcp/older", elicitation={})
+    continuation = {**call, "inputResponses": answers, "requestState": result["requestState"]}
+    completed = await post_later(gateway, "tools/call", continuation, "/mcp/older", elicitation={})
+    repeated = await post_later(gateway, "tools/call", continuation, "/mcp/older", elicitation={})
 
     assert result["resultType"] == "input_required"
-    assert cast("Json", made_up["error"])["code"] == types.INVALID_PARAMS
+    assert cast("Json", forged["error"])["code"] == types.INVALID_PARAMS
     assert name in str(unanswered["error"])
-    assert "action=accept" in str(done["result"])
-    assert cast("Json", again["error"])["code"] == types.INVALID_PARAMS
+    assert "action=accept" in str(completed["result"])
+    assert cast("Json", repeated["error"])["code"] == types.INVALID_PARAMS
 
 
-async def test_a_changed_list_is_told_in_both_eras(gateway: Server) -> None:
-    """D-36: list_changed on a session's stream, and on a stream of the later era that asked for it."""
-    told = asyncio.Event()
+async def test_a_changed_list_is_announced_in_both_eras(gateway: Server) -> None:
+    """D-36: list_changed on a session's stream, and on a stream of the later era that subscribed to it."""
+    announced = asyncio.Event()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            told.set()
+            announced.set()
 
-    async with client(gateway, mode="legacy", message_handler=heard) as older, client(gateway, "/mcp/later") as newer:
-        await _all_seen(older)
+    async with open_client(gateway, mode="legacy", message_handler=on_message) as older, open_client(gateway, "/mcp/later") as newer:
+        await _wait_all_listed(older)
         async with newer.listen(tools_list_changed=True) as changes:
             await older.call_tool("later__test_trigger_tool_change", {})
             async with asyncio.timeout(20):
                 async for _ in changes:
                     break
-                await told.wait()
+                await announced.wait()
         tools = [tool.name for tool in (await older.list_tools()).tools]
 
     assert "later__test_added_0" in tools
 
 
 @pytest.mark.parametrize("server", ["older", "later"])
-async def test_a_changed_resource_is_told_to_who_subscribed(gateway: Server, server: str) -> None:
-    """D-36: subscriptions passed through: of a session, and of a stream of the later era, at servers of both."""
-    told: list[str] = []
+async def test_a_changed_resource_is_announced_to_subscribers(gateway: Server, server: str) -> None:
+    """D-36: subscriptions are forwarded for sessions and for streams, at servers of both eras."""
+    updates: list[str] = []
     uri = f"{server}://test/watched-resource"
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ResourceUpdatedNotification):
-            told.append(str(message.params.uri))
+            updates.append(str(message.params.uri))
 
-    async with client(gateway, mode="legacy", message_handler=heard) as older, client(gateway, f"/mcp/{server}") as newer:
-        await _all_seen(older)
+    async with open_client(gateway, mode="legacy", message_handler=on_message) as older, open_client(gateway, f"/mcp/{server}") as newer:
+        await _wait_all_listed(older)
         await older.session.send_request(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult)
         async with newer.listen(resource_subscriptions=["test://watched-resource"]) as changes:
-            # A stream upstream begins a little after the answer; what changed before is for nobody.
-            async def changed() -> bool:
+            # A stream upstream begins shortly after the response; earlier changes are not announced.
+            async def is_announced() -> bool:
                 await older.call_tool(f"{server}__update_watched_resource", {})
-                return bool(told)
+                return bool(updates)
 
-            await eventually(changed)
+            await eventually(is_announced)
             async with asyncio.timeout(20):
                 first = await anext(aiter(changes))
         await older.session.send_request(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)), types.EmptyResult)
         await older.call_tool(f"{server}__test_simple_text", {})
-        count = len(told)
+        count = len(updates)
         await older.call_tool(f"{server}__update_watched_resource", {})
         await older.call_tool(f"{server}__test_tool_with_progress", {})
 
-    assert set(told) == {uri}
+    assert set(updates) == {uri}
     assert getattr(first, "uri", None) == "test://watched-resource"
-    assert len(told) == count
+    assert len(updates) == count
 
 
-async def test_log_notices_come_from_the_level_on_that_was_asked_for(gateway: Server) -> None:
-    """D-36: logging passed through, in the older era by the session's level."""
-    heard: list[str] = []
+async def test_log_notices_respect_the_level_of_the_session(gateway: Server) -> None:
+    """D-36: logs are forwarded, in the older era by the session's level."""
+    messages: list[str] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
-        heard.append(str(params.data))
+        messages.append(str(params.data))
 
-    async with client(gateway, "/mcp/older", mode="legacy", logging_callback=log) as mcp:
+    async with open_client(gateway, "/mcp/older", mode="legacy", logging_callback=log) as mcp:
         await mcp.call_tool("test_tool_with_logging", {})
-        await eventually(lambda: len(heard) == 3)
+        await eventually(lambda: len(messages) == 3)
         await mcp.session.send_request(types.SetLevelRequest(params=types.SetLevelRequestParams(level="error")), types.EmptyResult)
         await mcp.call_tool("test_tool_with_logging", {})
 
-    assert len(heard) == 3
+    assert len(messages) == 3
 
 
-async def test_a_session_is_its_keys_own(gateway: Server) -> None:
-    """D-36: to another key, or at another address, the session is not there; DELETE ends it."""
-    other = _made(gateway, "mcp:read", "mcp:write")
+async def test_a_session_belongs_to_its_key(gateway: Server) -> None:
+    """D-36: another key or another path cannot use the session; DELETE ends it."""
+    other = _create_key(gateway, "mcp:read", "mcp:write")
     accept = {"Accept": "application/json, text/event-stream"}
-    mine = {"Authorization": f"Bearer {gateway.keys['agent_key']}", **accept}
+    own_headers = {"Authorization": f"Bearer {gateway.keys['agent_key']}", **accept}
     async with httpx2.AsyncClient(base_url=gateway.url, timeout=30) as http:
-        opened = await http.post("/mcp", json={**MESSAGE, "params": HELLO}, headers=mine)
+        opened = await http.post("/mcp", json={**MESSAGE, "params": HELLO}, headers=own_headers)
         session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
         ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-        ours = await http.post("/mcp", json=ping, headers=mine | session)
-        theirs = await http.post("/mcp", json=ping, headers={"Authorization": f"Bearer {other}", **accept} | session)
-        elsewhere = await http.post("/mcp/odd", json=ping, headers=mine | session)
-        ended = await http.request("DELETE", "/mcp", headers=mine | session)
-        gone = await http.post("/mcp", json=ping, headers=mine | session)
+        own = await http.post("/mcp", json=ping, headers=own_headers | session)
+        other_key = await http.post("/mcp", json=ping, headers={"Authorization": f"Bearer {other}", **accept} | session)
+        other_path = await http.post("/mcp/odd", json=ping, headers=own_headers | session)
+        ended = await http.request("DELETE", "/mcp", headers=own_headers | session)
+        after_end = await http.post("/mcp", json=ping, headers=own_headers | session)
 
-    assert [each.status_code for each in (opened, ours, theirs, elsewhere, ended, gone)] == [200, 200, 404, 404, 200, 404]
+    assert [response.status_code for response in (opened, own, other_key, other_path, ended, after_end)] == [200, 200, 404, 404, 200, 404]
 
 
-async def test_what_is_no_message_is_refused_in_the_platforms_words(gateway: Server) -> None:
-    """D-36, D-10, D-16: bodies are read as strictly as anywhere; foreign pages and unknown servers are refused before the protocol."""
+async def test_an_invalid_message_is_rejected_with_an_error_body(gateway: Server) -> None:
+    """D-36, D-10, D-16: invalid bodies, foreign pages and unknown servers are rejected before the MCP server runs."""
     key = {"Authorization": f"Bearer {gateway.keys['agent_key']}"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     async with httpx2.AsyncClient(base_url=gateway.url, headers=key, timeout=30) as http:
-        answers = [
+        responses = [
             await http.post("/mcp", content=b"{"),
             await http.post("/mcp", json=[message]),
             await http.post("/mcp", json={"id": 1}),
@@ -302,7 +302,7 @@ async def test_what_is_no_message_is_refused_in_the_platforms_words(gateway: Ser
             await http.post("/mcp", json=message, headers={"Authorization": "Bearer nonsense"}),
         ]
 
-    codes = [(each.status_code, error_body(each)["error"]) for each in answers]
+    codes = [(response.status_code, error_body(response)["error"]) for response in responses]
     assert codes == [
         (400, "invalid_json"),
         (400, "invalid_request"),
@@ -314,32 +314,32 @@ async def test_what_is_no_message_is_refused_in_the_platforms_words(gateway: Ser
     ]
 
 
-async def _all_seen(mcp: Client) -> None:
-    """Wait until every server was seen once: what is listed for all is never waited for."""
+async def _wait_all_listed(mcp: Client) -> None:
+    """Wait until every server was listed once; the list of all servers never waits."""
 
-    async def seen() -> bool:
+    async def are_listed() -> bool:
         tools = {tool.name.partition("__")[0] for tool in (await mcp.list_tools()).tools}
         return {"odd", "later", "older"} <= tools
 
-    await eventually(seen, within_s=30)
+    await eventually(are_listed, within_s=30)
 
 
-async def _all_seen_by_rest(gateway: Server) -> None:
+async def _wait_all_listed_over_http(gateway: Server) -> None:
     for server in ("odd", "later", "older"):
         await asyncio.to_thread(gateway.client.get, f"/api/v1/mcp/servers/{server}")
 
 
-def _latest(gateway: Server, tool: str) -> Json | None:
-    answer = gateway.client.get("/api/agent/tools/calls").json()
-    rows = cast("list[Json]", answer["data"])
+def _find_latest_row(gateway: Server, tool: str) -> Json | None:
+    body = gateway.client.get("/api/agent/tools/calls").json()
+    rows = cast("list[Json]", body["data"])
     return next((row for row in rows if row["tool"] == tool), None)
 
 
-async def _failure(call: Awaitable[types.CallToolResult]) -> str:
-    """Return how a call failed, as a result or as an error."""
+async def _failure_text(call: Awaitable[types.CallToolResult]) -> str:
+    """Return the error text of a failed call, from its result or from its error."""
     try:
         result = await call
     except (MCPError, RuntimeError) as error:
         return str(error)
     assert result.is_error
-    return json.dumps([each.model_dump(mode="json") for each in result.content])
+    return json.dumps([block.model_dump(mode="json") for block in result.content])

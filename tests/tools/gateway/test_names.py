@@ -13,7 +13,7 @@ SERVERS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", fullmatch=True)
 NAMES = st.lists(st.one_of(st.text(min_size=1, max_size=128), st.from_regex(r"[a-z_.]{1,8}", fullmatch=True)), max_size=20)
 
 
-def test_a_name_is_the_servers_and_the_tools() -> None:
+def test_a_gateway_name_joins_the_server_and_the_tool() -> None:
     """D-30: other characters become `_`; over 64 are cut to 57, `_` and 6 of the digest."""
     long = to_gateway_name("time", "x" * 100)
 
@@ -25,17 +25,17 @@ def test_a_name_is_the_servers_and_the_tools() -> None:
 
 @given(SERVERS, NAMES)
 @example("a", ["a.b", "a_b", "a/b"])
-def test_every_model_api_takes_each_name_and_no_two_are_one(server: str, names: list[str]) -> None:
-    """D-30: at most 64 of [A-Za-z0-9_-], and each leads to one tool."""
-    found = map_gateway_names(server, names)
+def test_gateway_names_are_valid_for_every_model_api_and_unique(server: str, names: list[str]) -> None:
+    """D-30: at most 64 of [A-Za-z0-9_-], and each maps to one tool."""
+    mapping = map_gateway_names(server, names)
 
-    assert list(found.values()) == list(dict.fromkeys(names))
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", shown) for shown in found)
+    assert list(mapping.values()) == list(dict.fromkeys(names))
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", gateway_name) for gateway_name in mapping)
 
 
 @given(SERVERS, st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True))
-def test_a_plain_name_leads_back_without_a_list(server: str, name: str) -> None:
+def test_a_plain_name_can_be_split_without_a_list(server: str, name: str) -> None:
     """D-30: ids have no `_`, so the first `__` ends them, unless the name was cut."""
-    shown = to_gateway_name(server, name)
-    if shown == f"{server}__{name}":
-        assert split_gateway_name(shown) == (server, name)
+    gateway_name = to_gateway_name(server, name)
+    if gateway_name == f"{server}__{name}":
+        assert split_gateway_name(gateway_name) == (server, name)

@@ -1,4 +1,4 @@
-"""Servers that could not be listed at first, and work later: they come back by themselves, and clients are told."""
+"""Servers that could not be listed at first and work later: they recover, and clients are notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.processes import Server, run_server
-from tests.tools.gateway.clients import client
+from tests.tools.gateway.clients import open_client
 from tests.tools.makers import SERVERS
 
 NAMES = ("waited", "wanted", "checked", "dead")
@@ -23,29 +23,29 @@ NAMES = ("waited", "wanted", "checked", "dead")
 
 @dataclass(frozen=True, slots=True)
 class GatewaySetup:
-    """A running server, and the folder where a file mends the tool server of its name."""
+    """A running server, and the folder where a file of a server's name lets that tool server start."""
 
     server: Server
     folder: Path
 
-    def mend(self, name: str) -> None:
-        """Let a server start from now on."""
+    def allow_start(self, name: str) -> None:
+        """Let a server start."""
         (self.folder / name).touch()
 
-    def failures(self, name: str) -> int:
-        """Return how often listing a server has failed."""
+    def count_failures(self, name: str) -> int:
+        """Return the number of failed listings of a server."""
         return sum("tools.not_listed" in line and name in line for line in self.server.log().splitlines())
 
-    def health(self, name: str) -> tuple[str, int]:
-        """Return how a server does and how many tools it has, as the list of servers tells: looking changes nothing."""
+    def get_health(self, name: str) -> tuple[str, int]:
+        """Return health and number of tools from the list of servers, which does not connect to the server."""
         servers = self.server.client.get("/api/v1/mcp/servers").json()["servers"]
-        (found,) = [each for each in servers if each["id"] == name]
-        return found["health"], found["tool_count"]
+        (server,) = [entry for entry in servers if entry["id"] == name]
+        return server["health"], server["tool_count"]
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
-    """A server with tool servers that fail until they are mended."""
+    """A server with tool servers that fail until they may start."""
     folder = tmp_path_factory.mktemp("relisting")
     flaky = folder / "flaky.sh"
     flaky.write_text(f'#!/bin/sh\n[ -e "{folder}/$1" ] || exit 1\nexec {sys.executable} -I -S -u {SERVERS / "odd.py"}\n')
@@ -57,61 +57,61 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
         yield GatewaySetup(server, folder)
 
 
-async def test_a_server_that_failed_is_tried_again_without_a_call(gateway: GatewaySetup) -> None:
-    """Issue 14: a server whose first listing failed was invisible to MCP clients for ever; D-32."""
-    told = asyncio.Event()
+async def test_a_server_that_failed_is_retried_without_a_call(gateway: GatewaySetup) -> None:
+    """A server whose first listing failed becomes visible to MCP clients later (issue 14, D-32)."""
+    announced = asyncio.Event()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            told.set()
+            announced.set()
 
-    async with client(gateway.server, mode="legacy", message_handler=heard):
-        await eventually(lambda: gateway.failures("waited") > 0)
-        gateway.mend("waited")
+    async with open_client(gateway.server, mode="legacy", message_handler=on_message):
+        await eventually(lambda: gateway.count_failures("waited") > 0)
+        gateway.allow_start("waited")
 
-        await eventually(lambda: gateway.health("waited")[0] == "online", within_s=45)
-        await asyncio.wait_for(told.wait(), 10)
+        await eventually(lambda: gateway.get_health("waited")[0] == "online", within_s=45)
+        await asyncio.wait_for(announced.wait(), 10)
 
 
-async def test_listing_tools_has_a_missing_server_tried_at_once(gateway: GatewaySetup) -> None:
-    """Issue 14: tools/list does not wait, and the tools come with list_changed; D-32, D-36."""
-    told = asyncio.Event()
+async def test_listing_tools_retries_a_missing_server_at_once(gateway: GatewaySetup) -> None:
+    """tools/list does not wait; list_changed announces the tools (issue 14, D-32, D-36)."""
+    announced = asyncio.Event()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            told.set()
+            announced.set()
 
-    await eventually(lambda: gateway.failures("wanted") >= 2, within_s=30)  # from here on it would be tried after 30 s
-    gateway.mend("wanted")
-    async with client(gateway.server, mode="legacy", message_handler=heard) as mcp:
+    await eventually(lambda: gateway.count_failures("wanted") >= 2, within_s=30)  # the next automatic attempt would be 30 s later
+    gateway.allow_start("wanted")
+    async with open_client(gateway.server, mode="legacy", message_handler=on_message) as mcp:
 
         async def is_listed() -> bool:
             return "wanted__echo" in [tool.name for tool in (await mcp.list_tools()).tools]
 
         await eventually(is_listed, within_s=20)
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(announced.wait(), 10)
 
 
-async def test_a_check_that_succeeds_brings_a_server_back(gateway: GatewaySetup) -> None:
-    """Issue 14: `rookery servers check` said yes, and the server stayed offline; D-32."""
-    await eventually(lambda: gateway.failures("checked") >= 2, within_s=30)
-    tried = gateway.failures("checked")
-    gateway.mend("checked")
+async def test_a_successful_check_brings_a_server_online(gateway: GatewaySetup) -> None:
+    """After a successful `rookery servers check` the server is online (issue 14, D-32)."""
+    await eventually(lambda: gateway.count_failures("checked") >= 2, within_s=30)
+    failures_before = gateway.count_failures("checked")
+    gateway.allow_start("checked")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(gateway.server.folder), "servers", "check", "checked"]
     check = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
-    said, _ = await check.communicate()
+    output, _ = await check.communicate()
 
-    assert check.returncode == 0, said
-    await eventually(lambda: gateway.health("checked")[0] == "online", within_s=20)
-    assert gateway.health("checked")[1] > 0
-    assert gateway.failures("checked") == tried
+    assert check.returncode == 0, output
+    await eventually(lambda: gateway.get_health("checked")[0] == "online", within_s=20)
+    assert gateway.get_health("checked")[1] > 0
+    assert gateway.count_failures("checked") == failures_before
 
 
-async def test_instructions_call_no_offline_server_usable(gateway: GatewaySetup) -> None:
-    """Issue 14: /mcp's instructions listed servers that could not be reached; D-36."""
-    await eventually(lambda: gateway.failures("dead") > 0)
-    async with client(gateway.server, mode="legacy") as mcp:
+async def test_instructions_list_offline_servers_as_unusable(gateway: GatewaySetup) -> None:
+    """The instructions of /mcp separate servers that are offline (issue 14, D-36)."""
+    await eventually(lambda: gateway.count_failures("dead") > 0)
+    async with open_client(gateway.server, mode="legacy") as mcp:
         instructions = mcp.instructions or ""
 
     assert "- dead:" not in instructions

@@ -1,4 +1,4 @@
-"""Roots of callers at sessions that keys share: the real server-filesystem, and a server of the later era, behind Rookery."""
+"""Roots of callers in shared sessions, with the real server-filesystem and a server of the later era."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp.client.context import ClientRequestContext
 from tests import real_servers
 from tests.conftest import eventually
 from tests.processes import Server, run_server
-from tests.tools.gateway.clients import ERAS, Json, client
+from tests.tools.gateway.clients import ERAS, Json, open_client
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "for the operator alone"
@@ -36,25 +36,25 @@ class GatewaySetup:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
-    """A server with one entry for each way to give roots, and for each era of clients: it matters who is first in a session."""
+    """A server with one entry for each setting of roots and each era of clients; the first client of a session matters."""
     tmp_path = tmp_path_factory.mktemp("roots")
     allowed, outside = tmp_path / "allowed", tmp_path / "outside"
     for folder in (allowed, outside, tmp_path / "data"):
         folder.mkdir()
     (allowed / "a.txt").write_text("for everyone")
     (outside / "secret.txt").write_text(SECRET)
-    modern = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
+    later_server = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
     filesystem = real_servers.filesystem(allowed)
-    ways: dict[str, Json] = {
+    entries: dict[str, Json] = {
         "files": filesystem,
         "operator": {**filesystem, "roots": [{"uri": outside.as_uri(), "name": "Outside"}]},
         "own": {**filesystem, "roots": "caller"},
     }
     servers = {
-        **{f"{name}-{mode}": entry for name, entry in ways.items() for mode in ERAS},
-        "later": modern,
-        "later-operator": {**modern, "roots": [outside.as_uri()]},
-        "later-own": {**modern, "roots": "caller"},
+        **{f"{name}-{mode}": entry for name, entry in entries.items() for mode in ERAS},
+        "later": later_server,
+        "later-operator": {**later_server, "roots": [outside.as_uri()]},
+        "later-own": {**later_server, "roots": "caller"},
         "refused": {**filesystem, "roots": "caller", "isolation": "shared"},
     }
     (tmp_path / "data" / "servers.json").write_text(json.dumps({"mcpServers": servers}))
@@ -67,7 +67,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
 
 
 async def _call(gateway: GatewaySetup, key: str, server: str, tool: str, arguments: Json, *, roots: Path | None, mode: str) -> str:
-    """Call a tool as an MCP client that announces *roots*; return the text of its result, or of the protocol's error."""
+    """Call a tool as an MCP client that announces *roots*; return the text of its result, or of the protocol error."""
 
     async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
         del context
@@ -75,35 +75,35 @@ async def _call(gateway: GatewaySetup, key: str, server: str, tool: str, argumen
         return types.ListRootsResult(roots=[types.Root(uri=roots.as_uri())])  # pyright: ignore[reportArgumentType] - pydantic reads it
 
     callback = {} if roots is None else {"list_roots_callback": list_roots}
-    async with client(gateway.server, f"/mcp/{server}", key=key, mode=mode, **callback) as mcp:
+    async with open_client(gateway.server, f"/mcp/{server}", key=key, mode=mode, **callback) as mcp:
         try:
             result = await mcp.call_tool(tool, arguments)
         except MCPError as error:
             return error.message
-    return "\n".join(cast("types.TextContent", each).text for each in result.content)
+    return "\n".join(cast("types.TextContent", block).text for block in result.content)
 
 
 def _over_http(gateway: GatewaySetup, key: str, server: str, tool: str, **arguments: object) -> str:
-    """Call a tool by plain HTTP; return the whole answer."""
-    answer = gateway.server.client.post(
+    """Call a tool by plain HTTP; return the whole response."""
+    response = gateway.server.client.post(
         "/api/v1/mcp/tools/call",
         json={"server": server, "tool": tool, "arguments": arguments},
         headers={"Authorization": f"Bearer {key}"},
     )
-    return answer.text
+    return response.text
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_a_callers_roots_move_no_folder_of_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
-    """Issue 14: any key could move the sandbox of server-filesystem, for itself and for everybody; D-32."""
+async def test_a_callers_roots_do_not_change_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
+    """No key can change the allowed folders of server-filesystem, for itself or for others (issue 14, D-32)."""
     secret = str(gateway.outside / "secret.txt")
 
-    first = await _call(gateway, gateway.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
-    read = await _call(gateway, gateway.attacker, f"files-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
+    directories = await _call(gateway, gateway.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
+    content = await _call(gateway, gateway.attacker, f"files-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
 
-    assert str(gateway.allowed) in first
-    assert str(gateway.outside) not in first
-    assert SECRET not in read
+    assert str(gateway.allowed) in directories
+    assert str(gateway.outside) not in directories
+    assert SECRET not in content
     for key in (gateway.attacker, gateway.victim):
         assert SECRET not in _over_http(gateway, key, f"files-{mode}", "read_text_file", path=secret)
         assert "for everyone" in _over_http(gateway, key, f"files-{mode}", "read_text_file", path=str(gateway.allowed / "a.txt"))
@@ -113,9 +113,9 @@ async def test_a_callers_roots_move_no_folder_of_a_shared_session(gateway: Gatew
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_the_operators_roots_hold_whatever_a_caller_announces(gateway: GatewaySetup, mode: str) -> None:
-    """Issue 14: roots given in the entry; D-31."""
-    folders = await eventually(lambda: _folders_of(gateway, f"operator-{mode}"))
+async def test_the_operators_roots_apply_whatever_a_caller_announces(gateway: GatewaySetup, mode: str) -> None:
+    """Roots in the entry replace those of callers (issue 14, D-31)."""
+    folders = await eventually(lambda: _load_folders(gateway, f"operator-{mode}"))
 
     announced = await _call(gateway, gateway.attacker, f"operator-{mode}", "list_allowed_directories", {}, roots=gateway.allowed, mode=mode)
 
@@ -125,28 +125,28 @@ async def test_the_operators_roots_hold_whatever_a_caller_announces(gateway: Gat
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_roots_of_callers_reach_their_own_session_alone(gateway: GatewaySetup, mode: str) -> None:
+async def test_roots_of_callers_reach_only_their_own_session(gateway: GatewaySetup, mode: str) -> None:
     """Issue 14: "roots": "caller" opens a session per key; D-31, D-32."""
     secret = str(gateway.outside / "secret.txt")
 
-    mine = await _call(gateway, gateway.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
-    read = await _call(gateway, gateway.attacker, f"own-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
+    own = await _call(gateway, gateway.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
+    content = await _call(gateway, gateway.attacker, f"own-{mode}", "read_text_file", {"path": secret}, roots=gateway.outside, mode=mode)
     other = await _call(gateway, gateway.victim, f"own-{mode}", "list_allowed_directories", {}, roots=None, mode=mode)
 
-    assert str(gateway.outside) in mine
-    assert read == SECRET
+    assert str(gateway.outside) in own
+    assert content == SECRET
     assert str(gateway.allowed) in other
     assert str(gateway.outside) not in other
     assert SECRET not in _over_http(gateway, gateway.victim, f"own-{mode}", "read_text_file", path=secret)
 
 
-def test_roots_of_callers_in_a_shared_session_are_refused(gateway: GatewaySetup) -> None:
-    """Issue 14: the entry is refused with the reason and what to write instead; D-31."""
-    shown = gateway.server.client.get("/api/v1/mcp/servers/refused").json()
-    answer = _over_http(gateway, gateway.victim, "refused", "list_allowed_directories")
+def test_roots_of_callers_in_a_shared_session_are_rejected(gateway: GatewaySetup) -> None:
+    """The error of the entry has the reason and the allowed setting (issue 14, D-31)."""
+    server = gateway.server.client.get("/api/v1/mcp/servers/refused").json()
+    response = _over_http(gateway, gateway.victim, "refused", "list_allowed_directories")
 
-    assert shown["health"] == "offline"
-    assert 'roots "caller" needs isolation per_key' in json.loads(answer)["error"]
+    assert server["health"] == "offline"
+    assert 'roots "caller" needs isolation per_key' in json.loads(response)["error"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -164,10 +164,10 @@ async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(gateway: Ga
     assert "its entry has none" in none
 
 
-def test_roots_sent_unasked_over_http_are_left_out(gateway: GatewaySetup) -> None:
-    """Issue 14: a caller may send unrequested answers; those about roots reach no server; D-34, D-36."""
+def test_unrequested_roots_sent_over_http_are_dropped(gateway: GatewaySetup) -> None:
+    """Unrequested input responses about roots reach no server (issue 14, D-34, D-36)."""
     forged = {"roots": [{"uri": gateway.allowed.as_uri()}]}
-    answers = {
+    responses = {
         server: gateway.server.client.post(
             "/api/v1/mcp/tools/call",
             json={
@@ -180,24 +180,24 @@ def test_roots_sent_unasked_over_http_are_left_out(gateway: GatewaySetup) -> Non
         for server in ("later", "later-operator", "later-own")
     }
 
-    assert gateway.allowed.as_uri() not in answers["later"]
-    assert gateway.allowed.as_uri() not in answers["later-operator"]
-    assert gateway.outside.as_uri() in answers["later-operator"]
-    assert gateway.allowed.as_uri() in answers["later-own"]
+    assert gateway.allowed.as_uri() not in responses["later"]
+    assert gateway.allowed.as_uri() not in responses["later-operator"]
+    assert gateway.outside.as_uri() in responses["later-operator"]
+    assert gateway.allowed.as_uri() in responses["later-own"]
 
 
-def test_a_forged_state_is_refused_in_words(gateway: GatewaySetup) -> None:
-    """Issue 14: the state that names Rookery's own answers passes through the caller, who may change it; D-10: never a 500 of ours."""
+def test_a_forged_state_is_rejected(gateway: GatewaySetup) -> None:
+    """The state passes through the caller, who may change it; a forged state is an error of the tool (issue 14, D-10)."""
     for forged in ("[" * 100_000, "5", '[["client_roots"]]', '["client_roots", 1]', '[{"a": 1}, null]', ""):
         call: Json = {"server": "later-operator", "tool": "test_input_required_result_list_roots", "arguments": {}}
-        refused = gateway.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
+        rejected = gateway.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
 
-        assert refused["code"] == "tool_execution_error", forged[:20]
-        assert "The requestState is not the one that was returned" in refused["error"]
+        assert rejected["code"] == "tool_execution_error", forged[:20]
+        assert "The requestState is not the one that was returned" in rejected["error"]
 
 
-async def test_roots_beside_other_questions_are_answered_by_the_entry(gateway: GatewaySetup) -> None:
-    """Issue 14: of several questions the caller is asked the others, and the entry's roots go with the answers; D-36."""
+async def test_roots_requested_with_other_input_come_from_the_entry(gateway: GatewaySetup) -> None:
+    """The caller answers the other requests, and the roots of the entry are added (issue 14, D-36)."""
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context, params
@@ -207,15 +207,15 @@ async def test_roots_beside_other_questions_are_answered_by_the_entry(gateway: G
         del context, params
         return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text="hello"), model="m")
 
-    async with client(gateway.server, "/mcp/later-operator", elicitation_callback=elicit, sampling_callback=sample) as mcp:
+    async with open_client(gateway.server, "/mcp/later-operator", elicitation_callback=elicit, sampling_callback=sample) as mcp:
         result = await mcp.call_tool("test_input_required_result_multiple_inputs", {})
 
     assert not result.is_error
     assert gateway.outside.as_uri() in str(result.content)
 
 
-def _folders_of(gateway: GatewaySetup, server: str) -> str | None:
-    """Return what server-filesystem says that it may use, once it has taken its roots: it looks at them after its first answer."""
-    answer = json.loads(_over_http(gateway, gateway.victim, server, "list_allowed_directories"))
-    text = str(answer["result"]["content"][0]["text"]).replace("\n", "\\n")
+def _load_folders(gateway: GatewaySetup, server: str) -> str | None:
+    """Return the allowed folders of server-filesystem once it applied its roots, which it does after its first response."""
+    response = json.loads(_over_http(gateway, gateway.victim, server, "list_allowed_directories"))
+    text = str(response["result"]["content"][0]["text"]).replace("\n", "\\n")
     return text if str(gateway.outside) in text else None

@@ -1,4 +1,4 @@
-"""An MCP server that counts: every answer tells how many calls there were; only the standard library, so that it starts in 20 ms."""
+"""An MCP server whose results are the number of calls so far; only the standard library, so that it starts in 20 ms."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def call(name: str, arguments: dict[str, object]) -> dict[str, object]:
 def answer(number: object, method: str, params: dict[str, object]) -> None:
     """Answer one request."""
     if method == "initialize":
-        about = {"name": "counting", "version": "1"}
-        send({"id": number, "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}})
+        info = {"name": "counting", "version": "1"}
+        send({"id": number, "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}})
     elif method == "tools/list":
         send({"id": number, "result": {"tools": TOOLS}})
     elif method == "tools/call":

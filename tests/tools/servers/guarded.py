@@ -1,11 +1,11 @@
 """
-An MCP server behind an OAuth authorisation server, both in this process and of the standard library alone: `guarded.py OPTIONS`.
+An MCP server behind an OAuth authorisation server, both in this process, standard library only: `guarded.py OPTIONS`.
 
-Prints its port. `/mcp` is Streamable HTTP of the handshake era, `/sse` the older kind; both want a token of `/token`, unless the
-option `open` is set. The authorisation server checks what RFC 6749, 7636, 7591, 8707 and 9207 ask for: a wrong verifier, redirect
-address, client or resource is refused, a code works once, and so does a refresh token. Consent is given by opening `/authorize`.
+Prints its port. `/mcp` is Streamable HTTP of the handshake era, `/sse` the older kind; both require a token of `/token`, unless the
+option `open` is set. The authorisation server checks what RFC 6749, 7636, 7591, 8707 and 9207 require: a wrong verifier, redirect
+address, client or resource is rejected, a code works once, and so does a refresh token. Consent is given by opening `/authorize`.
 
-`POST /control` with a JSON object changes the options while it runs, and answers what was counted. `revoke` ends all access tokens,
+`POST /control` with a JSON object changes the options while it runs, and returns the counts. `revoke` ends all access tokens,
 `revoke_refresh` all refresh tokens, `drop` all sessions and streams.
 """
 
@@ -29,27 +29,27 @@ Json = dict[str, object]
 
 OPTIONS: Json = {
     "port": 0,
-    "open": False,  # /mcp and /sse want no token
+    "open": False,  # /mcp and /sse require no token
     "registers": True,  # has a registration endpoint
-    "documents": False,  # takes the address of a client's description as its id
+    "documents": False,  # accepts the URL of a metadata document as client id
     "methods": ["S256"],
     "names_issuer": True,  # RFC 9207
-    "described": True,  # RFC 9728; else everything is where MCP had it in 2025-03
+    "described": True,  # RFC 9728; otherwise the fixed paths of MCP 2025-03-26
     "expires_in": 3600,
     "rotates": True,  # a refresh token works once
     "refuses": "",  # the error of /authorize
-    "resource": "",  # what /mcp says it is
-    "issuer": "",  # what the authorisation server calls itself
-    "packed": "",  # how answers of /mcp are packed: gzip, deflate, raw, br
+    "resource": "",  # the resource that /mcp announces
+    "issuer": "",  # the issuer that the authorisation server announces
+    "packed": "",  # encoding of the responses of /mcp: gzip, deflate, raw, br
     "redirect": "",  # where /mcp redirects to
-    "token_status": 0,  # what /token answers instead
-    "token": "",  # the one access token that there is
-    "closed": False,  # /mcp and /sse take no token
-    "endpoint": "",  # where /sse says to write to
-    "metadata": "",  # where /mcp says that it is described
+    "token_status": 0,  # the error status of /token
+    "token": "",  # the only access token
+    "closed": False,  # /mcp and /sse reject every token
+    "endpoint": "",  # the endpoint that /sse announces
+    "metadata": "",  # the metadata URL that /mcp announces
     "holds": False,  # a renewal waits until this is false
-    "forgets_with_400": False,  # how a session that is not known is told
-    "client": {},  # registered by hand: id, secret
+    "forgets_with_400": False,  # 400 instead of 404 for an unknown session
+    "client": {},  # a preregistered client: id, secret
 }
 COUNTS: dict[str, int] = {"registered": 0, "granted": 0, "renewed": 0, "held": 0, "refused": 0, "calls": 0, "sessions": 0}
 CLIENTS: dict[str, Json] = {}
@@ -58,7 +58,7 @@ ACCESS: dict[str, float] = {}
 REFRESH: dict[str, str] = {}
 SESSIONS: set[str] = set()
 STREAMS: dict[str, queue.Queue[bytes | None]] = {}
-SEEN: list[dict[str, str]] = []
+REDIRECTED: list[dict[str, str]] = []
 LOCK = threading.Lock()
 ANY: Json = {"type": "object", "properties": {}}
 TOOLS: list[Json] = [
@@ -75,10 +75,10 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     @property
-    def here(self) -> str:
+    def origin(self) -> str:
         """The address of this server."""
         return f"http://127.0.0.1:{cast('tuple[str, int]', self.server.server_address)[1]}"
 
@@ -90,8 +90,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._describe_resource(parts.path)
         if parts.path == "/.well-known/oauth-authorization-server":
             return self._describe_authority()
-        if parts.path == "/seen":
-            return self._json(SEEN)
+        if parts.path == "/redirected":
+            return self._json(REDIRECTED)
         if parts.path == "/sse":
             return self._stream()
         return self._send(405 if parts.path == "/mcp" else 404)
@@ -110,18 +110,18 @@ class Handler(BaseHTTPRequestHandler):
         if parts.path == "/token":
             return self._token(dict(parse_qsl(body.decode())))
         if parts.path == "/elsewhere":
-            SEEN.append({name.lower(): value for name, value in self.headers.items()})
+            REDIRECTED.append({name.lower(): value for name, value in self.headers.items()})
             return self._send(200)
         if parts.path in {"/mcp", "/messages"}:
-            return self._asked(cast("Json", json.loads(body)), parse_qs(parts.query).get("session", [""])[0])
+            return self._receive(cast("Json", json.loads(body)), parse_qs(parts.query).get("session", [""])[0])
         return self._send(404)
 
     # The tool server.
 
-    def _asked(self, message: Json, session: str) -> None:
+    def _receive(self, message: Json, session: str) -> None:
         if OPTIONS["redirect"]:
             return self._send(307, headers={"location": str(OPTIONS["redirect"])})
-        if not self._may():
+        if not self._is_authorized():
             return None
         if session:
             stream = STREAMS.get(session)
@@ -129,40 +129,40 @@ class Handler(BaseHTTPRequestHandler):
                 return self._send(404)
             self._send(202)
             if "id" in message:
-                stream.put(json.dumps(self._answer(message)[1]).encode())
+                stream.put(json.dumps(self._respond(message)[1]).encode())
             return None
         if "id" not in message:
             return self._send(202)
-        status, answer, headers = self._answered(message)
-        return self._packed(status, json.dumps(answer).encode(), headers)
+        status, body, headers = self._respond_in_session(message)
+        return self._send_encoded(status, json.dumps(body).encode(), headers)
 
-    def _may(self) -> bool:
+    def _is_authorized(self) -> bool:
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         if OPTIONS["open"] or (scheme == "Bearer" and ACCESS.get(token, 0) > time.time() and not OPTIONS["closed"]):
             return True
         COUNTS["refused"] += 1
-        place = OPTIONS["metadata"] or f"{self.here}/.well-known/oauth-protected-resource/mcp"
-        said = f'Bearer resource_metadata="{place}"' if OPTIONS["described"] else "Bearer"
-        self._send(401, headers={"www-authenticate": said})
+        metadata_url = OPTIONS["metadata"] or f"{self.origin}/.well-known/oauth-protected-resource/mcp"
+        challenge = f'Bearer resource_metadata="{metadata_url}"' if OPTIONS["described"] else "Bearer"
+        self._send(401, headers={"www-authenticate": challenge})
         return False
 
-    def _answered(self, message: Json) -> tuple[int, Json, dict[str, str]]:
+    def _respond_in_session(self, message: Json) -> tuple[int, Json, dict[str, str]]:
         """Answer within a session."""
         session = self.headers.get("mcp-session-id", "")
         if message["method"] == "initialize":
             COUNTS["sessions"] += 1
             session = uuid.uuid4().hex
             SESSIONS.add(session)
-            status, answer = self._answer(message)
-            return status, answer, {"mcp-session-id": session}
+            status, body = self._respond(message)
+            return status, body, {"mcp-session-id": session}
         if message["method"] not in {"server/discover", "ping"} and session not in SESSIONS:
             status, number = (400, -32000) if OPTIONS["forgets_with_400"] else (404, -32001)
             error: Json = {"code": number, "message": "Bad Request: No valid session ID provided"}
             return status, {"jsonrpc": "2.0", "id": None, "error": error}, {}
-        status, answer = self._answer(message)
-        return status, answer, {}
+        status, body = self._respond(message)
+        return status, body, {}
 
-    def _answer(self, message: Json) -> tuple[int, Json]:
+    def _respond(self, message: Json) -> tuple[int, Json]:
         method = message["method"]
         if method == "initialize":
             info = {"name": "guarded", "version": "1"}
@@ -190,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
         return 200, {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
     def _stream(self) -> None:
-        if not self._may():
+        if not self._is_authorized():
             return
         session, stream = uuid.uuid4().hex, queue.Queue[bytes | None]()
         STREAMS[session] = stream
@@ -198,8 +198,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         try:
-            place = OPTIONS["endpoint"] or f"/messages?session={session}"
-            self.wfile.write(f"event: endpoint\ndata: {place}\n\n".encode())
+            endpoint = OPTIONS["endpoint"] or f"/messages?session={session}"
+            self.wfile.write(f"event: endpoint\ndata: {endpoint}\n\n".encode())
             self.wfile.flush()
             while (data := stream.get()) is not None:
                 self.wfile.write(b"event: message\ndata: " + data + b"\n\n")
@@ -215,57 +215,57 @@ class Handler(BaseHTTPRequestHandler):
     def _describe_resource(self, path: str) -> None:
         if not OPTIONS["described"] or not path.endswith("/mcp"):
             return self._send(404)
-        issuer = str(OPTIONS["issuer"] or self.here)
-        return self._json({"resource": OPTIONS["resource"] or f"{self.here}/mcp", "authorization_servers": [self.here], "note": issuer})
+        issuer = str(OPTIONS["issuer"] or self.origin)
+        return self._json({"resource": OPTIONS["resource"] or f"{self.origin}/mcp", "authorization_servers": [self.origin], "note": issuer})
 
     def _describe_authority(self) -> None:
         if not OPTIONS["described"]:
             return self._send(404)
-        said: Json = {
-            "issuer": OPTIONS["issuer"] or self.here,
-            "authorization_endpoint": f"{self.here}/authorize",
-            "token_endpoint": f"{self.here}/token",
+        metadata: Json = {
+            "issuer": OPTIONS["issuer"] or self.origin,
+            "authorization_endpoint": f"{self.origin}/authorize",
+            "token_endpoint": f"{self.origin}/token",
             "scopes_supported": ["read", "write"],
             "code_challenge_methods_supported": OPTIONS["methods"],
             "authorization_response_iss_parameter_supported": OPTIONS["names_issuer"],
             "client_id_metadata_document_supported": OPTIONS["documents"],
         }
         if OPTIONS["registers"]:
-            said["registration_endpoint"] = f"{self.here}/register"
-        return self._json(said)
+            metadata["registration_endpoint"] = f"{self.origin}/register"
+        return self._json(metadata)
 
-    def _register(self, wish: Json) -> None:
+    def _register(self, fields: Json) -> None:
         if not OPTIONS["registers"]:
             return self._send(404)
         COUNTS["registered"] += 1
-        client: Json = {**wish, "client_id": uuid.uuid4().hex}
-        if wish.get("token_endpoint_auth_method") != "none":
+        client: Json = {**fields, "client_id": uuid.uuid4().hex}
+        if fields.get("token_endpoint_auth_method") != "none":
             client |= {"client_secret": uuid.uuid4().hex, "token_endpoint_auth_method": "client_secret_post"}
         CLIENTS[str(client["client_id"])] = client
         return self._json(client, status=201)
 
-    def _authorize(self, asked: dict[str, str]) -> None:
-        client = self._client(asked.get("client_id", ""))
-        redirects = cast("list[str]", (client or {}).get("redirect_uris") or [asked.get("redirect_uri")])
-        if client is None or asked.get("redirect_uri") not in redirects or asked.get("code_challenge_method") != "S256":
+    def _authorize(self, query: dict[str, str]) -> None:
+        client = self._client(query.get("client_id", ""))
+        redirects = cast("list[str]", (client or {}).get("redirect_uris") or [query.get("redirect_uri")])
+        if client is None or query.get("redirect_uri") not in redirects or query.get("code_challenge_method") != "S256":
             return self._send(400)
-        if OPTIONS["described"] and asked.get("resource") != f"{self.here}/mcp":
+        if OPTIONS["described"] and query.get("resource") != f"{self.origin}/mcp":
             return self._send(400)
-        answer = {"state": asked.get("state", "")}
+        parameters = {"state": query.get("state", "")}
         if OPTIONS["refuses"]:
-            answer["error"] = str(OPTIONS["refuses"])
+            parameters["error"] = str(OPTIONS["refuses"])
         else:
             code = uuid.uuid4().hex
-            CODES[code] = asked
-            answer["code"] = code
+            CODES[code] = query
+            parameters["code"] = code
         if OPTIONS["names_issuer"]:
-            answer["iss"] = self.here
-        return self._send(302, headers={"location": f"{asked['redirect_uri']}?{urlencode(answer)}"})
+            parameters["iss"] = self.origin
+        return self._send(302, headers={"location": f"{query['redirect_uri']}?{urlencode(parameters)}"})
 
     def _client(self, client_id: str) -> Json | None:
-        by_hand = cast("dict[str, str]", OPTIONS["client"])
-        if by_hand and client_id == by_hand["id"]:
-            return {"client_id": client_id, "client_secret": by_hand.get("secret")}
+        preregistered = cast("dict[str, str]", OPTIONS["client"])
+        if preregistered and client_id == preregistered["id"]:
+            return {"client_id": client_id, "client_secret": preregistered.get("secret")}
         if OPTIONS["documents"] and client_id.startswith("https://"):
             return {"client_id": client_id}
         return CLIENTS.get(client_id)
@@ -296,38 +296,38 @@ class Handler(BaseHTTPRequestHandler):
                 del REFRESH[token]
             COUNTS["renewed"] += 1
         else:
-            asked = CODES.pop(form["code"], {})
+            granted = CODES.pop(form["code"], {})
             challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
-            same = all(asked.get(name) == form.get(name) for name in ("redirect_uri", "resource"))
-            if asked.get("code_challenge") != challenge or asked.get("client_id") != client_id or not same:
+            is_same = all(granted.get(name) == form.get(name) for name in ("redirect_uri", "resource"))
+            if granted.get("code_challenge") != challenge or granted.get("client_id") != client_id or not is_same:
                 return self._json({"error": "invalid_grant", "error_description": "not that code"}, status=400)
             COUNTS["granted"] += 1
-        access, refresh, lives_s = str(OPTIONS["token"] or uuid.uuid4().hex), uuid.uuid4().hex, cast("int", OPTIONS["expires_in"])
-        ACCESS[access] = time.time() + min(lives_s, 10**9)
+        access, refresh, lifetime_s = str(OPTIONS["token"] or uuid.uuid4().hex), uuid.uuid4().hex, cast("int", OPTIONS["expires_in"])
+        ACCESS[access] = time.time() + min(lifetime_s, 10**9)
         REFRESH[refresh] = client_id
-        return self._json({"access_token": access, "token_type": "bearer", "expires_in": lives_s, "refresh_token": refresh})
+        return self._json({"access_token": access, "token_type": "bearer", "expires_in": lifetime_s, "refresh_token": refresh})
 
-    def _control(self, wish: Json) -> None:
-        if wish.pop("revoke", None):
+    def _control(self, fields: Json) -> None:
+        if fields.pop("revoke", None):
             ACCESS.clear()
-        if wish.pop("revoke_refresh", None):
+        if fields.pop("revoke_refresh", None):
             REFRESH.clear()
-        if wish.pop("drop", None):
+        if fields.pop("drop", None):
             SESSIONS.clear()
             for stream in list(STREAMS.values()):
                 stream.put(None)
-        OPTIONS.update(wish)
+        OPTIONS.update(fields)
         self._json(COUNTS)
 
-    # How.
+    # Responses.
 
-    def _packed(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        how = str(OPTIONS["packed"])
-        if how:
+    def _send_encoded(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        encoding = str(OPTIONS["packed"])
+        if encoding:
             bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            packs = {"gzip": gzip.compress(body), "deflate": zlib.compress(body), "raw": bare.compress(body) + bare.flush(), "br": body}
-            body = packs[how]
-            headers = {**headers, "content-encoding": "deflate" if how == "raw" else how}
+            encodings = {"gzip": gzip.compress(body), "deflate": zlib.compress(body), "raw": bare.compress(body) + bare.flush(), "br": body}
+            body = encodings[encoding]
+            headers = {**headers, "content-encoding": "deflate" if encoding == "raw" else encoding}
         self._send(status, body, headers={**headers, "content-type": "application/json"})
 
     def _json(self, value: object, status: int = 200) -> None:

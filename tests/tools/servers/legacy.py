@@ -1,8 +1,8 @@
 """
 An MCP server over HTTP of the handshake era, with sessions that it forgets on demand; only the standard library.
 
-Prints its port. The path says how it behaves: /mcp well, /login asks for one, /down answers 503, /half breaks off, /junk is no JSON.
-`forget` forgets every session; `half` breaks off its own answer; `flood` asks for a sign of life without end and takes no answer to it.
+Prints its port. The path sets the behaviour: /mcp is normal, /login returns 401, /down 503, /half breaks off, /junk is not JSON.
+`forget` forgets every session; `half` breaks off its own response; `flood` sends pings without end and reads no response.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         self._send(405, b"")

@@ -1,7 +1,7 @@
 """
-An MCP server that answers out of order, and says much in between; only the standard library, so that it starts in 20 ms.
+An MCP server that responds out of order, with other messages in between; only the standard library, so that it starts in 20 ms.
 
-Speaks the handshake of 2025-06-18 over stdio. It waits until as many calls as each says are there, then answers them as they ask for.
+It waits for a batch of calls, whose size each call names, then responds in the order that they request. Stdio, protocol 2025-06-18.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAITING: list[Message] = []
 
 def write(*messages: Message) -> None:
     """Send messages, all at once."""
-    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages))
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
     sys.stdout.flush()
 
 
@@ -36,21 +36,21 @@ def progress(token: object, value: object) -> Message:
     return {"method": "notifications/progress", "params": {"progressToken": token, "progress": value}}
 
 
-def said(number: object, params: object) -> list[Message]:
-    """Return what is said of one call: its answer, and around it what it asks for."""
+def make_messages(number: object, params: object) -> list[Message]:
+    """Return the messages of one call: its response, and the extra messages that it requests."""
     arguments = inside(params, "arguments")
-    shown: object = str(number) if arguments.get("as_text") else number
-    answer: Message = {"id": shown, "result": text(arguments["mark"])}
-    before: dict[str, Message] = {
+    response_id: object = str(number) if arguments.get("as_text") else number
+    response: Message = {"id": response_id, "result": text(arguments["mark"])}
+    extra_messages: dict[str, Message] = {
         "stranger": {"id": 2**40, "result": text("for nobody")},
         "unasked": {"id": "nobody's", "error": {"code": -32000, "message": "for nobody"}},
         "nobody": {"method": "notifications/progress", "params": {"progressToken": 2**40, "progress": 1}},
-        "no number": progress(shown, "half"),
-        "progress": progress(shown, arguments["mark"]),
+        "no number": progress(response_id, "half"),
+        "progress": progress(response_id, arguments["mark"]),
         "log": {"method": "notifications/message", "params": {"level": "info", "data": "nearly"}},
     }
-    around = [before[name] for name in cast("list[str]", arguments.get("before", []))]
-    return [*around, answer, *([{"id": number, "result": text("again")}] if arguments.get("twice") else [])]
+    extras = [extra_messages[name] for name in cast("list[str]", arguments.get("before", []))]
+    return [*extras, response, *([{"id": number, "result": text("again")}] if arguments.get("twice") else [])]
 
 
 def answer(number: object, method: str, params: Message) -> None:
@@ -65,14 +65,14 @@ def answer(number: object, method: str, params: Message) -> None:
     elif method == "tools/call":
         WAITING.append({"number": number, "params": params})
         if len(WAITING) == inside(params, "arguments")["batch"]:
-            together = sorted(WAITING, key=lambda each: cast("int", inside(each["params"], "arguments")["place"]))
+            batch = sorted(WAITING, key=lambda entry: cast("int", inside(entry["params"], "arguments")["place"]))
             WAITING.clear()
-            write(*(message for each in together for message in said(each["number"], each["params"])))
+            write(*(message for entry in batch for message in make_messages(entry["number"], entry["params"])))
     else:
         write({"id": number, "error": {"code": -32601, "message": f"unknown method {method}"}})
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked and "method" in asked:
-        answer(asked["id"], asked["method"], asked.get("params") or {})
+    request = json.loads(line)
+    if "id" in request and "method" in request:
+        answer(request["id"], request["method"], request.get("params") or {})

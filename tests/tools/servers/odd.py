@@ -1,7 +1,7 @@
 """
 An MCP server that misbehaves on demand; only the standard library, so that it starts in 20 ms.
 
-Speaks the handshake of 2025-06-18 over stdio. What it does wrong is asked for by flags (from its start on) and by its tools.
+Speaks the handshake of 2025-06-18 over stdio. Flags (from its start on) and tools choose how it misbehaves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CANCELLED: set[object] = set()
 CALLS: list[str] = []
 """Every tool called so far."""
 LISTS: list[float] = []
-"""When its tools were listed."""
+"""The times at which its tools were listed."""
 ANSWERS: dict[object, object] = {}
-"""What came back to its own questions."""
+"""The responses to its own requests, by request id."""
 
 ANY: dict[str, object] = {"type": "object", "properties": {}}
 READ_ONLY = {"readOnlyHint": True}
@@ -106,15 +106,15 @@ def write(message: object) -> None:
         sys.stdout.flush()
 
 
-def text(value: object, **more: object) -> dict[str, object]:
+def text(value: object, **extra_tools: object) -> dict[str, object]:
     """Return a tool's result of one text."""
-    return {"content": [{"type": "text", "text": str(value)}], **more}
+    return {"content": [{"type": "text", "text": str(value)}], **extra_tools}
 
 
 def call(  # noqa: C901, PLR0912 - a table of misdeeds
     number: int, name: str, arguments: dict[str, object], token: object
 ) -> object:
-    """Return a tool's result, or do what it is there for."""
+    """Return a tool's result, or misbehave as its name says."""
     CALLS.append(name)
     if name == "echo":
         return text(arguments["text"], structuredContent={"text": arguments["text"]})
@@ -127,9 +127,9 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
         sys.stderr.flush()
         os._exit(7)
     if name == "crash_once":
-        mark = Path(str(arguments["mark"]))
-        if not mark.exists():
-            mark.touch()
+        marker = Path(str(arguments["mark"]))
+        if not marker.exists():
+            marker.touch()
             os._exit(7)
         return text("back again")
     if name == "slow":
@@ -160,26 +160,26 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
         write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("grown")
     if name == "flood":
-        told: dict[str, object] = {"progressToken": token, "progress": 1, "message": "x" * 500, "level": "error", "data": "x" * 500}
+        payload: dict[str, object] = {"progressToken": token, "progress": 1, "message": "x" * 500, "level": "error", "data": "x" * 500}
         for _ in range(int(str(arguments["count"]))):
-            write({"jsonrpc": "2.0", "method": f"notifications/{arguments['method']}", "params": told})
+            write({"jsonrpc": "2.0", "method": f"notifications/{arguments['method']}", "params": payload})
         return text("done")
     if name == "unread":
         FLAGS.add("--unread")
-        for each in range(100):
-            write({"jsonrpc": "2.0", "id": f"{each}" + "x" * 1_000_000, "method": "ping"})
+        for index in range(100):
+            write({"jsonrpc": "2.0", "id": f"{index}" + "x" * 1_000_000, "method": "ping"})
         return text("done")
     if name == "lists":
         return text(len(LISTS))
     if name == "ask":
-        asked = {"message": "Who?", "requestedSchema": schema(name={"type": "string"})}
-        names = [f"{number}-{each}" for each in range(int(str(arguments["count"])))]
-        for each in names:
-            write({"jsonrpc": "2.0", "id": each, "method": "elicitation/create", "params": asked})
+        elicitation = {"message": "Who?", "requestedSchema": schema(name={"type": "string"})}
+        names = [f"{number}-{index}" for index in range(int(str(arguments["count"])))]
+        for request_id in names:
+            write({"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": elicitation})
         deadline = time.monotonic() + 4
         while time.monotonic() < deadline and not ANSWERS.keys() >= set(names):
             time.sleep(0.01)
-        return text(json.dumps([ANSWERS.get(each) for each in names]))
+        return text(json.dumps([ANSWERS.get(request_id) for request_id in names]))
     if name == "spawn":
         child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return text(child.pid)
@@ -195,10 +195,10 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
 
 
 def read(uri: str) -> object:
-    """Return a resource's content, or None if there is no such."""
+    """Return a resource's content, or None if it does not exist."""
     if uri == "demo://broken":
         raise RuntimeError("the disk is on fire")
-    if uri in {str(each["uri"]) for each in RESOURCES} or uri.startswith("demo://resource/"):
+    if uri in {str(resource["uri"]) for resource in RESOURCES} or uri.startswith("demo://resource/"):
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": f"content of {uri}"}]}
     return None
 
@@ -207,7 +207,7 @@ def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa
     """Answer one request."""
     result: object = None
     error: dict[str, object] | None = None
-    more: dict[str, dict[str, object]]
+    extra_tools: dict[str, dict[str, object]]
     if method == "initialize":
         capabilities = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
         info = {"name": "odd", "version": "1"}
@@ -217,13 +217,13 @@ def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa
         while gate and not Path(gate).exists():
             time.sleep(0.01)
         LISTS.extend([time.monotonic()] if "cursor" not in params else [])
-        more = {"late": {"description": "Came later.", "inputSchema": ANY}} if "grow" in CALLS else {}
-        tools = [{"name": name, **rest} for name, rest in {**TOOLS, **more}.items()]
+        extra_tools = {"late": {"description": "Came later.", "inputSchema": ANY}} if "grow" in CALLS else {}
+        tools = [{"name": name, **rest} for name, rest in {**TOOLS, **extra_tools}.items()]
         tools += [{"name": "bad", "inputSchema": "none"}, {"name": "worse"}] if "--bad-schema" in FLAGS else []
         tools += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(6000)] if "--many" in FLAGS else []
-        at = int(str(params.get("cursor", 0)))
+        start = int(str(params.get("cursor", 0)))
         step = 1000 if "--many" in FLAGS else 8
-        result = {"tools": tools[at : at + step], **({"nextCursor": str(at + step)} if at + step < len(tools) else {})}
+        result = {"tools": tools[start : start + step], **({"nextCursor": str(start + step)} if start + step < len(tools) else {})}
     elif method == "resources/list":
         result = {"resources": RESOURCES}
     elif method == "resources/templates/list" and "--no-templates" not in FLAGS:
@@ -257,7 +257,7 @@ def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa
 
 
 def main() -> None:  # noqa: C901 - a table of flags
-    """Serve stdin until it ends; longer if asked to be deaf."""
+    """Serve stdin until it ends; longer with `--deaf`."""
     if "--exit" in FLAGS:
         sys.stderr.write(f"cannot find my configuration {' '.join(sys.argv[1:])}\n")
         sys.exit(3)
@@ -281,8 +281,8 @@ def main() -> None:  # noqa: C901 - a table of flags
         if "id" in message and "method" in message:
             if "--noise" in FLAGS:
                 sys.stdout.write("debug: handling a request\n")
-            work = threading.Thread(target=answer, args=(message["id"], message["method"], message.get("params") or {}), daemon=True)
-            work.start()
+            thread = threading.Thread(target=answer, args=(message["id"], message["method"], message.get("params") or {}), daemon=True)
+            thread.start()
     while "--deaf" in FLAGS:
         time.sleep(1)
 

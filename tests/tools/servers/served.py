@@ -14,7 +14,7 @@ count = 0
 
 @server.tool()
 def pid() -> str:
-    """Name its process."""
+    """Return the process id."""
     return str(os.getpid())
 
 
@@ -26,13 +26,13 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 def large(size: int) -> str:
-    """Say a lot."""
+    """Return a large text."""
     return "x" * size
 
 
 @server.tool()
 def headers(ctx: Context) -> str:
-    """Tell the headers of this very request."""
+    """Return the headers of this request."""
     request = ctx.request_context.request
     return json.dumps({} if request is None else dict(request.headers))
 

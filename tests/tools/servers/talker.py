@@ -1,4 +1,4 @@
-"""An MCP server for tests that talks while it works, by the official SDK over stdio: progress, log, questions."""
+"""An MCP server that sends progress, logs and input requests while it works, by the official SDK over stdio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUESTION = ElicitRequest(
 
 @server.tool()
 async def tell(ctx: Context, steps: int, pause_s: float = 0.0) -> str:
-    """Tell how far it is, in words and in numbers."""
+    """Report progress as log and as number."""
     for step in range(steps):
         await ctx.info(f"step {step}", logger_name="talker")  # pyright: ignore[reportDeprecated] - servers still do
         await ctx.report_progress(step + 1, steps, f"step {step}")
@@ -36,7 +36,7 @@ async def tell(ctx: Context, steps: int, pause_s: float = 0.0) -> str:
 
 @server.tool()
 async def until(ctx: Context, gate: str, mark: str) -> str:
-    """Tell that it has begun, then wait until the file *gate* is there; leave the file *mark* when cancelled."""
+    """Report progress, then wait until the file *gate* exists; create the file *mark* when cancelled."""
     await ctx.report_progress(1, 2)
     try:
         while not Path(gate).exists():  # noqa: ASYNC110 - it waits for another process
@@ -50,7 +50,7 @@ async def until(ctx: Context, gate: str, mark: str) -> str:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def weather(ctx: Context) -> CallToolResult | InputRequiredResult:
-    """Ask which city before it answers."""
+    """Request the city before it returns the weather."""
     answers = ctx.input_responses
     if answers is None:
         return InputRequiredResult(input_requests={"city": _QUESTION}, request_state="asked once")
