@@ -17,38 +17,40 @@ _PATHS = ("/api/docs/openapi", "/docs/openapi.json")
 _SECRET_KEY = "the secret key of these tests, 0123456789"
 
 
-async def test_the_document_is_for_keys_that_may_view_it(instance: Instance) -> None:
-    """Spec 4.5: when enabled it is guarded by authentication and a view permission."""
-    viewer, other = await instance.api_key("docs:read"), await instance.api_key("brain:read")
+async def test_the_document_needs_docs_read(instance: Instance) -> None:
+    """Spec 4.5: an enabled document needs a key with the view permission."""
+    viewer, second = await instance.api_key("docs:read"), await instance.api_key("brain:read")
     for path in _PATHS:
-        answers = [await each.get(path) for each in (viewer, other, instance.agent, instance.caller(None))]
+        responses = [await caller.get(path) for caller in (viewer, second, instance.agent, instance.caller(None))]
 
-        assert [each.status_code for each in answers] == [200, 403, 403, 401]
-        assert answers[0].json()["openapi"] == "3.0.3"
-        assert answers[1].json()["required_scope"] == "docs:read"
+        assert [response.status_code for response in responses] == [200, 403, 403, 401]
+        assert responses[0].json()["openapi"] == "3.0.3"
+        assert responses[1].json()["required_scope"] == "docs:read"
 
 
-async def test_both_addresses_show_the_same_document(instance: Instance) -> None:
+async def test_both_paths_return_the_same_document(instance: Instance) -> None:
     """D-83: GET /docs/openapi.json is the same as /api/docs/openapi."""
-    one, other = [await instance.admin.get(path) for path in _PATHS]
+    first, second = [await instance.admin.get(path) for path in _PATHS]
 
-    assert one.content == other.content
-    assert one.headers["etag"] == other.headers["etag"]
+    assert first.content == second.content
+    assert first.headers["etag"] == second.headers["etag"]
 
 
-async def test_a_document_that_was_seen_is_not_sent_again(instance: Instance) -> None:
-    """RFC 9110, 13.1.2: If-None-Match with the ETag is answered 304, in whatever form it was seen; another one is sent all."""
+async def test_an_unchanged_document_is_not_sent_again(instance: Instance) -> None:
+    """RFC 9110, 13.1.2: If-None-Match with the ETag in any form returns 304; another ETag returns the document."""
     etag = (await instance.admin.get(_PATHS[0])).headers["etag"]
 
-    seen = [await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": each}) for each in (etag, etag.removeprefix("W/"), "*")]
-    unseen = await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": '"another"'})
+    unchanged = [
+        await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": value}) for value in (etag, etag.removeprefix("W/"), "*")
+    ]
+    changed = await instance.admin.http.get(_PATHS[1], headers={"If-None-Match": '"another"'})
 
-    assert [(each.status_code, each.content, each.headers["etag"]) for each in seen] == [(304, b"", etag)] * 3
-    assert unseen.status_code == 200
+    assert [(response.status_code, response.content, response.headers["etag"]) for response in unchanged] == [(304, b"", etag)] * 3
+    assert changed.status_code == 200
 
 
-async def test_the_document_is_packed_for_who_takes_it_packed(instance: Instance) -> None:
-    """RFC 9110, 12.5.3: gzip alone if it is accepted, and caches are told that it depends."""
+async def test_the_document_is_compressed_if_the_client_accepts_gzip(instance: Instance) -> None:
+    """RFC 9110, 12.5.3: only gzip is supported, and `Vary` has Accept-Encoding."""
     for accepted, is_packed in (
         ("gzip", True),
         ("br, gzip;q=0.5", True),
@@ -57,33 +59,33 @@ async def test_the_document_is_packed_for_who_takes_it_packed(instance: Instance
         ("notgzip, gzip ; q=0.0, br", False),
         ("br,GZIP ;q=1", True),
     ):
-        async with instance.admin.http.stream("GET", _PATHS[0], headers={"Accept-Encoding": accepted}) as answer:
-            raw = b"".join([part async for part in answer.aiter_raw()])
+        async with instance.admin.http.stream("GET", _PATHS[0], headers={"Accept-Encoding": accepted}) as response:
+            raw = b"".join([part async for part in response.aiter_raw()])
 
-        assert answer.headers.get("content-encoding") == ("gzip" if is_packed else None), accepted
+        assert response.headers.get("content-encoding") == ("gzip" if is_packed else None), accepted
         assert json.loads(gzip.decompress(raw) if is_packed else raw)["info"]["title"] == "Rookery API"
-        assert "Accept-Encoding" in answer.headers["vary"]
+        assert "Accept-Encoding" in response.headers["vary"]
 
 
 @pytest.mark.parametrize(
-    ("environment", "wanted", "status"),
+    ("environment", "configured", "status"),
     [("development", None, 200), ("development", False, 404), ("production", None, 404), ("production", True, 200)],
 )
-async def test_the_documentation_is_off_in_production_unless_it_is_wanted(
-    settings: Settings, environment: str, wanted: bool | None, status: int
+async def test_the_documentation_is_off_in_production_by_default(
+    settings: Settings, environment: str, configured: bool | None, status: int
 ) -> None:
-    """Spec 4.5: enabled by default outside production and disabled by default in production; off, nothing of it is there."""
-    chosen = replace(settings, environment=environment, api_docs_enabled=wanted, secret_key=Secret(_SECRET_KEY))
-    async with run_instance(chosen) as instance:
-        answers = [await instance.admin.get(path) for path in _PATHS]
+    """Spec 4.5: enabled by default outside of production only; when off, its routes are not found."""
+    changed_settings = replace(settings, environment=environment, api_docs_enabled=configured, secret_key=Secret(_SECRET_KEY))
+    async with run_instance(changed_settings) as instance:
+        responses = [await instance.admin.get(path) for path in _PATHS]
 
-    assert [each.status_code for each in answers] == [status] * 2
+    assert [response.status_code for response in responses] == [status] * 2
     if status == 404:
-        assert {each.json()["error"] for each in answers} == {"not_found"}
+        assert {response.json()["error"] for response in responses} == {"not_found"}
 
 
 @pytest.mark.parametrize(
-    ("environ", "wanted"),
+    ("environ", "configured"),
     [
         ({}, None),
         ({"API_DOCS_ENABLED": "true"}, True),
@@ -91,15 +93,15 @@ async def test_the_documentation_is_off_in_production_unless_it_is_wanted(
         ({"API_DOCS_ENABLED": "true", "ROOKERY_API_DOCS_ENABLED": "false"}, False),
     ],
 )
-def test_the_setting_has_the_specifications_name_too(environ: dict[str, str], wanted: bool | None) -> None:
-    """Spec 4.5, D-02: API_DOCS_ENABLED, also without the prefix; with it, it wins."""
-    assert load_settings(environ).settings.api_docs_enabled is wanted
+def test_the_setting_may_have_the_name_of_the_specification(environ: dict[str, str], configured: bool | None) -> None:
+    """Spec 4.5, D-02: API_DOCS_ENABLED is accepted without the prefix; the prefixed name wins."""
+    assert load_settings(environ).settings.api_docs_enabled is configured
 
 
 def test_the_environment_wins_over_the_file_under_either_name(tmp_path: Path) -> None:
-    """D-02: variables come over rookery.toml."""
+    """Environment variables override rookery.toml (D-02)."""
     (tmp_path / "rookery.toml").write_text("api_docs_enabled = false", encoding="utf-8")
 
-    found = load_settings({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})
+    loaded = load_settings({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})
 
-    assert found.settings.api_docs_enabled is True
+    assert loaded.settings.api_docs_enabled is True

@@ -1,4 +1,4 @@
-"""Schemas as OpenAPI 3.0 says them mean what pydantic meant (D-83): made-up models and values, and each keyword that 3.0 lacks."""
+"""The downgrade of schemas to OpenAPI 3.0 keeps their meaning (D-83): generated models, and each keyword that 3.0 lacks."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def _kinds(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 def _model(fields: dict[str, tuple[object, bool]]) -> type[BaseModel]:
-    given_fields = {
+    model_fields = {
         f"field_{name}": (kind, Field(default=None, alias=name) if may_lack else Field(alias=name))
         for name, (kind, may_lack) in fields.items()
     }
-    return create_model("Made", **given_fields)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
+    return create_model("Made", **model_fields)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
 
 
 _MODELS = st.dictionaries(_NAMES, st.tuples(st.recursive(_PLAIN, _kinds, max_leaves=4), st.booleans()), min_size=1, max_size=3).map(_model)
@@ -69,27 +69,32 @@ _MODELS = st.dictionaries(_NAMES, st.tuples(st.recursive(_PLAIN, _kinds, max_lea
 
 @settings(max_examples=40, deadline=None)
 @given(model=_MODELS, values=st.lists(_JSON, min_size=3, max_size=8), fields=st.dictionaries(_NAMES, _JSON, max_size=3))
-def test_what_fits_a_model_fits_it_in_the_words_of_3_0(model: type[BaseModel], values: list[object], fields: dict[str, object]) -> None:
-    """D-83: a schema may get looser, where 3.0 has no words for it, and never stricter; what is not lost means exactly the same."""
+def test_a_downgraded_schema_accepts_what_the_model_accepts(
+    model: type[BaseModel], values: list[object], fields: dict[str, object]
+) -> None:
+    """D-83: a schema may become looser where 3.0 lacks a keyword, never stricter; otherwise it stays equivalent."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     parts = cast("dict[str, object]", schema.pop("$defs", {}))
     before = jsonschema_rs.Draft202012Validator({**schema, "components": {"schemas": parts}})
-    told = downgrade(schema)
+    downgraded = downgrade(schema)
     after = jsonschema_rs.Draft4Validator(
-        {**as_json_schema(told), "components": {"schemas": {name: as_json_schema(downgrade(each)) for name, each in parts.items()}}}
+        {
+            **as_json_schema(downgraded),
+            "components": {"schemas": {name: as_json_schema(downgrade(part)) for name, part in parts.items()}},
+        }
     )
-    _must_be_of_3_0([told, *(downgrade(each) for each in parts.values())])
+    _require_openapi_3_0([downgraded, *(downgrade(part) for part in parts.values())])
     is_exact = not ({"prefixItems", "patternProperties"} & set(_keywords([schema, parts])))
     names = cast("dict[str, object]", schema["properties"])
     for value in [*values, fields, *({**fields, **dict.fromkeys(names, value)} for value in values)]:
         if before.is_valid(value):
-            assert after.is_valid(value), (value, schema, told)
+            assert after.is_valid(value), (value, schema, downgraded)
         elif is_exact:
-            assert not after.is_valid(value), (value, schema, told)
+            assert not after.is_valid(value), (value, schema, downgraded)
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
         (True, {}),
         (False, {"not": {}}),
@@ -120,43 +125,45 @@ def test_what_fits_a_model_fits_it_in_the_words_of_3_0(model: type[BaseModel], v
         ({"type": "object", "default": {"const": 1, "type": ["null"]}}, {"type": "object", "default": {"const": 1, "type": ["null"]}}),
     ],
 )
-def test_each_word_that_3_0_lacks_has_one_that_it_knows(schema: object, told: Schema) -> None:
-    """D-83, as the notes on OpenAPI 3.0.3 list them; what is data stays as it is."""
-    assert json.dumps(downgrade(schema), sort_keys=True) == json.dumps(told, sort_keys=True)
+def test_each_keyword_that_3_0_lacks_is_replaced(schema: object, expected: Schema) -> None:
+    """Values such as defaults stay unchanged (D-83)."""
+    assert json.dumps(downgrade(schema), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-def _must_be_of_3_0(parts: list[object]) -> None:
-    """No `type: null`, no lists of types, none of the keywords that came later, nothing beside a reference."""
-    for told in _schemas(parts):
-        assert not told.keys() & {"const", "examples", "prefixItems", "patternProperties", "propertyNames", "$defs", "if", "contains"}, told
-        assert isinstance(told.get("type", ""), str), told
-        assert told.get("type") != "null", told
-        assert told.get("type") != "array" or "items" in told, told
-        assert "$ref" not in told or told.keys() == {"$ref"}, told
-        assert "nullable" not in told or "type" in told, told
-        assert all(isinstance(told.get(name, True), bool) for name in ("exclusiveMinimum", "exclusiveMaximum")), told
+def _require_openapi_3_0(parts: list[object]) -> None:
+    """Fail on `type: null`, lists of types, keywords after 3.0, and siblings of a reference."""
+    for schema in _schemas(parts):
+        assert not schema.keys() & {"const", "examples", "prefixItems", "patternProperties", "propertyNames", "$defs", "if", "contains"}, (
+            schema
+        )
+        assert isinstance(schema.get("type", ""), str), schema
+        assert schema.get("type") != "null", schema
+        assert schema.get("type") != "array" or "items" in schema, schema
+        assert "$ref" not in schema or schema.keys() == {"$ref"}, schema
+        assert "nullable" not in schema or "type" in schema, schema
+        assert all(isinstance(schema.get(name, True), bool) for name in ("exclusiveMinimum", "exclusiveMaximum")), schema
 
 
 def _schemas(parts: list[object]) -> Iterator[Schema]:
-    waiting = parts
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
-        elif isinstance(each, dict):
-            schema = cast("Schema", each)
+    pending = parts
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(cast("list[object]", value))
+        elif isinstance(value, dict):
+            schema = cast("Schema", value)
             yield schema
-            waiting.extend(cast("Schema", schema.get("properties", {})).values())
-            waiting.extend(schema[name] for name in ("items", "additionalProperties", "anyOf", "oneOf", "allOf", "not") if name in schema)
+            pending.extend(cast("Schema", schema.get("properties", {})).values())
+            pending.extend(schema[name] for name in ("items", "additionalProperties", "anyOf", "oneOf", "allOf", "not") if name in schema)
 
 
 def _keywords(parts: list[object]) -> Iterator[str]:
-    waiting = parts
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            inside = cast("dict[str, object]", each)
-            yield from inside
-            waiting.extend(inside.values())
-        elif isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
+    pending = parts
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            mapping = cast("dict[str, object]", value)
+            yield from mapping
+            pending.extend(mapping.values())
+        elif isinstance(value, list):
+            pending.extend(cast("list[object]", value))

@@ -1,4 +1,4 @@
-"""The examples that the documentation shows: each operation has one that was really sent, and that is as the server answers today."""
+"""The examples of the documentation: each operation has a recorded one that matches the current responses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.conftest import lend_model
 from tests.openapi_check import as_json_schema
 from tests.reference.recording.story import UNRECORDED, record_story
 
-_ANEW = "make examples, and look at what changed"
+_HINT = "run make examples, and review the changes"
 
 
 @pytest.fixture(scope="module")
 def examples() -> Examples:
-    """Those of the package."""
+    """The examples of the package."""
     return load_packaged_examples()
 
 
@@ -38,60 +38,60 @@ def examples() -> Examples:
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """The route table of the documented application."""
     mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
-    return [each for each in mounted.endpoints if not get_route_docs(each.route.handler).hidden]
+    return [endpoint for endpoint in mounted.endpoints if not get_route_docs(endpoint.route.handler).hidden]
 
 
 @pytest.fixture(scope="module")
-def whole(endpoints: list[RouteEndpoint], examples: Examples) -> Schema:
-    """The document with them."""
+def document(endpoints: list[RouteEndpoint], examples: Examples) -> Schema:
+    """The document with the examples."""
     return build_document(endpoints, public_url=lambda _: "http://localhost:8400", examples=examples)
 
 
 def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples: Examples) -> None:
-    """Issue 7: each operation shows a request and an answer, recorded under its path or under an alias; what has none says why."""
+    """Issue 7: an example is recorded under the path or an alias; UNRECORDED has the reasons for missing ones."""
     routes = documented_routes(endpoints)
 
-    assert {each.name for each in routes if examples.keys().isdisjoint(each.all_names)} == set(UNRECORDED), _ANEW
-    assert examples.keys() <= {name for each in routes for name in each.all_names}, "there are examples of what there is not"
+    assert {route.name for route in routes if examples.keys().isdisjoint(route.all_names)} == set(UNRECORDED), _HINT
+    assert examples.keys() <= {name for route in routes for name in route.all_names}, "there are examples of unknown operations"
 
 
 @pytest.mark.timeout(120)
-async def test_the_examples_are_what_the_server_answers(data_dir: Path, model_folder: Path, examples: Examples) -> None:
-    """D-83: played again, the story is answered with the same statuses and the same fields, of the same types."""
+async def test_the_examples_match_the_current_responses(data_dir: Path, model_folder: Path, examples: Examples) -> None:
+    """D-83: a new recording has the same statuses, fields and types."""
     lend_model(model_folder, data_dir)
-    again = {name: each for part in (await record_story(data_dir)).values() for name, each in part.items()}
+    recorded = {name: example for part in (await record_story(data_dir)).values() for name, example in part.items()}
 
-    assert again.keys() == examples.keys(), _ANEW
+    assert recorded.keys() == examples.keys(), _HINT
     for name, example in examples.items():
         for part in ("path", "query", "body", "status"):
-            assert again[name].get(part) == example.get(part), f"{name}: {part}; {_ANEW}"
-        assert list(_differs(example.get("answer"), again[name].get("answer"))) == [], f"{name}; {_ANEW}"
-        assert ("answer" in example) == ("answer" in again[name]), f"{name}; {_ANEW}"
+            assert recorded[name].get(part) == example.get(part), f"{name}: {part}; {_HINT}"
+        assert list(_list_differences(example.get("answer"), recorded[name].get("answer"))) == [], f"{name}; {_HINT}"
+        assert ("answer" in example) == ("answer" in recorded[name]), f"{name}; {_HINT}"
 
 
-def test_the_document_stays_valid_with_its_examples(whole: Schema, endpoints: list[RouteEndpoint], examples: Examples) -> None:
-    """D-83: an independent validator agrees, and what is shown is what was recorded."""
-    assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
-    shown = sum("example" in media for _, media in _media(whole))
-    assert shown >= sum("answer" in each for each in examples.values())
+def test_the_document_stays_valid_with_its_examples(document: Schema, endpoints: list[RouteEndpoint], examples: Examples) -> None:
+    """D-83: an independent validator accepts it, and it contains all recorded examples."""
+    assert [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()] == []
+    count = sum("example" in media for _, media in _media(document))
+    assert count >= sum("answer" in example for example in examples.values())
     assert len(endpoints) > len(examples)
 
 
-def test_each_example_is_of_the_form_that_the_document_says(whole: Schema) -> None:
-    """Issue 7: bodies and answers of examples are valid against the schemas beside which they stand."""
-    schemas = cast("dict[str, dict[str, Schema]]", whole["components"])["schemas"]
-    components = {"schemas": {name: as_json_schema(each) for name, each in schemas.items()}}
-    for where, media in _media(whole):
+def test_each_example_is_valid_against_its_schema(document: Schema) -> None:
+    """Issue 7: bodies and responses of examples match the schemas of their operation."""
+    schemas = cast("dict[str, dict[str, Schema]]", document["components"])["schemas"]
+    components = {"schemas": {name: as_json_schema(schema) for name, schema in schemas.items()}}
+    for where, media in _media(document):
         if "example" in media:
             schema = {**as_json_schema(cast("Schema", media["schema"])), "components": components}
-            wrong = [
+            errors = [
                 f"{error.instance_path}: {error.message}" for error in jsonschema_rs.Draft4Validator(schema).iter_errors(media["example"])
             ]
-            assert wrong == [], where
+            assert errors == [], where
 
 
-def test_examples_hold_no_secret_and_nothing_of_the_machine_that_made_them(examples: Examples) -> None:
-    """Issue 7: they are shown to everybody who may read the documentation."""
+def test_examples_contain_no_secrets_and_no_names_of_the_recording_machine(examples: Examples) -> None:
+    """Issue 7: everybody who may read the documentation sees them."""
     text = str(examples)
 
     assert re.findall(r"\b(?:sk_live_|sk_test_|ak_|whsec_)[A-Za-z0-9+/=]{8,}", text) == []
@@ -99,27 +99,27 @@ def test_examples_hold_no_secret_and_nothing_of_the_machine_that_made_them(examp
     assert socket.gethostname() not in text
 
 
-def _media(whole: Schema) -> Iterator[tuple[str, Schema]]:
-    for path, item in cast("dict[str, dict[str, Schema]]", whole["paths"]).items():
+def _media(document: Schema) -> Iterator[tuple[str, Schema]]:
+    for path, item in cast("dict[str, dict[str, Schema]]", document["paths"]).items():
         for method, operation in item.items():
             if method == "servers":
                 continue
             bodies = {"body": cast("Schema", operation.get("requestBody", {})), **cast("dict[str, Schema]", operation["responses"])}
-            for name, each in bodies.items():
-                yield from ((f"{method} {path} {name}", media) for media in cast("dict[str, Schema]", each.get("content", {})).values())
+            for name, content in bodies.items():
+                yield from ((f"{method} {path} {name}", media) for media in cast("dict[str, Schema]", content.get("content", {})).values())
 
 
-def _differs(one: object, other: object, where: str = "") -> Iterator[str]:
-    """Yield where two answers have other fields, or other types; null and the empty list are of every type."""
+def _list_differences(one: object, other: object, where: str = "") -> Iterator[str]:
+    """Yield the paths where two responses differ in fields or types; null and the empty list match every type."""
     kinds = _kind(one), _kind(other)
     if isinstance(one, dict) and isinstance(other, dict):
-        ours, theirs = cast("Schema", one), cast("Schema", other)
-        yield from (f"{where}/{name}" for name in sorted(ours.keys() ^ theirs.keys()))
-        for name in ours.keys() & theirs.keys():
-            yield from _differs(ours[name], theirs[name], f"{where}/{name}")
+        first_fields, second_fields = cast("Schema", one), cast("Schema", other)
+        yield from (f"{where}/{name}" for name in sorted(first_fields.keys() ^ second_fields.keys()))
+        for name in first_fields.keys() & second_fields.keys():
+            yield from _list_differences(first_fields[name], second_fields[name], f"{where}/{name}")
     elif isinstance(one, list) and isinstance(other, list):
         for first, second in zip(cast("list[object]", one)[:1], cast("list[object]", other)[:1], strict=False):
-            yield from _differs(first, second, f"{where}/0")
+            yield from _list_differences(first, second, f"{where}/0")
     elif one is not None and other is not None and kinds[0] != kinds[1]:
         yield f"{where}: {kinds}"
 

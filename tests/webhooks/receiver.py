@@ -14,8 +14,8 @@ import orjson
 
 ResponseMode = Literal["whole", "silence", "drips", "endless", "huge", "broken", "no http"]
 """
-How an answer comes: as it should; never; a byte every 20 ms for ever; as fast as it can for ever; 50 MB of the length that it
-says; broken off in the middle; as something that is not HTTP.
+How a response is sent: normally; never; a byte every 20 ms without end; as fast as possible without end; 50 MB as announced;
+broken off in the middle; as something that is not HTTP.
 """
 
 
@@ -49,11 +49,11 @@ class Receiver:
     The running server.
 
     Attributes:
-        reply: Asked for each request, once it is read; tests set it.
-        most_at_once: How many requests were waiting for their answer at the same time, at most.
+        reply: Returns the response to a request; tests set it.
+        max_waiting: Highest number of requests that waited for their response at the same time.
         gate: Requests whose path begins with *gated_prefix* wait for it.
-        open: How many connections are.
-        hang_up_at_next: The next request on a connection that has had one is not read: it breaks off there.
+        open_connections: Number of open connections.
+        closes_on_next_request: Close a connection at its second request, without reading it.
     """
 
     port: int = 0
@@ -70,12 +70,12 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Its address, with a path."""
+        """The URL of the endpoint."""
         return f"http://127.0.0.1:{self.port}/hook"
 
     def event_ids(self) -> list[str]:
         """Return the ids of the received events, in order."""
-        return [each.headers["webhook-id"] for each in self.received]
+        return [request.headers["webhook-id"] for request in self.received]
 
     async def close_connections(self) -> None:
         """Close all connections."""
@@ -103,14 +103,14 @@ class Receiver:
                 await writer.wait_closed()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        received = await _read_request(reader)
-        self.received.append(received)
+        request = await _read_request(reader)
+        self.received.append(request)
         self.waiting += 1
         self.max_waiting = max(self.max_waiting, self.waiting)
         try:
-            if self.gate is not None and received.path.startswith(self.gated_prefix):
+            if self.gate is not None and request.path.startswith(self.gated_prefix):
                 await self.gate.wait()
-            return await _send_reply(writer, self.reply(received))
+            return await _send_reply(writer, self.reply(request))
         finally:
             self.waiting -= 1
 
@@ -119,30 +119,30 @@ class Receiver:
 async def run_receiver(
     reply: Callable[[ReceivedRequest], Reply] = lambda _: Reply(), *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[Receiver]:
-    """Run a receiver that answers as *reply* says."""
-    running = Receiver(reply=reply)
+    """Run a receiver that responds with *reply*."""
+    receiver = Receiver(reply=reply)
     tasks = set[asyncio.Task[None]]()
-    came = set[asyncio.StreamWriter]()
+    writers = set[asyncio.StreamWriter]()
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.add(writer)
-        task = asyncio.create_task(running.serve(reader, writer))
-        task.add_done_callback(lambda _: came.discard(writer) if writer.is_closing() else None)
+    def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        task = asyncio.create_task(receiver.serve(reader, writer))
+        task.add_done_callback(lambda _: writers.discard(writer) if writer.is_closing() else None)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls)
-    running.port = server.sockets[0].getsockname()[1]
+    server = await asyncio.start_server(on_connect, "127.0.0.1", port, ssl=tls)
+    receiver.port = server.sockets[0].getsockname()[1]
     try:
-        yield running
+        yield receiver
     finally:
         server.close()
-        for _ in range(3):  # what was accepted just before gets its task
+        for _ in range(3):  # connections accepted just before get their tasks
             await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in came:  # one whose task was cancelled before its first step is open still
+        for writer in writers:  # a connection whose task was cancelled before its first step is still open
             writer.transport.abort()
         await asyncio.sleep(0)
 
@@ -160,12 +160,12 @@ async def _send_reply(writer: asyncio.StreamWriter, reply: Reply) -> bool:
     if reply.mode == "silence":
         await asyncio.Event().wait()
     if reply.mode == "no http":
-        writer.write(b"what do you want?\r\n\r\n")
+        writer.write(b"this is not HTTP\r\n\r\n")
         await writer.drain()
         return False
     length = {"whole": len(reply.body), "huge": 50_000_000, "broken": len(reply.body) + 10}.get(reply.mode)
     headers = {**reply.headers, **({} if length is None else {"content-length": str(length)})}
-    lines = [f"HTTP/1.1 {reply.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [f"HTTP/1.1 {reply.status} Status", *(f"{name}: {value}" for name, value in headers.items())]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + reply.body)
     await writer.drain()
     part = b"x" * (1 if reply.mode == "drips" else 65_536)

@@ -38,50 +38,50 @@ class WebhookRig:
 
     async def create_endpoint(self, url: str, *, enabled: bool = True, **fields: object) -> WebhookEndpoint:
         """Create an endpoint that is subscribed to all events."""
-        new = NewEndpoint(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - by their own names
+        new = NewEndpoint(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - fields by name
         return (await self.services.endpoints.create(self.tenant, new)).endpoint
 
     async def add_events(self, *names: str) -> None:
         """Add one event for each of *names*, in one transaction."""
-        told = [NewEvent(type="memory.stored", at=self.clock(), build_data=lambda _, name=name: {"name": name}) for name in names]
-        await self.db.write(lambda tx: self.services.outbox.add_events(tx, self.tenant.workspace_id, told))
+        events = [NewEvent(type="memory.stored", at=self.clock(), build_data=lambda _, name=name: {"name": name}) for name in names]
+        await self.db.write(lambda tx: self.services.outbox.add_events(tx, self.tenant.workspace_id, events))
 
     async def list_deliveries(self, endpoint: WebhookEndpoint) -> list[Delivery]:
-        """Return the deliveries to *create_endpoint*, oldest first."""
-        found, _ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
-        return sorted(found, key=lambda each: each.id)
+        """Return the deliveries of *endpoint*, oldest first."""
+        page, _ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
+        return sorted(page, key=lambda delivery: delivery.id)
 
-    async def get_delivery(self, endpoint: WebhookEndpoint, place: int = 0) -> DeliveryDetails:
+    async def get_delivery(self, endpoint: WebhookEndpoint, position: int = 0) -> DeliveryDetails:
         """Return one delivery with its attempts."""
-        return await self.services.deliveries.get(self.tenant, endpoint.id, (await self.list_deliveries(endpoint))[place].id)
+        return await self.services.deliveries.get(self.tenant, endpoint.id, (await self.list_deliveries(endpoint))[position].id)
 
     async def list_states(self, endpoint: WebhookEndpoint) -> list[str]:
         """Return the states of its deliveries, oldest first."""
-        return [each.state.value for each in await self.list_deliveries(endpoint)]
+        return [delivery.state.value for delivery in await self.list_deliveries(endpoint)]
 
     async def wait_until_finished(self, endpoint: WebhookEndpoint, *, within_s: float = 30) -> list[Delivery]:
         """Wait until no delivery is open and return all."""
 
-        def open_ones(tx: Tx) -> int:
-            found = (DeliveryFilter(state=state) for state in OPEN_STATES)
-            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, which, limit=1, offset=0)[1] for which in found)
+        def count_open(tx: Tx) -> int:
+            filters = (DeliveryFilter(state=state) for state in OPEN_STATES)
+            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, filter_, limit=1, offset=0)[1] for filter_ in filters)
 
         async def none_is_open() -> bool:
-            return not await self.db.read(open_ones)
+            return not await self.db.read(count_open)
 
         await eventually(none_is_open, within_s=within_s)
         return await self.list_deliveries(endpoint)
 
-    async def wait_for_attempts(self, endpoint: WebhookEndpoint, times: int, place: int = 0) -> DeliveryDetails:
+    async def wait_for_attempts(self, endpoint: WebhookEndpoint, times: int, position: int = 0) -> DeliveryDetails:
         """Wait until a delivery has *times* recorded attempts and return it."""
 
-        async def tried() -> DeliveryDetails | None:
-            found = await self.get_delivery(endpoint, place)
-            return found if len(found.attempts) == times and found.attempts[-1].outcome is not None else None
+        async def find_details() -> DeliveryDetails | None:
+            details = await self.get_delivery(endpoint, position)
+            return details if len(details.attempts) == times and details.attempts[-1].outcome is not None else None
 
-        found = await eventually(tried, within_s=30)
-        assert found is not None
-        return found
+        details = await eventually(find_details, within_s=30)
+        assert details is not None
+        return details
 
     async def advance_clock(self, **units: float) -> None:
         """Advance the clock and wake the dispatcher."""

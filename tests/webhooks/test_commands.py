@@ -1,4 +1,4 @@
-"""`rookery webhooks`, typed as an operator does (D-04, D-80)."""
+"""`rookery webhooks` (D-04, D-80)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.webhooks.receiver import Reply, run_receiver
 
 Json = dict[str, object]
 
-NOWHERE = "http://[2a00:ffff::1]/hook"
+UNREACHABLE = "http://[2a00:ffff::1]/hook"
 
 
 class CommandLine:
@@ -32,94 +32,94 @@ class CommandLine:
         add_commands(self.app, "webhooks", "tools", "remember")
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
-        """Type it."""
+        """Run a command."""
         return CliRunner().invoke(self.app, list(arguments), obj=CommandContext(self.settings), input=text)
 
-    def answer(self, *arguments: str, text: str | None = None) -> object:
-        """Type it with --json; it must succeed."""
-        done = self.run(*arguments, "--json", text=text)
-        assert done.exit_code == 0, f"{done.stderr} {done.exception}"
-        return cast("object", json.loads(done.stdout))
+    def run_json(self, *arguments: str, text: str | None = None) -> object:
+        """Run a command with --json, which must succeed; return the value."""
+        result = self.run(*arguments, "--json", text=text)
+        assert result.exit_code == 0, f"{result.stderr} {result.exception}"
+        return cast("object", json.loads(result.stdout))
 
-    def one(self, *arguments: str, text: str | None = None) -> Json:
-        """Type it with --json; the answer is an object."""
-        return cast("Json", self.answer(*arguments, text=text))
+    def run_object(self, *arguments: str, text: str | None = None) -> Json:
+        """Run a command with --json; return the object."""
+        return cast("Json", self.run_json(*arguments, text=text))
 
-    def many(self, *arguments: str) -> list[Json]:
-        """Type it with --json; the answer is a list."""
-        return cast("list[Json]", self.answer(*arguments))
+    def run_list(self, *arguments: str) -> list[Json]:
+        """Run a command with --json; return the list."""
+        return cast("list[Json]", self.run_json(*arguments))
 
 
 @pytest.fixture
-def line(data_dir: Path) -> CommandLine:
+def cli(data_dir: Path) -> CommandLine:
     """A command line after `rookery init`."""
-    made = CommandLine(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
+    cli = CommandLine(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
 
-    async def begin() -> None:
-        async with CommandContext(made.settings).open() as opened:
-            await opened.create_first_keys()
+    async def create_keys() -> None:
+        async with CommandContext(cli.settings).open() as rookery:
+            await rookery.create_first_keys()
 
-    asyncio.run(begin())
-    return made
+    asyncio.run(create_keys())
+    return cli
 
 
-def test_an_endpoint_is_added_listed_changed_and_removed(line: CommandLine) -> None:
-    """D-80: the secret is shown by the command that made it alone."""
-    added = line.one("webhooks", "add", NOWHERE, "--event", "memory.*,plan.completed", "--description", "desk", "--strict-order")
-    shown = {name: value for name, value in added.items() if name != "secret"}
+def test_an_endpoint_is_added_listed_changed_and_removed(cli: CommandLine) -> None:
+    """D-80: only the command that creates an endpoint prints its secret."""
+    added = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "memory.*,plan.completed", "--description", "desk", "--strict-order")
+    public = {name: value for name, value in added.items() if name != "secret"}
 
     assert str(added["secret"]).startswith("whsec_")
     assert (added["events"], added["description"], added["strict_order"]) == (["memory.*", "plan.completed"], "desk", True)
-    assert line.many("webhooks", "list") == [shown]
-    assert line.one("webhooks", "show", str(added["id"])) == shown
-    changed = line.one("webhooks", "change", str(added["id"]), "--event", "*", "--any-order", "--concurrency", "2")
-    assert changed == {**shown, "events": ["*"], "strict_order": False, "concurrency": 2, "updated_at": changed["updated_at"]}
-    assert line.run("webhooks", "remove", str(added["id"])).exit_code == 2, "off a terminal it asks for --yes"
-    assert line.one("webhooks", "remove", str(added["id"]), "--dry-run") == {"removed": added["id"], "dry_run": True}
-    assert line.one("webhooks", "remove", str(added["id"]), "--yes") == {"removed": added["id"], "dry_run": False}
-    assert line.many("webhooks", "list") == []
-    assert isinstance(line.run("webhooks", "show", str(added["id"])).exception, NotFound)
+    assert cli.run_list("webhooks", "list") == [public]
+    assert cli.run_object("webhooks", "show", str(added["id"])) == public
+    changed = cli.run_object("webhooks", "change", str(added["id"]), "--event", "*", "--any-order", "--concurrency", "2")
+    assert changed == {**public, "events": ["*"], "strict_order": False, "concurrency": 2, "updated_at": changed["updated_at"]}
+    assert cli.run("webhooks", "remove", str(added["id"])).exit_code == 2, "without a terminal it needs --yes"
+    assert cli.run_object("webhooks", "remove", str(added["id"]), "--dry-run") == {"removed": added["id"], "dry_run": True}
+    assert cli.run_object("webhooks", "remove", str(added["id"]), "--yes") == {"removed": added["id"], "dry_run": False}
+    assert cli.run_list("webhooks", "list") == []
+    assert isinstance(cli.run("webhooks", "show", str(added["id"])).exception, NotFound)
 
 
-def test_a_memory_stored_by_a_command_is_delivered(line: CommandLine) -> None:
+def test_a_memory_stored_by_a_command_is_delivered(cli: CommandLine) -> None:
     """D-80: `rookery remember` publishes what the route publishes, although it opens a part of the platform."""
-    endpoint = line.one("webhooks", "add", NOWHERE, "--event", "memory.*", "--include-content")
-    memory = line.one("remember", "The tea is green.")
+    endpoint = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "memory.*", "--include-content")
+    memory = cli.run_object("remember", "The tea is green.")
 
-    delivered = line.many("webhooks", "deliveries", str(endpoint["id"]))
+    deliveries = cli.run_list("webhooks", "deliveries", str(endpoint["id"]))
 
-    assert [each["type"] for each in delivered] == ["memory.stored"]
-    shown = line.one("webhooks", "delivery", str(endpoint["id"]), str(delivered[0]["id"]))
-    payload = cast("Json", cast("Json", shown["payload"])["data"])
+    assert [delivery["type"] for delivery in deliveries] == ["memory.stored"]
+    details = cli.run_object("webhooks", "delivery", str(endpoint["id"]), str(deliveries[0]["id"]))
+    payload = cast("Json", cast("Json", details["payload"])["data"])
     assert (payload["id"], payload["content"]) == (memory["id"], "The tea is green.")
 
 
-def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: CommandLine, tmp_path: Path) -> None:
-    """D-80: never as an argument, which everybody on the host can read."""
+def test_a_secret_is_read_from_a_file_and_rotated_with_a_grace_period(cli: CommandLine, tmp_path: Path) -> None:
+    """D-80: an argument would be visible to everybody on the host."""
     path = tmp_path / "secret"
     path.write_text("the-secret-in-a-file\n", encoding="utf-8")
 
-    added = line.one("webhooks", "add", NOWHERE, "--event", "*", "--secret-file", str(path))
-    rotated = line.one("webhooks", "rotate-secret", str(added["id"]), "--grace-period-hours", "1")
+    added = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "*", "--secret-file", str(path))
+    rotated = cli.run_object("webhooks", "rotate-secret", str(added["id"]), "--grace-period-hours", "1")
 
     assert added["secret"] == "the-secret-in-a-file"
     assert (str(rotated["secret"])[:6], rotated["previous_secret_until"] is None) == ("whsec_", False)
-    assert isinstance(line.run("webhooks", "rotate-secret", str(added["id"])).exception, Conflict)
-    piped = line.one("webhooks", "add", NOWHERE, "--event", "*", "--secret-file", "-", text="the-secret-in-a-pipe\n")
+    assert isinstance(cli.run("webhooks", "rotate-secret", str(added["id"])).exception, Conflict)
+    piped = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "*", "--secret-file", "-", text="the-secret-in-a-pipe\n")
     assert piped["secret"] == "the-secret-in-a-pipe"
 
 
-def test_what_cannot_be_an_endpoint_is_refused_as_over_http(line: CommandLine) -> None:
-    """D-82: the same guard."""
-    for url, event in ((NOWHERE, "memory.storred"), ("http://127.0.0.1:9/", "*"), ("ftp://example.com/", "*")):
-        assert isinstance(line.run("webhooks", "add", url, "--event", event).exception, ValidationFailed), url
-    assert line.many("webhooks", "list") == []
+def test_an_invalid_endpoint_is_rejected_as_over_http(cli: CommandLine) -> None:
+    """The commands use the same validation and egress guard (D-82)."""
+    for url, event in ((UNREACHABLE, "memory.storred"), ("http://127.0.0.1:9/", "*"), ("ftp://example.com/", "*")):
+        assert isinstance(cli.run("webhooks", "add", url, "--event", event).exception, ValidationFailed), url
+    assert cli.run_list("webhooks", "list") == []
 
 
-def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(line: CommandLine) -> None:
+def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(cli: CommandLine) -> None:
     """An endpoint without events and a change without options exit with code 2 (D-04)."""
-    assert line.run("webhooks", "add", NOWHERE).exit_code == 2
-    assert line.run("webhooks", "change", "any").exit_code == 2
+    assert cli.run("webhooks", "add", UNREACHABLE).exit_code == 2
+    assert cli.run("webhooks", "change", "any").exit_code == 2
 
 
 def test_the_types_of_events_are_listed_without_any_store() -> None:
@@ -131,41 +131,41 @@ def test_the_types_of_events_are_listed_without_any_store() -> None:
     assert {"memory.stored", "tool.called", "webhook.test"} <= {row["name"] for row in rows}
 
 
-def test_without_a_server_a_test_waits_for_one(line: CommandLine) -> None:
-    """D-04: exit code 1, and what to do; the delivery is kept for the server."""
-    added = line.one("webhooks", "add", NOWHERE, "--event", "*")
+def test_a_test_delivery_without_a_server_stays_pending(cli: CommandLine) -> None:
+    """D-04: exit code 1 and a hint; the delivery stays pending for the server."""
+    added = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "*")
 
-    done = line.run("webhooks", "test", str(added["id"]), "--wait", "0")
+    result = cli.run("webhooks", "test", str(added["id"]), "--wait", "0")
 
-    assert (done.exit_code, "rookery serve" in done.stderr) == (1, True)
-    (kept,) = line.many("webhooks", "deliveries", str(added["id"]), "--state", "pending")
-    assert (kept["type"], kept["kind"], kept["attempt_count"]) == ("webhook.test", "test", 0)
+    assert (result.exit_code, "rookery serve" in result.stderr) == (1, True)
+    (delivery,) = cli.run_list("webhooks", "deliveries", str(added["id"]), "--state", "pending")
+    assert (delivery["type"], delivery["kind"], delivery["attempt_count"]) == ("webhook.test", "test", 0)
 
 
-async def test_with_a_server_a_test_tells_how_it_went_and_the_log_is_read_and_sent_again(settings: Settings) -> None:
-    """D-80: a running server does the sending; exit code 1 when the receiver did not take it."""
+async def test_with_a_server_a_test_reports_its_outcome_and_deliveries_can_be_resent(settings: Settings) -> None:
+    """D-80: a running server sends; exit code 1 if the receiver rejects the delivery."""
     reachable = replace(settings, egress_allow=("127.0.0.1/32",))
-    line, status = CommandLine(reachable), 204
-    async with run_instance(reachable), run_receiver(lambda _: Reply(status=status, body=b"")) as desk:
-        added = await asyncio.to_thread(line.one, "webhooks", "add", desk.url, "--event", "memory.*")
-        at = str(added["id"])
+    cli, status = CommandLine(reachable), 204
+    async with run_instance(reachable), run_receiver(lambda _: Reply(status=status, body=b"")) as receiver:
+        added = await asyncio.to_thread(cli.run_object, "webhooks", "add", receiver.url, "--event", "memory.*")
+        webhook_id = str(added["id"])
 
-        tested = await asyncio.to_thread(line.one, "webhooks", "test", at)
+        tested = await asyncio.to_thread(cli.run_object, "webhooks", "test", webhook_id)
         assert (tested["state"], tested["status"], len(cast("list[Json]", tested["attempts"]))) == ("delivered", 204, 1)
-        again = await asyncio.to_thread(line.one, "webhooks", "resend", at, str(tested["id"]))
-        assert (again["state"], again["of_delivery"]) == ("delivered", tested["id"])
+        resent = await asyncio.to_thread(cli.run_object, "webhooks", "resend", webhook_id, str(tested["id"]))
+        assert (resent["state"], resent["of_delivery"]) == ("delivered", tested["id"])
         status = 410
-        gone = await asyncio.to_thread(line.run, "webhooks", "test", at)
-        assert (gone.exit_code, "failed" in gone.stdout) == (1, True)
-        assert isinstance((await asyncio.to_thread(line.run, "webhooks", "test", at)).exception, Conflict)
+        rejected = await asyncio.to_thread(cli.run, "webhooks", "test", webhook_id)
+        assert (rejected.exit_code, "failed" in rejected.stdout) == (1, True)
+        assert isinstance((await asyncio.to_thread(cli.run, "webhooks", "test", webhook_id)).exception, Conflict)
 
         status = 200
-        enabled = await asyncio.to_thread(line.one, "webhooks", "enable", at)
+        enabled = await asyncio.to_thread(cli.run_object, "webhooks", "enable", webhook_id)
         assert (enabled["enabled"], enabled["held"]) == (True, 0)
-        assert await asyncio.to_thread(line.one, "webhooks", "resend-failed", at, "--since", "1d") == {"resent": 1}
-        listed = await asyncio.to_thread(line.many, "webhooks", "deliveries", at, "--type", "webhook.test", "--limit", "2")
-        assert [each["kind"] for each in listed] == ["test", "resend"]
-        told = (await asyncio.to_thread(line.run, "webhooks", "delivery", at, str(tested["id"]))).stdout
-        assert '"type":"webhook.test"' in told.replace(": ", ":")
-        disabled = await asyncio.to_thread(line.one, "webhooks", "disable", at)
+        assert await asyncio.to_thread(cli.run_object, "webhooks", "resend-failed", webhook_id, "--since", "1d") == {"resent": 1}
+        deliveries = await asyncio.to_thread(cli.run_list, "webhooks", "deliveries", webhook_id, "--type", "webhook.test", "--limit", "2")
+        assert [delivery["kind"] for delivery in deliveries] == ["test", "resend"]
+        output = (await asyncio.to_thread(cli.run, "webhooks", "delivery", webhook_id, str(tested["id"]))).stdout
+        assert '"type":"webhook.test"' in output.replace(": ", ":")
+        disabled = await asyncio.to_thread(cli.run_object, "webhooks", "disable", webhook_id)
         assert (disabled["enabled"], disabled["disabled_reason"]) == (False, "by_hand")

@@ -23,61 +23,61 @@ from tests.webhooks.rig import WebhookRig, run_webhooks
 
 @pytest.fixture
 async def webhooks(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[WebhookRig]:
-    """Webhooks that are at work, on a store of each dialect in turn."""
-    async with run_webhooks(database, data_dir, clock) as running:
-        yield running
+    """Running webhooks, on a store of each dialect in turn."""
+    async with run_webhooks(database, data_dir, clock) as rig:
+        yield rig
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver that thanks for everything."""
-    async with run_receiver() as running:
-        yield running
+    """A receiver that accepts everything."""
+    async with run_receiver() as receiver:
+        yield receiver
 
 
 def failing(*names: str, status: int = 503, retry_after: str | None = None) -> Callable[[ReceivedRequest], Reply]:
     """Return a reply function that fails events of these *names*, or all events without names."""
     headers = {} if retry_after is None else {"retry-after": retry_after}
 
-    def reply(received: ReceivedRequest) -> Reply:
-        data = received.event["data"]
+    def reply(request: ReceivedRequest) -> Reply:
+        data = request.event["data"]
         assert isinstance(data, dict)
         return Reply(status=status, headers=headers) if not names or data["name"] in names else Reply()
 
     return reply
 
 
-def names(receiver: Receiver) -> list[object]:
-    """Return the names of the events that came, as they came."""
-    return [each.event["data"]["name"] for each in receiver.received]  # pyright: ignore[reportIndexIssue]
+def list_names(receiver: Receiver) -> list[object]:
+    """Return the names of the received events, in order."""
+    return [request.event["data"]["name"] for request in receiver.received]  # pyright: ignore[reportIndexIssue]
 
 
-async def test_an_event_arrives_once_as_it_was_written_down(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: the body byte for byte, the event's id in a header, and an attempt in the log that tells what was answered."""
+async def test_an_event_is_delivered_once_as_it_was_stored(webhooks: WebhookRig, receiver: Receiver) -> None:
+    """D-81: the body is unchanged, a header has the event id, and the logged attempt has the response."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     await webhooks.add_events("first")
     (delivery,) = await webhooks.wait_until_finished(endpoint)
-    view = await webhooks.get_delivery(endpoint)
+    details = await webhooks.get_delivery(endpoint)
 
-    assert [each.body for each in receiver.received] == [view.body]
+    assert [request.body for request in receiver.received] == [details.body]
     assert receiver.received[0].headers["webhook-id"] == receiver.received[0].event["id"] == delivery.event_id
     assert (delivery.state, delivery.attempt_count, delivery.status) == (DeliveryState.DELIVERED, 1, 200)
-    (attempt,) = view.attempts
+    (attempt,) = details.attempts
     assert (attempt.outcome, attempt.status, attempt.response, attempt.error) == (Outcome.SUCCESS, 200, "thanks", None)
 
 
-async def test_no_answer_repeats_what_a_deleted_memory_said(
+async def test_no_logged_response_repeats_a_deleted_memory(
     webhooks: WebhookRig, receiver: Receiver, database: Database, clock: FakeClock
 ) -> None:
-    """D-41: what a receiver answered goes with the content that it was sent, also if the answer comes after the memory went."""
-    receiver.reply = lambda received: Reply(body=received.body)
+    """D-41: a response is deleted with the content that was sent, also if it arrives after the deletion of the memory."""
+    receiver.reply = lambda request: Reply(body=request.body)
     receiver.gate, receiver.gated_prefix = asyncio.Event(), "/hook/late"
     quick, late = (
         await webhooks.create_endpoint(receiver.url, include_content=True),
         await webhooks.create_endpoint(f"{receiver.url}/late", include_content=True),
     )
-    said = NewEvent(type="memory.stored", at=clock(), build_data=lambda _: {"content": "The safe opens with 4711."}, memory_id="safe")
-    await database.write(lambda tx: webhooks.services.outbox.add_events(tx, webhooks.tenant.workspace_id, [said]))
+    event = NewEvent(type="memory.stored", at=clock(), build_data=lambda _: {"content": "The safe opens with 4711."}, memory_id="safe")
+    await database.write(lambda tx: webhooks.services.outbox.add_events(tx, webhooks.tenant.workspace_id, [event]))
     await webhooks.wait_until_finished(quick)
     await eventually(lambda: receiver.waiting)
     assert "4711" in str((await webhooks.get_delivery(quick)).attempts)
@@ -89,11 +89,9 @@ async def test_no_answer_repeats_what_a_deleted_memory_said(
     assert "4711" not in f"{await webhooks.get_delivery(quick)}{await webhooks.get_delivery(late)}"
 
 
-async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(
-    webhooks: WebhookRig, receiver: Receiver, clock: FakeClock
-) -> None:
-    """Spec 6.2, D-81: at 0, 60, 120 and 180 seconds exactly, with the same body under the same id; then it has failed."""
-    began = clock()
+async def test_a_failed_delivery_is_retried_three_times_a_minute_apart(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
+    """Spec 6.2, D-81: attempts at exactly 0, 60, 120 and 180 seconds have the same body and id; then the delivery has failed."""
+    started = clock()
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
     await webhooks.add_events("first")
@@ -104,12 +102,12 @@ async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(
         assert len(receiver.received) == number
         await webhooks.advance_clock(milliseconds=1)
     (delivery,) = await webhooks.wait_until_finished(endpoint)
-    view = await webhooks.get_delivery(endpoint)
+    details = await webhooks.get_delivery(endpoint)
 
-    assert [(each.started_at - began).total_seconds() for each in view.attempts] == [0, 60, 120, 180]
-    assert {each.body for each in receiver.received} == {view.body}
+    assert [(attempt.started_at - started).total_seconds() for attempt in details.attempts] == [0, 60, 120, 180]
+    assert {request.body for request in receiver.received} == {details.body}
     assert len(set(receiver.event_ids())) == 1
-    assert len({each.headers["webhook-timestamp"] for each in receiver.received}) == 4
+    assert len({request.headers["webhook-timestamp"] for request in receiver.received}) == 4
     assert (delivery.state, delivery.attempt_count, delivery.status, delivery.error) == (
         DeliveryState.FAILED,
         4,
@@ -120,8 +118,8 @@ async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(
     assert len(receiver.received) == 4
 
 
-async def test_a_receiver_may_ask_for_more_patience_but_not_for_less(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """D-81: Retry-After only lengthens."""
+async def test_retry_after_may_lengthen_the_delay_but_not_shorten_it(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
+    """The default delay is 60 seconds (D-81)."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing(retry_after="300")
     await webhooks.add_events("first")
@@ -135,54 +133,54 @@ async def test_a_receiver_may_ask_for_more_patience_but_not_for_less(webhooks: W
 
 
 @given(
-    spent=st.integers(1, 4),
-    took=st.integers(0, 10),
+    attempts=st.integers(1, 4),
+    duration_s=st.integers(0, 10),
     status=st.none() | st.integers(100, 599),
     retry_after=st.none()
     | st.integers(-10, 10**9).map(str)
     | st.floats().map(str)
-    | st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(lambda at: format_datetime(at.replace(tzinfo=UTC)))  # noqa: DTZ001
+    | st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(lambda time: format_datetime(time.replace(tzinfo=UTC)))  # noqa: DTZ001
     | st.integers(10**4, 10**30).map("Mon, 01 Jan {} 00:00:00 GMT".format)
     | st.integers(0, 10**30).map("Mon, 01 Jan 2026 00:00:00 +{}".format)
     | st.text(max_size=30),
 )
-def test_the_next_attempt_is_a_minute_to_an_hour_away_whatever_is_answered(
-    spent: int, took: int, status: int | None, retry_after: str | None
+def test_the_next_attempt_is_a_minute_to_an_hour_away_for_any_response(
+    attempts: int, duration_s: int, status: int | None, retry_after: str | None
 ) -> None:
-    """D-81: 60 seconds, more if the receiver says so, never for ever, and never a fifth time or after 410."""
+    """D-81: 60 seconds, or longer by Retry-After up to an hour; none after four attempts or after 410."""
     started = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
-    ended = started + timedelta(seconds=took)
-    at = next_attempt_at(spent, started_at=started, ended_at=ended, status=status, retry_after=retry_after)
+    ended = started + timedelta(seconds=duration_s)
+    next_at = next_attempt_at(attempts, started_at=started, ended_at=ended, status=status, retry_after=retry_after)
 
-    if spent == 4 or status == 410:
-        assert at is None
+    if attempts == 4 or status == 410:
+        assert next_at is None
     else:
-        assert at is not None
-        assert started + timedelta(seconds=60) <= at <= ended + timedelta(hours=1)
+        assert next_at is not None
+        assert started + timedelta(seconds=60) <= next_at <= ended + timedelta(hours=1)
 
 
-async def test_a_receiver_that_is_gone_is_told_nothing_more(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: 410 disables at once; what happens later is held for when it is enabled again."""
+async def test_a_410_disables_the_endpoint(webhooks: WebhookRig, receiver: Receiver) -> None:
+    """D-81: the endpoint is disabled at once; later deliveries are held."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing(status=410)
     await webhooks.add_events("first")
     (delivery,) = await webhooks.wait_until_finished(endpoint)
-    now = await webhooks.services.endpoints.get(webhooks.tenant, endpoint.id)
+    updated = await webhooks.services.endpoints.get(webhooks.tenant, endpoint.id)
     await webhooks.add_events("second")
 
     assert (delivery.state, delivery.attempt_count) == (DeliveryState.FAILED, 1)
-    assert (now.enabled, now.disabled_reason) == (False, DisabledReason.GONE)
+    assert (updated.enabled, updated.disabled_reason) == (False, DisabledReason.GONE)
     assert await webhooks.list_states(endpoint) == ["failed", "held"]
     assert len(receiver.received) == 1
 
 
 async def test_twenty_failures_and_a_day_without_success_disable(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """D-81: neither alone: not twenty within an hour, nor a day of few."""
+    """D-81: twenty failures within an hour, or few failures in a day, do not disable."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
 
-    async def fail(*some: str) -> bool:
-        await webhooks.add_events(*some)
+    async def fail(*names: str) -> bool:
+        await webhooks.add_events(*names)
         for _ in range(4):
             await webhooks.services.dispatcher.wait_until_idle()
             await webhooks.advance_clock(seconds=60)
@@ -197,43 +195,43 @@ async def test_twenty_failures_and_a_day_without_success_disable(webhooks: Webho
     clock.advance(days=2)
     assert await fail(*(str(number) for number in range(19)))
     assert not await fail("the twentieth")
-    now = await webhooks.services.endpoints.get(webhooks.tenant, endpoint.id)
-    assert (now.disabled_reason, now.failures) == (DisabledReason.FAILURES, 20)
+    updated = await webhooks.services.endpoints.get(webhooks.tenant, endpoint.id)
+    assert (updated.disabled_reason, updated.failures) == (DisabledReason.FAILURES, 20)
 
 
-async def test_in_strict_order_what_fails_holds_up_what_comes_after_it(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: one at a time and in the order of the events, retries included; without it the others go on."""
+async def test_in_strict_order_a_failure_delays_later_events(webhooks: WebhookRig, receiver: Receiver) -> None:
+    """D-81: deliveries are sent one at a time in the order of the events, retries included."""
     strict = await webhooks.create_endpoint(receiver.url, strict_order=True)
     receiver.reply = failing("b")
     await webhooks.add_events(*"abcde")
     await webhooks.services.dispatcher.wait_until_idle()
-    assert names(receiver) == ["a", "b"]
+    assert list_names(receiver) == ["a", "b"]
 
     receiver.reply = failing("d")
     await webhooks.advance_clock(seconds=60)
     await webhooks.services.dispatcher.wait_until_idle()
-    assert names(receiver) == ["a", "b", "b", "c", "d"]
+    assert list_names(receiver) == ["a", "b", "b", "c", "d"]
     for _ in range(3):
         await webhooks.advance_clock(seconds=60)
         await webhooks.services.dispatcher.wait_until_idle()
 
-    assert names(receiver) == ["a", "b", "b", "c", "d", "d", "d", "d", "e"]
+    assert list_names(receiver) == ["a", "b", "b", "c", "d", "d", "d", "d", "e"]
     assert await webhooks.list_states(strict) == ["delivered", "delivered", "delivered", "failed", "delivered"]
     assert receiver.max_waiting == 1
-    assert [each.attempt_count for each in await webhooks.list_deliveries(strict)] == [1, 2, 1, 4, 1]
+    assert [delivery.attempt_count for delivery in await webhooks.list_deliveries(strict)] == [1, 2, 1, 4, 1]
 
 
-async def test_without_strict_order_a_failure_holds_up_nobody(webhooks: WebhookRig, receiver: Receiver) -> None:
+async def test_without_strict_order_a_failure_delays_no_other_event(webhooks: WebhookRig, receiver: Receiver) -> None:
     """D-81: strict order is optional."""
     await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing("b")
     await webhooks.add_events(*"abcde")
     await webhooks.services.dispatcher.wait_until_idle()
 
-    assert sorted(map(str, names(receiver))) == list("abcde")
+    assert sorted(map(str, list_names(receiver))) == list("abcde")
 
 
-async def test_no_more_go_to_one_endpoint_at_once_than_it_wants(webhooks: WebhookRig, receiver: Receiver) -> None:
+async def test_concurrent_deliveries_stay_within_the_limit_of_the_endpoint(webhooks: WebhookRig, receiver: Receiver) -> None:
     """Concurrent deliveries to one endpoint stay within its `concurrency` (issue 7)."""
     endpoint = await webhooks.create_endpoint(receiver.url, concurrency=3)
     await webhooks.add_events(*map(str, range(60)))
@@ -243,8 +241,8 @@ async def test_no_more_go_to_one_endpoint_at_once_than_it_wants(webhooks: Webhoo
     assert receiver.max_waiting <= 3
 
 
-async def test_what_waits_for_an_endpoint_that_is_deleted_is_cancelled(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """Svix 1511: a deleted endpoint is never tried again, nor does anything go round in circles for it."""
+async def test_pending_deliveries_of_a_deleted_endpoint_are_cancelled(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
+    """A deleted endpoint is never tried again, and nothing loops on it (Svix 1511)."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
     await webhooks.add_events("first")
@@ -256,10 +254,8 @@ async def test_what_waits_for_an_endpoint_that_is_deleted_is_cancelled(webhooks:
     assert len(receiver.received) == 1
 
 
-async def test_what_waits_for_an_endpoint_that_is_disabled_is_held_and_can_be_sent_when_it_is_enabled(
-    webhooks: WebhookRig, receiver: Receiver
-) -> None:
-    """D-81: re-enable offers all since."""
+async def test_pending_deliveries_of_a_disabled_endpoint_are_held_and_can_be_resent(webhooks: WebhookRig, receiver: Receiver) -> None:
+    """After re-enabling, resend-failed sends the held deliveries (D-81)."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
     await webhooks.add_events("first")
@@ -276,10 +272,10 @@ async def test_what_waits_for_an_endpoint_that_is_disabled_is_held_and_can_be_se
     assert await webhooks.list_states(endpoint) == ["delivered"]
 
 
-async def test_a_delivery_under_way_when_its_endpoint_is_deleted_or_disabled_is_not_tried_again(
+async def test_a_delivery_in_flight_is_not_retried_after_its_endpoint_is_deleted_or_disabled(
     webhooks: WebhookRig, receiver: Receiver
 ) -> None:
-    """Issue 7: the queue knows no endpoint that is not there; the log of one that is disabled tells of the attempt."""
+    """The queue drops a deleted endpoint; the log of a disabled one has the attempt (issue 7)."""
     receiver.gate, receiver.reply = asyncio.Event(), failing()
     disabled, deleted = await webhooks.create_endpoint(receiver.url), await webhooks.create_endpoint(receiver.url)
     await webhooks.add_events("first")
@@ -292,5 +288,5 @@ async def test_a_delivery_under_way_when_its_endpoint_is_deleted_or_disabled_is_
     await webhooks.services.dispatcher.wait_until_idle()
 
     assert len(receiver.received) == 2
-    view = await webhooks.get_delivery(disabled)
-    assert (view.delivery.state, [each.status for each in view.attempts]) == (DeliveryState.HELD, [503])
+    details = await webhooks.get_delivery(disabled)
+    assert (details.delivery.state, [attempt.status for attempt in details.attempts]) == (DeliveryState.HELD, [503])

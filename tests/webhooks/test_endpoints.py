@@ -1,4 +1,4 @@
-"""Endpoints: what may be one, whose its secrets are, and how it ends (D-80, D-82)."""
+"""Endpoints: validation, secrets, and disabling (D-80, D-82)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from rookery.webhooks.validation import find_url_error, validate_endpoint
 from tests.conftest import SECRET_KEY, FakeClock
 from tests.webhooks.makers import TENANT, WORKSPACE, add_event, list_deliveries
 
-HOOK = NewEndpoint(url="https://hooks.example/rookery", events=("memory.*",))
-GIVEN = Secret("a secret of 16 or more".replace(" ", "-"))
+ENDPOINT = NewEndpoint(url="https://hooks.example/rookery", events=("memory.*",))
+CHOSEN_SECRET = Secret("a secret of 16 or more".replace(" ", "-"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRig:
-    """Endpoints on a store of their own, in a world whose names mean what *names* says."""
+    """Endpoints on their own store; *names* resolves host names to addresses."""
 
     db: Database
     bus: EventBus
@@ -54,12 +54,12 @@ class EndpointRig:
 
     async def log(self, endpoint: WebhookEndpoint) -> list[Delivery]:
         """Return its deliveries, oldest first."""
-        return [each for each, _ in await list_deliveries(self.db, endpoint)]
+        return [delivery for delivery, _ in await list_deliveries(self.db, endpoint)]
 
 
 @pytest.fixture
 async def rig(database: Database, tmp_path_factory: pytest.TempPathFactory, clock: FakeClock) -> EndpointRig:
-    """Endpoints of workspace 1, which is there."""
+    """Endpoints of workspace 1, which exists."""
     names: dict[str, Sequence[str]] = {"hooks.example": ["93.184.216.34"]}
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -80,29 +80,29 @@ async def rig(database: Database, tmp_path_factory: pytest.TempPathFactory, cloc
 
 
 def _make_workspace(tx: Tx) -> None:
-    from_store = add_workspace(tx, "first", parent_id=None, at=0)
-    assert from_store == WORKSPACE
+    workspace_id = add_workspace(tx, "first", parent_id=None, at=0)
+    assert workspace_id == WORKSPACE
 
 
-async def _refused(rig: EndpointRig, new: NewEndpoint) -> Mapping[str, Sequence[str]]:
-    with pytest.raises(ValidationFailed) as refusal:
+async def _rejected_fields(rig: EndpointRig, new: NewEndpoint) -> Mapping[str, Sequence[str]]:
+    with pytest.raises(ValidationFailed) as error:
         await rig.endpoints.create(TENANT, new)
-    return cast("Mapping[str, Sequence[str]]", refusal.value.detail["errors"])
+    return cast("Mapping[str, Sequence[str]]", error.value.detail["errors"])
 
 
-async def test_an_address_is_judged_when_it_is_given_and_when_it_is_changed(rig: EndpointRig) -> None:
-    """D-82: one guard, at create as at delivery; 422 on `url` with the reason, which names no address of an inner network."""
+async def test_an_address_is_checked_at_creation_and_at_changes(rig: EndpointRig) -> None:
+    """D-82: the error on `url` has the reason, and names no address of an internal network."""
     rig.names["inner.example"] = ["93.184.216.34", "10.1.2.3"]
 
     for url in ("https://inner.example/", "http://169.254.169.254/latest", "http://localhost:1", "https://nowhere.example"):
-        errors = await _refused(rig, replace(HOOK, url=url))
+        errors = await _rejected_fields(rig, replace(ENDPOINT, url=url))
         assert errors.keys() == {"url"}
         assert "10.1.2.3" not in errors["url"][0]
-    made = await rig.endpoints.create(TENANT, HOOK)
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
     with pytest.raises(ValidationFailed):
-        await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(url="https://inner.example/"))
+        await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(url="https://inner.example/"))
 
-    assert (await rig.endpoints.get(TENANT, made.endpoint.id)).url == HOOK.url
+    assert (await rig.endpoints.get(TENANT, created.endpoint.id)).url == ENDPOINT.url
 
 
 @pytest.mark.parametrize(
@@ -134,26 +134,26 @@ async def test_an_address_is_judged_when_it_is_given_and_when_it_is_changed(rig:
         "",
     ],
 )
-async def test_what_is_no_address_of_a_receiver_is_refused_in_words(rig: EndpointRig, url: str) -> None:
-    """D-80, D-10: 422 on `url`, whatever was sent."""
-    assert (await _refused(rig, replace(HOOK, url=url))).keys() == {"url"}
+async def test_an_invalid_address_is_rejected(rig: EndpointRig, url: str) -> None:
+    """The error is on `url` (D-80, D-10)."""
+    assert (await _rejected_fields(rig, replace(ENDPOINT, url=url))).keys() == {"url"}
 
 
 @given(st.text(max_size=80) | st.from_regex(r"https?://[ -~]{0,40}", fullmatch=True))
-def test_every_text_is_an_address_or_is_told_why_not(url: str) -> None:
-    """D-16, D-82: nothing a caller sends makes a 500; what passes is ASCII without a login, its host what an HTTP client takes it for."""
-    why = find_url_error(url)
+def test_every_text_is_a_valid_address_or_has_an_error(url: str) -> None:
+    """D-16, D-82: a valid address is ASCII without credentials, and an HTTP client reads the same host from it."""
+    url_error = find_url_error(url)
 
-    if why is None:
+    if url_error is None:
         assert httpx2.URL(url).raw_host.decode() == str(urlsplit(url).hostname)
         assert url.isascii()
         assert url.lower().startswith(("http://", "https://"))
         assert "@" not in url.split("//", 1)[1].split("/", 1)[0]
 
 
-async def test_all_that_is_wrong_is_told_at_once(rig: EndpointRig) -> None:
-    """D-10: `errors` tells each field what is wrong with it."""
-    wrong = NewEndpoint(
+async def test_all_errors_are_reported_at_once(rig: EndpointRig) -> None:
+    """D-10: `errors` has the errors of each field."""
+    invalid = NewEndpoint(
         url="ftp://x",
         events=("memory.store", "tool.caled", "plan.*"),
         secret=Secret("short"),
@@ -161,7 +161,7 @@ async def test_all_that_is_wrong_is_told_at_once(rig: EndpointRig) -> None:
         concurrency=17,
     )
 
-    errors = await _refused(rig, wrong)
+    errors = await _rejected_fields(rig, invalid)
 
     assert errors.keys() == {"url", "events", "secret", "description", "concurrency"}
     assert len(errors["events"]) == 2
@@ -169,197 +169,205 @@ async def test_all_that_is_wrong_is_told_at_once(rig: EndpointRig) -> None:
 
 
 async def test_an_event_named_twice_is_kept_once(rig: EndpointRig) -> None:
-    """D-80: events in the order given, each once; none is 422."""
-    asked = replace(HOOK, events=("tool.called", "memory.*", "tool.called"))
+    """D-80: events keep their order, each once; an empty list is rejected."""
+    endpoint = replace(ENDPOINT, events=("tool.called", "memory.*", "tool.called"))
 
-    assert validate_endpoint(asked).events == ("tool.called", "memory.*")
-    assert (await _refused(rig, replace(HOOK, events=()))).keys() == {"events"}
+    assert validate_endpoint(endpoint).events == ("tool.called", "memory.*")
+    assert (await _rejected_fields(rig, replace(ENDPOINT, events=()))).keys() == {"events"}
 
 
-async def test_a_workspace_has_so_many_and_no_more(rig: EndpointRig) -> None:
-    """D-17, spec 5: what grows without end is bounded."""
-    made = await rig.endpoints.create(TENANT, HOOK)
+async def test_the_endpoints_of_a_workspace_are_limited(rig: EndpointRig) -> None:
+    """D-17, spec 5: every list is bounded."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
     for _ in range(MAX_ENDPOINTS - 1):
-        await rig.endpoints.create(TENANT, HOOK)
+        await rig.endpoints.create(TENANT, ENDPOINT)
 
     with pytest.raises(Conflict):
-        await rig.endpoints.create(TENANT, HOOK)
-    await rig.endpoints.delete(TENANT, made.endpoint.id)
+        await rig.endpoints.create(TENANT, ENDPOINT)
+    await rig.endpoints.delete(TENANT, created.endpoint.id)
 
-    assert await rig.endpoints.create(TENANT, HOOK)
-
-
-async def test_a_secret_is_given_or_made_and_kept_sealed(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80: 16..128 printable, else `whsec_` and base64, shown once, sealed."""
-    made, given_one = await rig.endpoints.create(TENANT, HOOK), await rig.endpoints.create(TENANT, replace(HOOK, secret=GIVEN))
-
-    assert given_one.secret == GIVEN
-    assert made.secret.reveal().startswith("whsec_")
-    assert len(base64.b64decode(made.secret.reveal().removeprefix("whsec_"), validate=True)) == 32
-    for each in (made, given_one):
-        kept = await rig.endpoints.get(TENANT, each.endpoint.id)
-        assert each.secret.reveal().encode() not in cast("bytes", kept.sealed_secret)
-        found = rig.endpoints.get_signing_secrets(kept, clock.at)
-        assert found is not None
-        assert (found.current, found.previous) == (each.secret, None)
+    assert await rig.endpoints.create(TENANT, ENDPOINT)
 
 
-async def test_a_changed_secret_leaves_the_old_one_its_grace(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80, D-81: grace 24 h by default; a second change in grace is 409, but one without grace, which ends the first."""
-    made = await rig.endpoints.create(TENANT, HOOK)
+async def test_a_secret_is_chosen_or_generated_and_stored_encrypted(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-80: a generated secret is `whsec_` and base64; it is shown once."""
+    created, chosen = (
+        await rig.endpoints.create(TENANT, ENDPOINT),
+        await rig.endpoints.create(TENANT, replace(ENDPOINT, secret=CHOSEN_SECRET)),
+    )
 
-    changed = await rig.endpoints.rotate_secret(TENANT, made.endpoint.id)
+    assert chosen.secret == CHOSEN_SECRET
+    assert created.secret.reveal().startswith("whsec_")
+    assert len(base64.b64decode(created.secret.reveal().removeprefix("whsec_"), validate=True)) == 32
+    for new_endpoint in (created, chosen):
+        stored = await rig.endpoints.get(TENANT, new_endpoint.endpoint.id)
+        assert new_endpoint.secret.reveal().encode() not in cast("bytes", stored.sealed_secret)
+        secrets = rig.endpoints.get_signing_secrets(stored, clock.at)
+        assert secrets is not None
+        assert (secrets.current, secrets.previous) == (new_endpoint.secret, None)
+
+
+async def test_a_rotated_secret_stays_valid_during_its_grace_period(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-80, D-81: the default is 24 h; a second rotation in that time is 409, unless it has no grace period."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
+
+    changed = await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
     in_grace = rig.endpoints.get_signing_secrets(changed.endpoint, clock.at + timedelta(hours=24, microseconds=-1))
-    after = rig.endpoints.get_signing_secrets(changed.endpoint, clock.at + timedelta(hours=24))
+    after_grace = rig.endpoints.get_signing_secrets(changed.endpoint, clock.at + timedelta(hours=24))
     assert in_grace is not None
-    assert after is not None
-    assert (in_grace.current, in_grace.previous) == (changed.secret, made.secret)
-    assert (after.current, after.previous) == (changed.secret, None)
+    assert after_grace is not None
+    assert (in_grace.current, in_grace.previous) == (changed.secret, created.secret)
+    assert (after_grace.current, after_grace.previous) == (changed.secret, None)
     with pytest.raises(Conflict):
-        await rig.endpoints.rotate_secret(TENANT, made.endpoint.id)
+        await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
     for hours, secret in ((721, None), (-1, None), (24, "short")):
         with pytest.raises(ValidationFailed):
-            await rig.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=hours, secret=secret)
+            await rig.endpoints.rotate_secret(TENANT, created.endpoint.id, grace_hours=hours, secret=secret)
 
-    last = await rig.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=0, secret=GIVEN.reveal())
-    now = rig.endpoints.get_signing_secrets(last.endpoint, clock.at)
-    assert now is not None
-    assert (now.current, now.previous) == (GIVEN, None)
+    forced = await rig.endpoints.rotate_secret(TENANT, created.endpoint.id, grace_hours=0, secret=CHOSEN_SECRET.reveal())
+    secrets = rig.endpoints.get_signing_secrets(forced.endpoint, clock.at)
+    assert secrets is not None
+    assert (secrets.current, secrets.previous) == (CHOSEN_SECRET, None)
 
 
-async def test_a_secret_past_its_grace_is_forgotten(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80, D-07: an unused secret is not kept."""
-    made = await rig.endpoints.create(TENANT, HOOK)
-    await rig.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=1)
+async def test_a_secret_past_its_grace_period_is_deleted(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-80, D-07: an expired secret is not kept."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
+    await rig.endpoints.rotate_secret(TENANT, created.endpoint.id, grace_hours=1)
     assert await rig.endpoints.delete_expired_secrets() == 0
 
     clock.advance(hours=1)
 
     assert await rig.endpoints.delete_expired_secrets() == 1
-    kept = await rig.endpoints.get(TENANT, made.endpoint.id)
-    assert (kept.previous_secret, kept.previous_until) == (None, None)
-    assert await rig.endpoints.rotate_secret(TENANT, made.endpoint.id)
+    stored = await rig.endpoints.get(TENANT, created.endpoint.id)
+    assert (stored.previous_secret, stored.previous_until) == (None, None)
+    assert await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
 
 
-async def test_a_new_secret_key_seals_both_secrets_anew_and_a_lost_one_leaves_an_endpoint_without(
-    rig: EndpointRig, clock: FakeClock
-) -> None:
-    """D-07: a change of keys finds every sealed column; what a lost key sealed must be made again."""
-    made = await rig.endpoints.create(TENANT, HOOK)
-    changed = await rig.endpoints.rotate_secret(TENANT, made.endpoint.id)
+async def test_a_new_secret_key_reencrypts_both_secrets_and_a_lost_one_deletes_them(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-07: a key rotation covers every encrypted column; secrets of a lost key must be set again."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
+    changed = await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
     other = Secret("another secret key of the tests: 9876543210")
 
     await KeyRotation(
         rig.db, KeySource(rig.source.path.parent, configured=other, previous=Secret(SECRET_KEY)), SEALED_COLUMNS, clock
     ).rotate()
-    kept = await rig.endpoints.get(TENANT, made.endpoint.id)
-    assert kept.sealed_secret != changed.endpoint.sealed_secret
-    assert kept.previous_secret != changed.endpoint.previous_secret
+    stored = await rig.endpoints.get(TENANT, created.endpoint.id)
+    assert stored.sealed_secret != changed.endpoint.sealed_secret
+    assert stored.previous_secret != changed.endpoint.previous_secret
 
     third = KeySource(rig.source.path.parent, configured=Secret("a third secret key of the tests: 5555566666"), previous=None)
     await KeyRotation(rig.db, third, SEALED_COLUMNS, clock).rotate(delete_unreadable=True)
-    kept = await rig.endpoints.get(TENANT, made.endpoint.id)
-    assert (kept.sealed_secret, kept.previous_secret) == (None, None)
-    assert rig.endpoints.get_signing_secrets(kept, clock.at) is None
+    stored = await rig.endpoints.get(TENANT, created.endpoint.id)
+    assert (stored.sealed_secret, stored.previous_secret) == (None, None)
+    assert rig.endpoints.get_signing_secrets(stored, clock.at) is None
 
 
-async def test_what_waits_is_held_while_an_endpoint_is_disabled_and_sent_in_order_when_it_is_asked_for(
-    rig: EndpointRig, clock: FakeClock
-) -> None:
-    """D-81: re-enable offers all since; what did not arrive waits for its turn again, the oldest first."""
-    made, disabled = await rig.endpoints.create(TENANT, HOOK), list[WebhookDisabled]()
-    rig.bus.subscribe(WebhookDisabled, disabled.append)
+async def test_pending_deliveries_are_held_while_disabled_and_resent_in_order(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-81: held deliveries become pending again by resend-failed, the oldest first."""
+    created, announced = await rig.endpoints.create(TENANT, ENDPOINT), list[WebhookDisabled]()
+    rig.bus.subscribe(WebhookDisabled, announced.append)
     await add_event(rig.db, rig.recorder)
     clock.advance(seconds=1)
 
-    off = (await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=False))).endpoint
+    disabled = (await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(enabled=False))).endpoint
     await add_event(rig.db, rig.recorder)
-    assert (off.disabled_at, off.disabled_reason, [each.reason for each in disabled]) == (clock.at, DisabledReason.BY_HAND, ["by_hand"])
-    assert [each.state for each in await rig.log(off)] == [DeliveryState.HELD] * 2
+    assert (disabled.disabled_at, disabled.disabled_reason, [event.reason for event in announced]) == (
+        clock.at,
+        DisabledReason.BY_HAND,
+        ["by_hand"],
+    )
+    assert [delivery.state for delivery in await rig.log(disabled)] == [DeliveryState.HELD] * 2
     with pytest.raises(Conflict):
-        await rig.deliveries.resend_failed(TENANT, off.id)
+        await rig.deliveries.resend_failed(TENANT, disabled.id)
     clock.advance(seconds=1)
 
-    on = await rig.endpoints.update(TENANT, off.id, EndpointChange(enabled=True))
-    assert (on.held_count, on.endpoint.enabled_at, on.endpoint.disabled_at, on.endpoint.disabled_reason) == (2, clock.at, None, None)
-    assert await rig.deliveries.resend_failed(TENANT, off.id, since=clock.at) == 0
-    assert await rig.deliveries.resend_failed(TENANT, off.id) == 2
-    assert [(each.state, each.next_at) for each in await rig.log(off)] == [(DeliveryState.PENDING, clock.at)] * 2
-    assert await rig.deliveries.resend_failed(TENANT, off.id) == 0
+    enabled = await rig.endpoints.update(TENANT, disabled.id, EndpointChange(enabled=True))
+    assert (enabled.held_count, enabled.endpoint.enabled_at, enabled.endpoint.disabled_at, enabled.endpoint.disabled_reason) == (
+        2,
+        clock.at,
+        None,
+        None,
+    )
+    assert await rig.deliveries.resend_failed(TENANT, disabled.id, since=clock.at) == 0
+    assert await rig.deliveries.resend_failed(TENANT, disabled.id) == 2
+    assert [(delivery.state, delivery.next_at) for delivery in await rig.log(disabled)] == [(DeliveryState.PENDING, clock.at)] * 2
+    assert await rig.deliveries.resend_failed(TENANT, disabled.id) == 0
 
 
-async def test_more_is_not_resent_than_may_wait(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-17: the backlog is bounded, also for what is sent again."""
-    made = await rig.endpoints.create(TENANT, replace(HOOK, enabled=False))
+async def test_a_resend_stays_within_the_backlog_limit(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-17: the backlog limit applies to resends too."""
+    created = await rig.endpoints.create(TENANT, replace(ENDPOINT, enabled=False))
     for _ in range(5):
         await add_event(rig.db, rig.recorder)
-    await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=True))
+    await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(enabled=True))
     rig.recorder.max_open = 3
 
-    assert await rig.deliveries.resend_failed(TENANT, made.endpoint.id) == 3
+    assert await rig.deliveries.resend_failed(TENANT, created.endpoint.id) == 3
     with pytest.raises(DeliveriesFull):
-        await rig.deliveries.resend_failed(TENANT, made.endpoint.id)
+        await rig.deliveries.resend_failed(TENANT, created.endpoint.id)
 
     with pytest.raises(DeliveriesFull):
-        await rig.deliveries.send_test(TENANT, made.endpoint.id)
-    assert [each.state for each in await rig.log(made.endpoint)] == [DeliveryState.PENDING] * 3 + [DeliveryState.HELD] * 2
+        await rig.deliveries.send_test(TENANT, created.endpoint.id)
+    assert [delivery.state for delivery in await rig.log(created.endpoint)] == [DeliveryState.PENDING] * 3 + [DeliveryState.HELD] * 2
 
 
-async def test_what_arrived_is_resent_as_another_delivery_of_the_same_event(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80: resend one; what is on its way is 409."""
-    made = await rig.endpoints.create(TENANT, HOOK)
+async def test_a_finished_delivery_is_resent_as_a_new_delivery_of_the_same_event(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-80: a pending delivery cannot be resent."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
     await add_event(rig.db, rig.recorder)
-    first = (await rig.log(made.endpoint))[0]
+    first = (await rig.log(created.endpoint))[0]
     with pytest.raises(Conflict):
-        await rig.deliveries.resend(TENANT, made.endpoint.id, first.id)
-    await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=False))
-    await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=True))
+        await rig.deliveries.resend(TENANT, created.endpoint.id, first.id)
+    await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(enabled=False))
+    await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(enabled=True))
 
-    assert (await rig.deliveries.resend(TENANT, made.endpoint.id, first.id)).id == first.id
-    await rig.db.write(lambda tx: log.cancel(tx, WORKSPACE, made.endpoint.id, error="as if it had ended", at=clock.at))
-    again = await rig.deliveries.resend(TENANT, made.endpoint.id, first.id)
+    assert (await rig.deliveries.resend(TENANT, created.endpoint.id, first.id)).id == first.id
+    await rig.db.write(lambda tx: log.cancel(tx, WORKSPACE, created.endpoint.id, error="as if it had ended", at=clock.at))
+    resent = await rig.deliveries.resend(TENANT, created.endpoint.id, first.id)
 
-    assert (again.resend_of, again.event_id, again.state) == (first.id, first.event_id, DeliveryState.PENDING)
-    assert again.id != first.id
+    assert (resent.resend_of, resent.event_id, resent.state) == (first.id, first.event_id, DeliveryState.PENDING)
+    assert resent.id != first.id
     with pytest.raises(NotFound):
-        await rig.deliveries.resend(TENANT, made.endpoint.id, uuid7())
+        await rig.deliveries.resend(TENANT, created.endpoint.id, uuid7())
 
 
-async def test_the_dispatcher_disables_once_and_a_new_success_is_waited_for_from_then(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-81: disabled on 410 or after failures, with an event; twice is once, and a deleted endpoint is left alone."""
-    made, told = await rig.endpoints.create(TENANT, HOOK), list[str]()
-    rig.bus.add_recorder(WebhookDisabled, lambda _, event: told.append(event.reason))
+async def test_the_dispatcher_disables_an_endpoint_once(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-81: disabling sends one event; a second reason or a deleted endpoint changes nothing."""
+    created, reasons = await rig.endpoints.create(TENANT, ENDPOINT), list[str]()
+    rig.bus.add_recorder(WebhookDisabled, lambda _, event: reasons.append(event.reason))
 
     for reason in (DisabledReason.GONE, DisabledReason.FAILURES):
-        await rig.db.write(lambda tx, reason=reason: rig.endpoints.disable(tx, made.endpoint, reason, clock.at))
-    kept = await rig.endpoints.get(TENANT, made.endpoint.id)
-    await rig.endpoints.delete(TENANT, made.endpoint.id)
-    await rig.db.write(lambda tx: rig.endpoints.disable(tx, made.endpoint, DisabledReason.GONE, clock.at))
+        await rig.db.write(lambda tx, reason=reason: rig.endpoints.disable(tx, created.endpoint, reason, clock.at))
+    stored = await rig.endpoints.get(TENANT, created.endpoint.id)
+    await rig.endpoints.delete(TENANT, created.endpoint.id)
+    await rig.db.write(lambda tx: rig.endpoints.disable(tx, created.endpoint, DisabledReason.GONE, clock.at))
 
-    assert (kept.enabled, kept.disabled_reason, told) == (False, DisabledReason.GONE, ["gone"])
+    assert (stored.enabled, stored.disabled_reason, reasons) == (False, DisabledReason.GONE, ["gone"])
 
 
-async def test_what_was_on_its_way_to_a_deleted_endpoint_is_cancelled(rig: EndpointRig) -> None:
-    """Svix/svix-webhooks#1511: nothing loops on an endpoint that is no more."""
-    made = await rig.endpoints.create(TENANT, HOOK)
+async def test_pending_deliveries_of_a_deleted_endpoint_are_cancelled(rig: EndpointRig) -> None:
+    """Svix/svix-webhooks#1511: nothing loops on a deleted endpoint."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
     await add_event(rig.db, rig.recorder)
 
-    await rig.endpoints.delete(TENANT, made.endpoint.id)
+    await rig.endpoints.delete(TENANT, created.endpoint.id)
     await add_event(rig.db, rig.recorder)
 
-    assert [(each.state, each.next_at) for each in await rig.log(made.endpoint)] == [(DeliveryState.CANCELLED, None)]
+    assert [(delivery.state, delivery.next_at) for delivery in await rig.log(created.endpoint)] == [(DeliveryState.CANCELLED, None)]
     with pytest.raises(NotFound):
-        await rig.endpoints.get(TENANT, made.endpoint.id)
+        await rig.endpoints.get(TENANT, created.endpoint.id)
 
 
-async def test_a_change_of_nothing_changes_nothing(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-29: the audit log tells of changes; and PATCH keeps what it does not name."""
-    made = await rig.endpoints.create(TENANT, HOOK)
+async def test_an_update_without_changes_changes_nothing(rig: EndpointRig, clock: FakeClock) -> None:
+    """D-29: such an update has no audit entry; PATCH keeps unnamed fields."""
+    created = await rig.endpoints.create(TENANT, ENDPOINT)
     clock.advance(seconds=1)
 
-    same = await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(url=HOOK.url, enabled=True))
-    other = await rig.endpoints.update(TENANT, made.endpoint.id, EndpointChange(strict_order=True, events=("*",)))
+    unchanged = await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(url=ENDPOINT.url, enabled=True))
+    changed = await rig.endpoints.update(TENANT, created.endpoint.id, EndpointChange(strict_order=True, events=("*",)))
 
-    assert same.endpoint == made.endpoint
-    assert other.endpoint == replace(made.endpoint, strict_order=True, events=("*",), updated_at=clock.at)
-    assert await rig.db.read(lambda tx: store.find(tx, WORKSPACE, made.endpoint.id)) == other.endpoint
+    assert unchanged.endpoint == created.endpoint
+    assert changed.endpoint == replace(created.endpoint, strict_order=True, events=("*",), updated_at=clock.at)
+    assert await rig.db.read(lambda tx: store.find(tx, WORKSPACE, created.endpoint.id)) == changed.endpoint

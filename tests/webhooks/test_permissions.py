@@ -9,105 +9,107 @@ from rookery.webhooks.event_types import EVENT_TYPES_BY_NAME, list_scopes
 from tests.conftest import Caller, Instance
 
 HOOKS = "/api/v1/webhooks"
-NOWHERE = "http://[2a00:ffff::1]/hook"
+UNREACHABLE = "http://[2a00:ffff::1]/hook"
 
 
-async def make(caller: Caller, *events: str, status: int = 201) -> dict[str, object]:
-    """Try to make a disabled endpoint."""
-    answer = await caller.post(HOOKS, {"url": NOWHERE, "events": list(events), "enabled": False})
-    assert answer.status_code == status, answer.text
-    return cast("dict[str, object]", answer.json())
+async def create_webhook(caller: Caller, *events: str, status: int = 201) -> dict[str, object]:
+    """Create a disabled endpoint, which must return *status*."""
+    response = await caller.post(HOOKS, {"url": UNREACHABLE, "events": list(events), "enabled": False})
+    assert response.status_code == status, response.text
+    return cast("dict[str, object]", response.json())
 
 
-def test_every_event_is_read_by_some_scope() -> None:
-    """D-24: the scope is that of the GET whose answer an event's data is; `*` takes them all but tool.called's, which is its own."""
+def test_every_event_type_needs_exactly_one_scope() -> None:
+    """D-24: the scope is that of the GET whose response the event contains."""
     assert all(len(list_scopes([name])) == 1 for name in EVENT_TYPES_BY_NAME)
     assert list_scopes(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
     assert set(list_scopes(["*"])) == {scope for name in EVENT_TYPES_BY_NAME for scope in list_scopes([name])}
 
 
 async def test_a_key_subscribes_to_what_it_may_read(instance: Instance) -> None:
-    """D-24: a key hands on no more than it holds, to a webhook neither."""
-    hooks, reader = await instance.api_key("webhooks:*"), await instance.api_key("webhooks:*", "brain:read")
+    """D-24: a webhook cannot receive data that its key may not read."""
+    webhooks_only, reader = await instance.api_key("webhooks:*"), await instance.api_key("webhooks:*", "brain:read")
 
     for events in (["memory.*"], ["*"], ["webhook.*", "memory.stored"]):
-        assert (await make(hooks, *events, status=403))["required_scope"] == "brain:read"
-    assert (await make(reader, "memory.*", "plan.*", status=403))["required_scope"] == "plans.read"
-    assert await make(hooks, "webhook.*")
-    assert await make(reader, "memory.*")
+        assert (await create_webhook(webhooks_only, *events, status=403))["required_scope"] == "brain:read"
+    assert (await create_webhook(reader, "memory.*", "plan.*", status=403))["required_scope"] == "plans.read"
+    assert await create_webhook(webhooks_only, "webhook.*")
+    assert await create_webhook(reader, "memory.*")
 
 
-async def test_a_key_changes_of_anothers_endpoint_what_tells_it_nothing(instance: Instance) -> None:
-    """D-24, before and after: its address and its events are for those who may read what it is told of."""
-    hooks, made = await instance.api_key("webhooks:*"), await make(instance.admin, "memory.*")
-    at = f"{HOOKS}/{made['id']}"
+async def test_a_key_without_read_scope_can_change_only_harmless_fields(instance: Instance) -> None:
+    """D-24, before and after: address, events and content need the scopes of the current and the new events."""
+    webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
+    path = f"{HOOKS}/{webhook['id']}"
 
-    for change in ({"url": f"{NOWHERE}2"}, {"events": ["webhook.*"]}, {"include_content": True}):
-        refused = await hooks.send("PATCH", at, change)
-        assert (refused.status_code, refused.json()["required_scope"]) == (403, "brain:read")
-    changed = await hooks.send("PATCH", at, {"description": "Ours.", "concurrency": 1, "url": NOWHERE})
+    for change in ({"url": f"{UNREACHABLE}2"}, {"events": ["webhook.*"]}, {"include_content": True}):
+        rejected = await webhooks_only.send("PATCH", path, change)
+        assert (rejected.status_code, rejected.json()["required_scope"]) == (403, "brain:read")
+    changed = await webhooks_only.send("PATCH", path, {"description": "Ours.", "concurrency": 1, "url": UNREACHABLE})
 
-    assert (changed.status_code, changed.json()["description"], changed.json()["url"]) == (200, "Ours.", NOWHERE)
+    assert (changed.status_code, changed.json()["description"], changed.json()["url"]) == (200, "Ours.", UNREACHABLE)
 
 
-async def test_the_log_shows_what_was_sent_to_those_who_may_read_it(instance: Instance) -> None:
+async def test_the_body_of_a_delivery_needs_the_read_scope(instance: Instance) -> None:
     """D-24: the body of a delivery contains the resource; readers of the log see only that it exists."""
-    hooks, made = await instance.api_key("webhooks:*"), await make(instance.admin, "memory.*")
-    await instance.admin.remember("For our eyes only.")
-    log = f"{HOOKS}/{made['id']}/deliveries"
+    webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
+    await instance.admin.remember("Confidential.")
+    log = f"{HOOKS}/{webhook['id']}/deliveries"
 
-    listed = (await hooks.get(log)).json()["data"]
-    refused = await hooks.get(f"{log}/{listed[0]['id']}")
+    deliveries = (await webhooks_only.get(log)).json()["data"]
+    rejected = await webhooks_only.get(f"{log}/{deliveries[0]['id']}")
 
-    assert [each["type"] for each in listed] == ["memory.stored"]
-    assert (refused.status_code, refused.json()["required_scope"]) == (403, "brain:read")
-    assert (await instance.admin.get(f"{log}/{listed[0]['id']}")).status_code == 200
+    assert [delivery["type"] for delivery in deliveries] == ["memory.stored"]
+    assert (rejected.status_code, rejected.json()["required_scope"]) == (403, "brain:read")
+    assert (await instance.admin.get(f"{log}/{deliveries[0]['id']}")).status_code == 200
 
 
 _ACME = frozenset({"acme"})
 
 
-async def test_a_key_for_a_part_of_the_workspace_has_nothing_to_do_with_webhooks(instance: Instance) -> None:
-    """D-23: allow-lists are applied in every query; a webhook is told of the whole workspace."""
-    made = await make(instance.admin, "webhook.*")
+async def test_a_key_with_an_allow_list_cannot_use_webhooks(instance: Instance) -> None:
+    """D-23: a webhook gets events of the whole workspace, past any allow-list."""
+    webhook = await create_webhook(instance.admin, "webhook.*")
 
-    for part in (
+    for restrictions in (
         KeyRestrictions(orgs=_ACME),
         KeyRestrictions(projects=_ACME),
         KeyRestrictions(servers=_ACME),
         KeyRestrictions(tools=("acme/*",)),
     ):
-        limited = await instance.api_key("*", restrictions=part)
-        await make(limited, "webhook.*", status=403)
-        for path in (HOOKS, f"{HOOKS}/{made['id']}", f"{HOOKS}/{made['id']}/deliveries"):
-            assert (await limited.get(path)).json()["error"] == "permission_denied", f"{part} {path}"
+        limited = await instance.api_key("*", restrictions=restrictions)
+        await create_webhook(limited, "webhook.*", status=403)
+        for path in (HOOKS, f"{HOOKS}/{webhook['id']}", f"{HOOKS}/{webhook['id']}/deliveries"):
+            assert (await limited.get(path)).json()["error"] == "permission_denied", f"{restrictions} {path}"
 
 
-async def test_a_key_that_speaks_for_one_agent_is_not_told_another_agents_own_memories(instance: Instance) -> None:
-    """D-43, D-24: a webhook is told of all agents' memories, which such a key reads with brain:admin alone; its log the same."""
-    one = await instance.api_key("webhooks:*", "brain:read", "plans.read", agent_id="bee")
-    admin = await instance.api_key("webhooks:*", "brain:read", "brain:admin", agent_id="bee")
-    told = await make(instance.admin, "memory.*")
+async def test_a_key_of_one_agent_needs_brain_admin_for_memory_events(instance: Instance) -> None:
+    """D-43, D-24: a webhook gets memories of all agents, which such a key may read only with brain:admin; so does its log."""
+    agent_key = await instance.api_key("webhooks:*", "brain:read", "plans.read", agent_id="bee")
+    admin_key = await instance.api_key("webhooks:*", "brain:read", "brain:admin", agent_id="bee")
+    webhook = await create_webhook(instance.admin, "memory.*")
     await instance.admin.remember("Mine alone.", agent_id="wasp", memory_scope="agent")
-    log = f"{HOOKS}/{told['id']}/deliveries"
-    row = (await instance.admin.get(log)).json()["data"][0]["id"]
+    log = f"{HOOKS}/{webhook['id']}/deliveries"
+    delivery_id = (await instance.admin.get(log)).json()["data"][0]["id"]
 
-    assert (await make(one, "memory.*", status=403))["required_scope"] == "brain:admin"
-    assert (await one.get(f"{log}/{row}")).status_code == 403
-    assert await make(one, "plan.*")
-    assert await make(admin, "memory.*")
-    assert (await admin.get(f"{log}/{row}")).status_code == 200
+    assert (await create_webhook(agent_key, "memory.*", status=403))["required_scope"] == "brain:admin"
+    assert (await agent_key.get(f"{log}/{delivery_id}")).status_code == 403
+    assert await create_webhook(agent_key, "plan.*")
+    assert await create_webhook(admin_key, "memory.*")
+    assert (await admin_key.get(f"{log}/{delivery_id}")).status_code == 200
 
 
-async def test_what_an_endpoint_was_told_before_is_not_sent_to_another_address_by_who_may_not_read_it(instance: Instance) -> None:
-    """D-24: its events were changed since, but its log may still be sent again, and goes where the endpoint is then."""
-    hooks, made = await instance.api_key("webhooks:*"), await make(instance.admin, "memory.*")
-    at = f"{HOOKS}/{made['id']}"
-    await instance.admin.remember("For our eyes only.")
-    assert (await instance.admin.send("PATCH", at, {"events": ["webhook.*"]})).status_code == 200
+async def test_a_key_without_read_scope_cannot_redirect_past_deliveries(instance: Instance) -> None:
+    """D-24: the log of an endpoint can be resent to its new address, so the address needs the scopes of past events too."""
+    webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
+    path = f"{HOOKS}/{webhook['id']}"
+    await instance.admin.remember("Confidential.")
+    assert (await instance.admin.send("PATCH", path, {"events": ["webhook.*"]})).status_code == 200
 
-    refused = await hooks.send("PATCH", at, {"url": f"{NOWHERE}2"})
+    rejected = await webhooks_only.send("PATCH", path, {"url": f"{UNREACHABLE}2"})
 
-    assert (refused.status_code, refused.json()["required_scope"]) == (403, "brain:read")
-    assert (await hooks.send("PATCH", f"{HOOKS}/{(await make(hooks, 'webhook.*'))['id']}", {"url": f"{NOWHERE}2"})).status_code == 200
-    assert (await instance.admin.send("PATCH", at, {"url": f"{NOWHERE}2"})).status_code == 200
+    assert (rejected.status_code, rejected.json()["required_scope"]) == (403, "brain:read")
+    assert (
+        await webhooks_only.send("PATCH", f"{HOOKS}/{(await create_webhook(webhooks_only, 'webhook.*'))['id']}", {"url": f"{UNREACHABLE}2"})
+    ).status_code == 200
+    assert (await instance.admin.send("PATCH", path, {"url": f"{UNREACHABLE}2"})).status_code == 200

@@ -1,4 +1,4 @@
-"""The receiver of examples/, a process of its own, told by a server over real connections (issue 7)."""
+"""The receiver of examples/ as its own process, with deliveries of a server over real connections (issue 7)."""
 
 from __future__ import annotations
 
@@ -27,108 +27,108 @@ _WAIT_S = 30.0
 
 
 class Example:
-    """The running receiver; what it printed is in a file."""
+    """The running receiver; its output is in a file."""
 
     def __init__(self, folder: Path, secret: str, port: int) -> None:
-        self._said = folder / "said"
+        self._output_path = folder / "said"
         self._inbox = folder / "inbox.sqlite"
-        self._out = self._said.open("ab")
-        self._begins = len(self.lines())
+        self._output = self._output_path.open("ab")
+        self._first_line = len(self.read_lines())
         command = [sys.executable, str(EXAMPLE), "--port", str(port), "--inbox", str(self._inbox)]
         environment = {**os.environ, "WEBHOOK_SECRET": secret}
-        self._process = subprocess.Popen(command, env=environment, stdout=self._out, stderr=subprocess.STDOUT, cwd=folder)
+        self._process = subprocess.Popen(command, env=environment, stdout=self._output, stderr=subprocess.STDOUT, cwd=folder)
 
-    def lines(self) -> list[str]:
-        """Return what was printed so far, by all that ran in the folder."""
-        return self._said.read_text(encoding="utf-8").splitlines()
+    def read_lines(self) -> list[str]:
+        """Return the lines printed so far by all receivers in the folder."""
+        return self._output_path.read_text(encoding="utf-8").splitlines()
 
     async def url(self) -> str:
-        """Return where it listens, once it does."""
-        return (await self._waits_for("listening on ")).rpartition(" ")[2]
+        """Return its URL, once it listens."""
+        return (await self._wait_for_line("listening on ")).rpartition(" ")[2]
 
-    async def handles(self, start: str) -> None:
-        """Wait for a line that begins so, and until the inbox says that all is done: killed before that, it would do the last one again."""
-        await self._waits_for(start)
-        await eventually(self._has_done_all, within_s=_WAIT_S)
+    async def wait_handled(self, start: str) -> None:
+        """Wait for a line that begins with *start*, and until the inbox has no open event, which a kill would repeat."""
+        await self._wait_for_line(start)
+        await eventually(self._is_inbox_done, within_s=_WAIT_S)
 
-    async def _waits_for(self, start: str) -> str:
-        def look() -> str:
-            assert self._process.poll() is None, "\n".join(self.lines())
-            return next((line for line in self.lines()[self._begins :] if line.startswith(start)), "")
+    async def _wait_for_line(self, start: str) -> str:
+        def find_line() -> str:
+            assert self._process.poll() is None, "\n".join(self.read_lines())
+            return next((line for line in self.read_lines()[self._first_line :] if line.startswith(start)), "")
 
-        return await eventually(look, within_s=_WAIT_S)
+        return await eventually(find_line, within_s=_WAIT_S)
 
-    def _has_done_all(self) -> bool:
+    def _is_inbox_done(self) -> bool:
         with closing(sqlite3.connect(self._inbox)) as file:
             return file.execute("SELECT count(*) FROM inbox WHERE NOT done").fetchone() == (0,)
 
-    def end(self) -> None:
-        """End it, by force."""
+    def kill(self) -> None:
+        """Kill the receiver."""
         self._process.kill()
         self._process.wait(10)
-        self._out.close()
+        self._output.close()
 
 
 @asynccontextmanager
-async def example(folder: Path, secret: str, port: int = 0) -> AsyncGenerator[tuple[Example, str]]:
+async def run_example(folder: Path, secret: str, port: int = 0) -> AsyncGenerator[tuple[Example, str]]:
     """Run the receiver until the block ends."""
-    running = Example(folder, secret, port)
+    receiver = Example(folder, secret, port)
     try:
-        yield running, await running.url()
+        yield receiver, await receiver.url()
     finally:
-        running.end()
+        receiver.kill()
 
 
-async def test_the_receiver_handles_each_event_once_through_a_rotation_and_refuses_others(settings: Settings, tmp_path: Path) -> None:
-    """Spec 6.2, D-81: what comes again is not done twice, what is not signed is 401, in grace both secrets count."""
+async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejects_forgeries(settings: Settings, tmp_path: Path) -> None:
+    """Spec 6.2, D-81: resent events are not handled twice, unsigned ones are 401, and during the grace period both secrets are valid."""
     folder, secret = tmp_path / "receiver", f"given-{random_text(24)}"
     folder.mkdir()
     key_leaks.DETECTOR.add_secret(secret)
     async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance:
-        async with example(folder, secret) as (receiver, url):
+        async with run_example(folder, secret) as (receiver, url):
             new = {"url": url, "events": ["memory.stored"], "secret": secret}
-            at = f"/api/v1/webhooks/{(await instance.admin.post('/api/v1/webhooks', new)).json()['id']}"
+            path = f"/api/v1/webhooks/{(await instance.admin.post('/api/v1/webhooks', new)).json()['id']}"
             ids = [(await instance.admin.remember("The kettle whistles."))["id"]]
-            await receiver.handles(f"memory.stored {ids[0]}")
-            (delivered,) = await _delivered(instance.admin, at, 1)
-            again = await instance.admin.post(f"{at}/deliveries/{delivered['id']}/resend")
-            assert again.status_code == 202, again.text
-            await _delivered(instance.admin, at, 2)
-            await _must_refuse_strangers(url)
+            await receiver.wait_handled(f"memory.stored {ids[0]}")
+            (delivered,) = await _wait_delivered(instance.admin, path, 1)
+            resent = await instance.admin.post(f"{path}/deliveries/{delivered['id']}/resend")
+            assert resent.status_code == 202, resent.text
+            await _wait_delivered(instance.admin, path, 2)
+            await _must_reject_forgeries(url)
 
         port = int(url.rstrip("/").rpartition(":")[2])
-        rotated = await _rotated(instance, at)
+        rotated = await _rotate_secret(instance, path)
         for content, secrets in (("It is descaled.", f"{secret} {rotated}"), ("There is tea.", rotated)):
-            async with example(folder, secrets, port) as (receiver, _):
+            async with run_example(folder, secrets, port) as (receiver, _):
                 ids.append((await instance.admin.remember(content))["id"])
-                await receiver.handles(f"memory.stored {ids[-1]}")
+                await receiver.wait_handled(f"memory.stored {ids[-1]}")
 
-    lines = receiver.lines()
-    assert [line for line in lines if line.startswith("memory.stored")] == [f"memory.stored {each}" for each in ids]
-    assert sum(line.startswith("rejected: ") for line in lines) == 2
-    assert "Traceback" not in "\n".join(lines)
+    output = receiver.read_lines()
+    assert [line for line in output if line.startswith("memory.stored")] == [f"memory.stored {memory_id}" for memory_id in ids]
+    assert sum(line.startswith("rejected: ") for line in output) == 2
+    assert "Traceback" not in "\n".join(output)
 
 
-async def _must_refuse_strangers(url: str) -> None:
-    async with httpx2.AsyncClient(timeout=30) as stranger:
+async def _must_reject_forgeries(url: str) -> None:
+    async with httpx2.AsyncClient(timeout=30) as client:
         for headers in (
             {"X-Webhook-Signature": "sha256=" + "0" * 64},
             {"webhook-id": "evt_1", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"},
         ):
-            assert (await stranger.post(url, content=b'{"id": "evt_1"}', headers=headers)).status_code == 401
+            assert (await client.post(url, content=b'{"id": "evt_1"}', headers=headers)).status_code == 401
 
 
-async def _rotated(instance: Instance, at: str) -> str:
-    rotated = str((await instance.admin.post(f"{at}/rotate-secret")).json()["secret"])
-    key_leaks.DETECTOR.add_secret(rotated)
-    return rotated
+async def _rotate_secret(instance: Instance, path: str) -> str:
+    secret = str((await instance.admin.post(f"{path}/rotate-secret")).json()["secret"])
+    key_leaks.DETECTOR.add_secret(secret)
+    return secret
 
 
-async def _delivered(caller: Caller, at: str, count: int) -> list[Json]:
-    """Wait until *count* are delivered and none is left, and return them."""
+async def _wait_delivered(caller: Caller, path: str, count: int) -> list[Json]:
+    """Wait until exactly *count* deliveries exist and are delivered, and return them."""
 
-    async def look() -> list[Json]:
-        rows = cast("list[Json]", (await caller.get(f"{at}/deliveries")).json()["data"])
-        return rows if len(rows) == count and {each["state"] for each in rows} == {"delivered"} else []
+    async def load() -> list[Json]:
+        rows = cast("list[Json]", (await caller.get(f"{path}/deliveries")).json()["data"])
+        return rows if len(rows) == count and {row["state"] for row in rows} == {"delivered"} else []
 
-    return await eventually(look, within_s=_WAIT_S)
+    return await eventually(load, within_s=_WAIT_S)

@@ -1,5 +1,5 @@
 """
-The story that the documentation's examples are taken of: each operation of the document, asked as a user would.
+The story that the examples of the documentation are recorded from: each operation of the document, as a user would call it.
 
-`make examples` plays it and writes `src/rookery/reference/examples/`; a test plays it again and holds it against what was written.
+`make examples` records it into `src/rookery/reference/examples/`; a test records it again and compares the two.
 """

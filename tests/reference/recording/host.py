@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.reference.recording.recorder import Recorder, first_operation
 
 
-async def play(tape: Recorder) -> None:
-    """Ask whether it is well, and what it can do."""
-    nobody, admin = tape.instance.caller(None), tape.instance.admin
-    await tape.send(nobody, "GET /")
-    await tape.send(nobody, "GET /favicon.ico")
-    await tape.send(nobody, "GET /healthz")
-    await tape.send(nobody, "GET /readyz")
-    await tape.send(admin, "GET /api/docs/openapi", cut=first_operation)
-    await tape.send(admin, "GET /docs/openapi.json", cut=first_operation)
+async def play(recorder: Recorder) -> None:
+    """Read health, readiness and the documentation."""
+    anonymous, admin = recorder.instance.caller(None), recorder.instance.admin
+    await recorder.send(anonymous, "GET /")
+    await recorder.send(anonymous, "GET /favicon.ico")
+    await recorder.send(anonymous, "GET /healthz")
+    await recorder.send(anonymous, "GET /readyz")
+    await recorder.send(admin, "GET /api/docs/openapi", shorten_response=first_operation)
+    await recorder.send(admin, "GET /docs/openapi.json", shorten_response=first_operation)
     for path in ("", "/scalar", "/redoc"):
-        await tape.send(admin, f"GET /api/docs{path}")
+        await recorder.send(admin, f"GET /api/docs{path}")

@@ -1,4 +1,4 @@
-"""The parts of the story about keys, workspaces and what was done with them."""
+"""The parts of the story about keys, their usage, and workspaces."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ _API, _AGENT = "/api/v1/api-keys", "/api/v1/agent-keys"
 _LATER = "2027-12-31T00:00:00Z"
 
 
-async def play(tape: Recorder) -> None:
-    """Make keys, change and replace them, and take them away."""
-    admin, one = tape.instance.admin, f"{_API}/{{key_id}}"
+async def play(recorder: Recorder) -> None:
+    """Create keys, change, rotate and delete them."""
+    admin, key_path = recorder.instance.admin, f"{_API}/{{key_id}}"
     new = {"name": "The build server", "preset": "reader", "rate_limit_tier": "pro", "expires_at": _LATER}
-    made = await tape.send(admin, f"POST {_API}", new)
-    used = tape.instance.caller(str(made["plaintext_key"]))
-    await used.get("/v1/brain/tags")
-    await tape.send(admin, f"GET {_API}", query={"per_page": 20})
-    await tape.send(admin, f"GET {one}", key_id=made["id"])
-    await tape.send(admin, f"PATCH {one}", {"name": "The build server in Oslo", "orgs": ["acme"]}, key_id=made["id"])
-    await tape.send(admin, f"POST {one}/suspend", key_id=made["id"])
-    await tape.send(admin, f"POST {one}/resume", key_id=made["id"])
-    await tape.send(admin, f"POST {one}/rotate", {"grace_period_hours": 24}, key_id=made["id"])
-    await _used(tape, f"{one}/usage", made["id"])
-    await tape.send(admin, f"GET {_API}/usage", query={"by": "day"})
-    await tape.send(admin, f"DELETE {one}", key_id=made["id"])
-    await tape.send(admin, "GET /api/v1/whoami")
-    await tape.send(admin, "GET /api/v1/rate-limit")
-    await tape.send(tape.instance.agent, "GET /api/agent/rate-limit")
-    await tape.send(admin, "GET /api/v1/audit", query={"action": "api_key.created", "per_page": 20})
+    created = await recorder.send(admin, f"POST {_API}", new)
+    reader = recorder.instance.caller(str(created["plaintext_key"]))
+    await reader.get("/v1/brain/tags")
+    await recorder.send(admin, f"GET {_API}", query={"per_page": 20})
+    await recorder.send(admin, f"GET {key_path}", key_id=created["id"])
+    await recorder.send(admin, f"PATCH {key_path}", {"name": "The build server in Oslo", "orgs": ["acme"]}, key_id=created["id"])
+    await recorder.send(admin, f"POST {key_path}/suspend", key_id=created["id"])
+    await recorder.send(admin, f"POST {key_path}/resume", key_id=created["id"])
+    await recorder.send(admin, f"POST {key_path}/rotate", {"grace_period_hours": 24}, key_id=created["id"])
+    await _read_usage(recorder, f"{key_path}/usage", created["id"])
+    await recorder.send(admin, f"GET {_API}/usage", query={"by": "day"})
+    await recorder.send(admin, f"DELETE {key_path}", key_id=created["id"])
+    await recorder.send(admin, "GET /api/v1/whoami")
+    await recorder.send(admin, "GET /api/v1/rate-limit")
+    await recorder.send(recorder.instance.agent, "GET /api/agent/rate-limit")
+    await recorder.send(admin, "GET /api/v1/audit", query={"action": "api_key.created", "per_page": 20})
 
 
-async def _used(tape: Recorder, path: str, key_id: object) -> None:
-    """Ask what a key was used for; that is written down a moment after."""
+async def _read_usage(recorder: Recorder, path: str, key_id: object) -> None:
+    """Read the usage of a key, which is written shortly after the calls."""
 
     async def is_written() -> bool:
-        answer = await tape.instance.admin.get(path.replace("{key_id}", str(key_id)))
-        return answer.json()["data"] != []
+        response = await recorder.instance.admin.get(path.replace("{key_id}", str(key_id)))
+        return response.json()["data"] != []
 
     await eventually(is_written)
-    await tape.send(tape.instance.admin, f"GET {path}", query={"per_page": 20}, key_id=key_id)
+    await recorder.send(recorder.instance.admin, f"GET {path}", query={"per_page": 20}, key_id=key_id)
 
 
-async def agents(tape: Recorder) -> None:
-    """The same with the keys of agents, which have permissions and addresses of their own."""
-    admin, one = tape.instance.admin, f"{_AGENT}/{{key_id}}"
+async def agents(recorder: Recorder) -> None:
+    """Do the same with agent keys, which have permissions and IP lists."""
+    admin, key_path = recorder.instance.admin, f"{_AGENT}/{{key_id}}"
     new = {"name": "Kim, who reviews", "preset": "agent", "agent_id": "kim", "rate_limit": 120, "orgs": ["acme"]}
-    made = await tape.send(admin, f"POST {_AGENT}", new)
-    key = made["id"]
-    await tape.instance.caller(str(made["key"])).get("/v1/brain/tags?org=acme")
-    await tape.send(admin, f"GET {_AGENT}", query={"per_page": 20})
-    await tape.send(admin, f"GET {one}", key_id=key)
-    await tape.send(admin, f"PATCH {one}", {"tool_limits": {"library/find_book": 30}}, key_id=key)
-    await tape.send(admin, f"GET {one}/permissions", query={"has": "brain:read"}, key_id=key)
-    await tape.send(admin, f"PUT {one}/permissions", {"permissions": ["brain:read", "brain:write", "mcp:*"]}, key_id=key)
-    await tape.send(admin, f"PUT {one}/ips", {"ips": ["192.0.2.0/24"], "ip_restriction": False}, key_id=key)
-    await tape.send(admin, f"POST {one}/ips", {"ips": ["2001:db8::17"]}, key_id=key)
-    await tape.send(admin, f"DELETE {one}/ips", {"ips": ["2001:db8::17"]}, key_id=key)
-    await tape.send(admin, f"GET {one}/ips", key_id=key)
-    await tape.send(admin, f"POST {one}/extend", {"expires_at": _LATER}, key_id=key)
-    await tape.send(admin, f"POST {one}/suspend", key_id=key)
-    await tape.send(admin, f"POST {one}/resume", key_id=key)
-    await tape.send(admin, f"POST {one}/rotate", {"grace_period_hours": 24}, key_id=key)
-    await _used(tape, f"{one}/usage", key)
-    await tape.send(admin, f"GET {_AGENT}/usage", query={"by": "day"})
-    await tape.send(admin, f"POST {one}/revoke", key_id=key)
-    await tape.send(admin, f"DELETE {one}", key_id=key)
+    created = await recorder.send(admin, f"POST {_AGENT}", new)
+    key = created["id"]
+    await recorder.instance.caller(str(created["key"])).get("/v1/brain/tags?org=acme")
+    await recorder.send(admin, f"GET {_AGENT}", query={"per_page": 20})
+    await recorder.send(admin, f"GET {key_path}", key_id=key)
+    await recorder.send(admin, f"PATCH {key_path}", {"tool_limits": {"library/find_book": 30}}, key_id=key)
+    await recorder.send(admin, f"GET {key_path}/permissions", query={"has": "brain:read"}, key_id=key)
+    await recorder.send(admin, f"PUT {key_path}/permissions", {"permissions": ["brain:read", "brain:write", "mcp:*"]}, key_id=key)
+    await recorder.send(admin, f"PUT {key_path}/ips", {"ips": ["192.0.2.0/24"], "ip_restriction": False}, key_id=key)
+    await recorder.send(admin, f"POST {key_path}/ips", {"ips": ["2001:db8::17"]}, key_id=key)
+    await recorder.send(admin, f"DELETE {key_path}/ips", {"ips": ["2001:db8::17"]}, key_id=key)
+    await recorder.send(admin, f"GET {key_path}/ips", key_id=key)
+    await recorder.send(admin, f"POST {key_path}/extend", {"expires_at": _LATER}, key_id=key)
+    await recorder.send(admin, f"POST {key_path}/suspend", key_id=key)
+    await recorder.send(admin, f"POST {key_path}/resume", key_id=key)
+    await recorder.send(admin, f"POST {key_path}/rotate", {"grace_period_hours": 24}, key_id=key)
+    await _read_usage(recorder, f"{key_path}/usage", key)
+    await recorder.send(admin, f"GET {_AGENT}/usage", query={"by": "day"})
+    await recorder.send(admin, f"POST {key_path}/revoke", key_id=key)
+    await recorder.send(admin, f"DELETE {key_path}", key_id=key)
 
 
-async def workspaces(tape: Recorder) -> None:
-    """Make a workspace for another team, and remove it again."""
-    operator = await tape.instance.api_key("*", "platform:workspaces", "platform:metrics")
-    made = await tape.send(operator, "POST /api/v1/workspaces", {"name": "The other team"})
-    one = "/api/v1/workspaces/{workspace_id}"
-    await tape.send(operator, "GET /api/v1/workspaces", query={"per_page": 20})
-    await tape.send(operator, f"GET {one}", workspace_id=made["workspace_id"])
-    await tape.send(operator, f"PATCH {one}", {"name": "The team of the shop"}, workspace_id=made["workspace_id"])
+async def workspaces(recorder: Recorder) -> None:
+    """Create a workspace for another team, and delete it again."""
+    operator = await recorder.instance.api_key("*", "platform:workspaces", "platform:metrics")
+    created = await recorder.send(operator, "POST /api/v1/workspaces", {"name": "The other team"})
+    key_path = "/api/v1/workspaces/{workspace_id}"
+    await recorder.send(operator, "GET /api/v1/workspaces", query={"per_page": 20})
+    await recorder.send(operator, f"GET {key_path}", workspace_id=created["workspace_id"])
+    await recorder.send(operator, f"PATCH {key_path}", {"name": "The team of the shop"}, workspace_id=created["workspace_id"])
     first = {"name": "Their first key", "scopes": ["*"]}
-    await tape.send(operator, f"POST {one}/api-keys", first, workspace_id=made["workspace_id"])
-    await tape.send(operator, f"DELETE {one}", query={"dry_run": "true"}, workspace_id=made["workspace_id"])
-    await tape.send(operator, "GET /metrics")
+    await recorder.send(operator, f"POST {key_path}/api-keys", first, workspace_id=created["workspace_id"])
+    await recorder.send(operator, f"DELETE {key_path}", query={"dry_run": "true"}, workspace_id=created["workspace_id"])
+    await recorder.send(operator, "GET /metrics")

@@ -6,13 +6,13 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 
 server = MCPServer("library", instructions="Look up a book before you lend it.")
-_SHELVES = {"moby-dick": "Moby-Dick, by Herman Melville, is on shelf 4.", "walden": "Walden, by Henry David Thoreau, is on shelf 7."}
+_BOOKS = {"moby-dick": "Moby-Dick, by Herman Melville, is on shelf 4.", "walden": "Walden, by Henry David Thoreau, is on shelf 7."}
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def find_book(title: str) -> str:
     """Say on which shelf a book is."""
-    return next((where for where in _SHELVES.values() if title.lower() in where.lower()), "There is no such book.")
+    return next((where for where in _BOOKS.values() if title.lower() in where.lower()), "There is no such book.")
 
 
 @server.resource("library://opening-hours")
@@ -24,7 +24,7 @@ def opening_hours() -> str:
 @server.resource("library://books/{slug}")
 def book(slug: str) -> str:
     """One book."""
-    return _SHELVES[slug]
+    return _BOOKS[slug]
 
 
 @server.prompt()

@@ -9,15 +9,15 @@ from tests.reference.recording.recorder import Json, Recorder
 _WHERE = {"org": "acme", "project": "shop"}
 
 
-async def play(tape: Recorder) -> None:
-    """Remember, recall, say what was of use, correct, put away."""
-    kim = tape.instance.admin
-    rule = await tape.send(
+async def play(recorder: Recorder) -> None:
+    """Store, recall, give feedback, correct and archive memories."""
+    kim = recorder.instance.admin
+    rule = await recorder.send(
         kim,
         "POST /v1/brain/remember",
         {
             "type": "decision",
-            "content": "We deploy on Tuesdays, never on Fridays: nobody is there at the weekend to mend what breaks.",
+            "content": "We deploy on Tuesdays, never on Fridays: nobody is there at the weekend to fix what breaks.",
             **_WHERE,
             "tags": ["deployment"],
             "source": "retrospective",
@@ -28,21 +28,21 @@ async def play(tape: Recorder) -> None:
         {"type": "fact", "content": "The shop's database is PostgreSQL 17, in one region.", **_WHERE, "tags": ["database"]},
         {"type": "preference", "content": "Kim wants small pull requests, one topic each.", "agent_id": "kim", "memory_scope": "agent"},
     ]
-    stored = await tape.send(kim, "POST /v1/brain/remember/batch", {"memories": batch})
+    stored = await recorder.send(kim, "POST /v1/brain/remember/batch", {"memories": batch})
     await kim.remember("Payments are made by invoice only.", **_WHERE)
-    await tape.send(kim, "GET /v1/brain/memories/{memory_id}", memory_id=rule["id"])
-    recalled = await tape.send(kim, "POST /v1/brain/recall", {"query": "On which day do we ship?", **_WHERE, "top_k": 1})
+    await recorder.send(kim, "GET /v1/brain/memories/{memory_id}", memory_id=rule["id"])
+    recalled = await recorder.send(kim, "POST /v1/brain/recall", {"query": "On which day do we ship?", **_WHERE, "top_k": 1})
     feedback = {"used": [rule["id"]]}
-    await tape.send(kim, "POST /v1/brain/recall/{recall_id}/feedback", feedback, recall_id=recalled["recall_id"])
-    await tape.send(kim, "GET /v1/brain/search", query={"q": "deploy Tuesdays", "org": "acme", "limit": 5})
-    await tape.send(kim, "GET /v1/brain/memories", query={"org": "acme", "tags": "deployment", "per_page": 20})
-    await tape.send(kim, "PATCH /v1/brain/memories/{memory_id}", {"tags": ["deployment", "calendar"]}, memory_id=rule["id"])
-    await tape.send(kim, "GET /v1/brain/memories/{memory_id}/history", memory_id=rule["id"])
-    await tape.send(kim, "GET /v1/brain/tags", query={"org": "acme"})
-    await tape.send(kim, "GET /v1/brain/scopes", query={"org": "acme", "project": "shop"})
-    await tape.send(kim, "GET /v1/brain/agent/{agent_id}/boot", query={**_WHERE, "max_memories": 10}, agent_id="kim")
-    await tape.send(kim, "GET /v1/brain/agent/{agent_id}/context", query=_WHERE, agent_id="kim")
-    await tape.send(kim, "POST /v1/brain/memories/{memory_id}/archive", memory_id=rule["id"])
-    await tape.send(kim, "POST /v1/brain/memories/{memory_id}/restore", memory_id=rule["id"])
+    await recorder.send(kim, "POST /v1/brain/recall/{recall_id}/feedback", feedback, recall_id=recalled["recall_id"])
+    await recorder.send(kim, "GET /v1/brain/search", query={"q": "deploy Tuesdays", "org": "acme", "limit": 5})
+    await recorder.send(kim, "GET /v1/brain/memories", query={"org": "acme", "tags": "deployment", "per_page": 20})
+    await recorder.send(kim, "PATCH /v1/brain/memories/{memory_id}", {"tags": ["deployment", "calendar"]}, memory_id=rule["id"])
+    await recorder.send(kim, "GET /v1/brain/memories/{memory_id}/history", memory_id=rule["id"])
+    await recorder.send(kim, "GET /v1/brain/tags", query={"org": "acme"})
+    await recorder.send(kim, "GET /v1/brain/scopes", query={"org": "acme", "project": "shop"})
+    await recorder.send(kim, "GET /v1/brain/agent/{agent_id}/boot", query={**_WHERE, "max_memories": 10}, agent_id="kim")
+    await recorder.send(kim, "GET /v1/brain/agent/{agent_id}/context", query=_WHERE, agent_id="kim")
+    await recorder.send(kim, "POST /v1/brain/memories/{memory_id}/archive", memory_id=rule["id"])
+    await recorder.send(kim, "POST /v1/brain/memories/{memory_id}/restore", memory_id=rule["id"])
     first = cast("Json", cast("list[Json]", stored["results"])[0]["memory"])
-    await tape.send(kim, "DELETE /v1/brain/memories/{memory_id}", memory_id=first["id"])
+    await recorder.send(kim, "DELETE /v1/brain/memories/{memory_id}", memory_id=first["id"])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 START = datetime(2027, 3, 1, 9, 30, tzinfo=UTC)
-"""When the story begins, by its server's clock."""
+"""The start of the story, by its server's clock."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
@@ -29,7 +29,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
 _SECRETS = frozenset({"claim_token", "prefix", "key_prefix", "fingerprint", "request_id", "request_state"})
 _SECRET_INPUTS = frozenset({"claim_token", "state", "code"})
 _RANDOM_FIELDS = {"hash": "5" * 64, "previous": "4" * 64, "seen_at": "2027-03-01T09:30:00.000000Z"}
-"""Fields that hang on what was random, or on when a tool server was listed."""
+"""Fields that depend on random values, or on the time of a listing."""
 
 _EXAMPLE = "EXAMPLE"
 _MAX_OBJECTS, _MAX_VALUES = 1, 6
@@ -39,10 +39,10 @@ def shorten(value: object) -> object:
     """Return *value* with lists of objects cut to one, and others to a few."""
     if isinstance(value, list):
         items = cast("list[object]", value)
-        most = _MAX_OBJECTS if any(isinstance(each, dict) for each in items) else _MAX_VALUES
-        return [shorten(each) for each in items[:most]]
+        max_items = _MAX_OBJECTS if any(isinstance(item, dict) for item in items) else _MAX_VALUES
+        return [shorten(item) for item in items[:max_items]]
     if isinstance(value, dict):
-        return {name: shorten(each) for name, each in cast("dict[str, object]", value).items()}
+        return {name: shorten(field) for name, field in cast("dict[str, object]", value).items()}
     return value
 
 
@@ -56,21 +56,21 @@ class Normalizer:
         """Return a request value as an example shows it; chosen numbers stay."""
         if isinstance(value, dict):
             return {
-                name: _EXAMPLE if name in _SECRET_INPUTS else self.normalize_request(each)
-                for name, each in cast("Mapping[str, object]", value).items()
+                name: _EXAMPLE if name in _SECRET_INPUTS else self.normalize_request(field)
+                for name, field in cast("Mapping[str, object]", value).items()
             }
         if isinstance(value, list):
-            return [self.normalize_request(each) for each in cast("list[object]", value)]
+            return [self.normalize_request(item) for item in cast("list[object]", value)]
         return self._normalize_text(value) if isinstance(value, str) else value
 
     def normalize_response(self, value: object, name: str = "") -> object:
-        """Return *value*, the field *name* of an answer, as an example shows it."""
+        """Return *value*, the field *name* of a response, as an example shows it."""
         if isinstance(value, dict):
             return {
-                self._normalize_text(key): self.normalize_response(each, key) for key, each in cast("Mapping[str, object]", value).items()
+                self._normalize_text(key): self.normalize_response(field, key) for key, field in cast("Mapping[str, object]", value).items()
             }
         if isinstance(value, list):
-            return [self.normalize_response(each, name) for each in cast("list[object]", value)]
+            return [self.normalize_response(item, name) for item in cast("list[object]", value)]
         if isinstance(value, str):
             return _EXAMPLE if name in _SECRETS else _RANDOM_FIELDS.get(name, self._normalize_text(value))
         if isinstance(value, float):
@@ -82,7 +82,7 @@ class Normalizer:
     def _normalize_text(self, value: str) -> str:
         for pattern, placeholder in _TEXTS:
             value = pattern.sub(placeholder, value)
-        value = _UUID.sub(lambda found: self._ids.setdefault(found[0], f"01954000-0000-7000-8000-{len(self._ids) + 1:012d}"), value)
+        value = _UUID.sub(lambda match: self._ids.setdefault(match[0], f"01954000-0000-7000-8000-{len(self._ids) + 1:012d}"), value)
         return _TIME.sub(_normalize_time, value)
 
 
@@ -94,7 +94,7 @@ def _normalize_float(name: str, value: float) -> float:
     return 12.5 if _is_measured(name) else round(value, 2)
 
 
-def _normalize_time(found: re.Match[str]) -> str:
-    """Return a time that the story's clock did not give as when the story begins."""
-    at = datetime.fromisoformat(found[0])
-    return found[0] if at >= START.replace(hour=0, minute=0) else START.isoformat().replace("+00:00", "Z")
+def _normalize_time(match: re.Match[str]) -> str:
+    """Return a time of the story's clock unchanged, and any other time as the start of the story."""
+    at = datetime.fromisoformat(match[0])
+    return match[0] if at >= START.replace(hour=0, minute=0) else START.isoformat().replace("+00:00", "Z")

@@ -13,10 +13,10 @@ _TASK = f"{_BASE}/tasks/{{task}}"
 _SLUG = "new-checkout"
 
 
-async def play(tape: Recorder) -> None:
-    """Plan a piece of work, change the plan, and bring it to its end."""
-    kim = tape.instance.admin
-    made = await tape.send(
+async def play(recorder: Recorder) -> None:
+    """Create a plan, change it, work on its tasks, and archive it."""
+    kim = recorder.instance.admin
+    created = await recorder.send(
         kim,
         f"POST {_BASE}/plans",
         {
@@ -41,74 +41,76 @@ async def play(tape: Recorder) -> None:
             ],
         },
     )
-    await tape.send(kim, f"GET {_BASE}/plans", query={"org": "acme", "status": "active", "per_page": 20})
-    await tape.send(kim, f"GET {_PLAN}", plan=_SLUG)
-    await tape.send(kim, f"GET {_PLAN}.md", plan=_SLUG)
-    await tape.send(kim, f"GET {_PLAN}/graph", plan=_SLUG)
-    await tape.send(kim, f"PATCH {_PLAN}", {"description": "One page in place of three."}, plan=_SLUG)
-    await _phases(tape)
-    await _tasks(tape, cast("list[Json]", cast("list[Json]", made["phases"])[0]["tasks"]))
-    await tape.send(kim, f"GET {_PLAN}/events", query={"per_page": 20}, plan=_SLUG)
-    await tape.send(kim, f"PATCH {_PLAN}/status", {"status": "paused", "reason": "We wait for the accountants."}, plan=_SLUG)
-    await tape.send(kim, f"POST {_PLAN}/archive", {"reason": "The old checkout stays."}, plan=_SLUG)
-    await tape.send(kim, f"POST {_PLAN}/restore", plan=_SLUG)
+    await recorder.send(kim, f"GET {_BASE}/plans", query={"org": "acme", "status": "active", "per_page": 20})
+    await recorder.send(kim, f"GET {_PLAN}", plan=_SLUG)
+    await recorder.send(kim, f"GET {_PLAN}.md", plan=_SLUG)
+    await recorder.send(kim, f"GET {_PLAN}/graph", plan=_SLUG)
+    await recorder.send(kim, f"PATCH {_PLAN}", {"description": "One page in place of three."}, plan=_SLUG)
+    await _phases(recorder)
+    await _tasks(recorder, cast("list[Json]", cast("list[Json]", created["phases"])[0]["tasks"]))
+    await recorder.send(kim, f"GET {_PLAN}/events", query={"per_page": 20}, plan=_SLUG)
+    await recorder.send(kim, f"PATCH {_PLAN}/status", {"status": "paused", "reason": "We wait for the accountants."}, plan=_SLUG)
+    await recorder.send(kim, f"POST {_PLAN}/archive", {"reason": "The old checkout stays."}, plan=_SLUG)
+    await recorder.send(kim, f"POST {_PLAN}/restore", plan=_SLUG)
     await kim.post(f"{_BASE}/plans", {"title": "A mistake", "slug": "a-mistake"})
-    await tape.send(kim, f"DELETE {_PLAN}", plan="a-mistake")
+    await recorder.send(kim, f"DELETE {_PLAN}", plan="a-mistake")
 
 
-async def _phases(tape: Recorder) -> None:
-    kim = tape.instance.admin
+async def _phases(recorder: Recorder) -> None:
+    kim = recorder.instance.admin
     new = {"name": "Look back", "description": "What went well, and what did not.", "tasks": [{"name": "Write down what we learned"}]}
-    await tape.send(kim, f"POST {_PLAN}/phases", new, plan=_SLUG)
-    await tape.send(kim, f"GET {_PLAN}/phases", plan=_SLUG)
-    await tape.send(kim, f"GET {_PHASE}", plan=_SLUG, phase=1)
-    await tape.send(kim, f"PATCH {_PHASE}", {"description": "What went well, what did not, and what we change."}, plan=_SLUG, phase=3)
+    await recorder.send(kim, f"POST {_PLAN}/phases", new, plan=_SLUG)
+    await recorder.send(kim, f"GET {_PLAN}/phases", plan=_SLUG)
+    await recorder.send(kim, f"GET {_PHASE}", plan=_SLUG, phase=1)
+    await recorder.send(kim, f"PATCH {_PHASE}", {"description": "What went well, what did not, and what we change."}, plan=_SLUG, phase=3)
     checkpoint = {"note": "The page is drawn, and the designers like it.", "context": {"branch": "checkout"}}
-    await tape.send(kim, f"POST {_PHASE}/checkpoints", checkpoint, plan=_SLUG, phase=1)
+    await recorder.send(kim, f"POST {_PHASE}/checkpoints", checkpoint, plan=_SLUG, phase=1)
     task = {"name": "Translate the texts", "priority": 3, "notes": "German and French first."}
-    await tape.send(kim, f"POST {_PHASE}/tasks", task, plan=_SLUG, phase=1)
-    await tape.send(kim, f"GET {_PHASE}/tasks", query={"state": "ready"}, plan=_SLUG, phase=1)
-    await tape.send(kim, f"PATCH {_PHASE}/status", {"status": "skipped", "reason": "We did so last week."}, plan=_SLUG, phase=3)
-    await tape.send(kim, f"DELETE {_PHASE}", plan=_SLUG, phase=3)
+    await recorder.send(kim, f"POST {_PHASE}/tasks", task, plan=_SLUG, phase=1)
+    await recorder.send(kim, f"GET {_PHASE}/tasks", query={"state": "ready"}, plan=_SLUG, phase=1)
+    await recorder.send(kim, f"PATCH {_PHASE}/status", {"status": "skipped", "reason": "We did so last week."}, plan=_SLUG, phase=3)
+    await recorder.send(kim, f"DELETE {_PHASE}", plan=_SLUG, phase=3)
 
 
-async def _tasks(tape: Recorder, tasks: list[Json]) -> None:
-    kim = tape.instance.admin
-    draw, write, measure, ask = (each["id"] for each in tasks)
-    await tape.send(kim, f"GET {_BASE}/tasks", query={"plan": _SLUG, "state": "ready"})
-    await tape.send(kim, f"GET {_TASK}", task=draw)
-    await tape.send(kim, f"PATCH {_TASK}", {"notes": "Begin with the telephone, then the large screen."}, task=write)
-    claimed = await tape.send(kim, f"POST {_TASK}/claim", {"ttl_s": 600}, task=draw)
-    await tape.send(kim, f"POST {_TASK}/heartbeat", {"claim_token": claimed["claim_token"], "ttl_s": 600}, task=draw)
-    done = {"claim_token": claimed["claim_token"], "result": {"file": "checkout.svg"}, "notes": "Three fields fewer than before."}
-    await tape.send(kim, f"POST {_TASK}/complete", done, task=draw)
-    following = await tape.send(kim, f"POST {_BASE}/tasks/claim-next", {"plan": _SLUG, "ttl_s": 600})
-    release = {"claim_token": following["claim_token"], "reason": "Somebody who knows the form should do it."}
-    await tape.send(kim, f"POST {_TASK}/release", release, task=following["id"])
+async def _tasks(recorder: Recorder, tasks: list[Json]) -> None:
+    kim = recorder.instance.admin
+    draw, write, measure, ask = (task["id"] for task in tasks)
+    await recorder.send(kim, f"GET {_BASE}/tasks", query={"plan": _SLUG, "state": "ready"})
+    await recorder.send(kim, f"GET {_TASK}", task=draw)
+    await recorder.send(kim, f"PATCH {_TASK}", {"notes": "Begin with the telephone, then the large screen."}, task=write)
+    claimed = await recorder.send(kim, f"POST {_TASK}/claim", {"ttl_s": 600}, task=draw)
+    await recorder.send(kim, f"POST {_TASK}/heartbeat", {"claim_token": claimed["claim_token"], "ttl_s": 600}, task=draw)
+    completion = {"claim_token": claimed["claim_token"], "result": {"file": "checkout.svg"}, "notes": "Three fields fewer than before."}
+    await recorder.send(kim, f"POST {_TASK}/complete", completion, task=draw)
+    next_task = await recorder.send(kim, f"POST {_BASE}/tasks/claim-next", {"plan": _SLUG, "ttl_s": 600})
+    release = {"claim_token": next_task["claim_token"], "reason": "Somebody who knows the form should do it."}
+    await recorder.send(kim, f"POST {_TASK}/release", release, task=next_task["id"])
     token = (await kim.post(f"{_BASE}/tasks/{measure}/claim", {})).json()["claim_token"]
-    failed = {"claim_token": token, "error": "The test machine has no network.", "result": {"tried": 3}}
-    await tape.send(kim, f"POST {_TASK}/fail", failed, task=measure)
-    await tape.send(kim, f"DELETE {_TASK}", task=ask)
+    failure = {"claim_token": token, "error": "The test machine has no network.", "result": {"tried": 3}}
+    await recorder.send(kim, f"POST {_TASK}/fail", failure, task=measure)
+    await recorder.send(kim, f"DELETE {_TASK}", task=ask)
 
 
-async def templates(tape: Recorder) -> None:
-    """Make a template, try it, use it, and put it away."""
-    kim, base = tape.instance.admin, f"{_BASE}/templates"
+async def templates(recorder: Recorder) -> None:
+    """Create a template, preview it, use it, and delete a copy."""
+    kim, base = recorder.instance.admin, f"{_BASE}/templates"
     fields: Json = {
         "name": "Hotfix",
-        "description": "Mend one thing in production, today.",
+        "description": "Fix one thing in production, today.",
         "category": "engineering",
         "variables": {"service": {"type": "string", "required": True, "description": "What is broken."}},
         "guidelines": ["Change as little as possible."],
-        "phases": [{"name": "Mend {{ service }}", "tasks": [{"name": "Find the cause"}, {"name": "Write a test that fails"}]}],
+        "phases": [{"name": "Fix {{ service }}", "tasks": [{"name": "Find the cause"}, {"name": "Write a test that fails"}]}],
     }
-    await tape.send(kim, f"POST {base}", {"slug": "hotfix", **fields})
-    await tape.send(kim, f"GET {base}", query={"category": "engineering"})
-    await tape.send(kim, f"GET {base}/{{slug}}", slug="hotfix")
-    await tape.send(kim, f"PUT {base}/{{slug}}", {**fields, "description": "Mend one thing in production, within the hour."}, slug="hotfix")
-    await tape.send(kim, f"GET {base}/{{slug}}/versions", slug="hotfix")
-    await tape.send(kim, f"POST {base}/{{slug}}/preview", {"variables": {"service": "the checkout"}}, slug="hotfix")
+    await recorder.send(kim, f"POST {base}", {"slug": "hotfix", **fields})
+    await recorder.send(kim, f"GET {base}", query={"category": "engineering"})
+    await recorder.send(kim, f"GET {base}/{{slug}}", slug="hotfix")
+    await recorder.send(
+        kim, f"PUT {base}/{{slug}}", {**fields, "description": "Fix one thing in production, within the hour."}, slug="hotfix"
+    )
+    await recorder.send(kim, f"GET {base}/{{slug}}/versions", slug="hotfix")
+    await recorder.send(kim, f"POST {base}/{{slug}}/preview", {"variables": {"service": "the checkout"}}, slug="hotfix")
     use = {"variables": {"service": "the checkout"}, "title": "The checkout is slow", "status": "active", "org": "acme"}
-    await tape.send(kim, f"POST {base}/{{slug}}/plans", use, slug="hotfix")
-    await tape.send(kim, f"POST {base}/{{slug}}/copies", {"slug": "hotfix-at-night", "name": "Hotfix at night"}, slug="hotfix")
-    await tape.send(kim, f"DELETE {base}/{{slug}}", slug="hotfix-at-night")
+    await recorder.send(kim, f"POST {base}/{{slug}}/plans", use, slug="hotfix")
+    await recorder.send(kim, f"POST {base}/{{slug}}/copies", {"slug": "hotfix-at-night", "name": "Hotfix at night"}, slug="hotfix")
+    await recorder.send(kim, f"DELETE {base}/{{slug}}", slug="hotfix-at-night")

@@ -48,59 +48,59 @@ class Recorder:
         headers: Mapping[str, str] | None = None,
         form: Mapping[str, str] | None = None,
         status: int | None = None,
-        cut: Callable[[Json], object] = lambda answer: answer,
+        shorten_response: Callable[[Json], object] = lambda response: response,
         **path: object,
     ) -> Json:
         """
-        Send a request, keep it with its answer, and return the answer's JSON (empty, if it is something else).
+        Send a request, record it with its response, and return the JSON of the response (empty for other types).
 
         Args:
-            operation: Method and path, as the document has them.
+            operation: Method and path as in the document.
             form: The body, if it is a form.
-            status: What is answered, if it is no success.
-            cut: What is kept of an answer that is too long for an example.
-            path: Its parameters, by the document's names.
+            status: The expected status, if it is not a success.
+            shorten_response: Reduces a response that is too long for an example.
+            path: Path parameters, by their names in the document.
         """
-        method, _, address = operation.partition(" ")
+        method, _, url_path = operation.partition(" ")
         for name, value in path.items():
-            address = address.replace("{" + name + "}", quote(str(value), safe=""))
-        assert "{" not in address, address
+            url_path = url_path.replace("{" + name + "}", quote(str(value), safe=""))
+        assert "{" not in url_path, url_path
         self.clock.advance(seconds=1)
-        answer = await _send_request(caller, (method, address), body=body, query=query, headers=headers or {}, form=form)
-        good = answer.status_code == status if status else answer.is_success
-        assert good, f"{operation}: {answer.status_code} {answer.text[:500]}"
-        return self._record(operation, answer, body=body, form=form, query=query, path=path, cut=cut)
+        response = await _send_request(caller, (method, url_path), body=body, query=query, headers=headers or {}, form=form)
+        is_expected = response.status_code == status if status else response.is_success
+        assert is_expected, f"{operation}: {response.status_code} {response.text[:500]}"
+        return self._record(operation, response, body=body, form=form, query=query, path=path, shorten_response=shorten_response)
 
     def _record(
         self,
         operation: str,
-        answer: httpx2.Response,
+        response: httpx2.Response,
         *,
         body: object,
         form: Mapping[str, str] | None,
         query: Mapping[str, object] | None,
         path: Mapping[str, object],
-        cut: Callable[[Json], object],
+        shorten_response: Callable[[Json], object],
     ) -> Json:
-        kept: Schema = {"path": dict(path), "query": dict(query or {}), "body": body, "status": answer.status_code}
+        example: Schema = {"path": dict(path), "query": dict(query or {}), "body": body, "status": response.status_code}
         if form is not None:
-            kept["body"] = dict(form)
-        is_json = answer.headers.get("content-type", "").partition(";")[0].endswith(_JSON)
-        said = cast("Json", answer.json()) if is_json and answer.content else {}
+            example["body"] = dict(form)
+        is_json = response.headers.get("content-type", "").partition(";")[0].endswith(_JSON)
+        response_json = cast("Json", response.json()) if is_json and response.content else {}
         if is_json:
-            kept["answer"] = shorten(cut(said))
-        elif answer.content:
-            kept["answer"] = _first_lines(answer.text)
-        self._add_operation(operation, {name: each for name, each in kept.items() if each not in ({}, None)})
-        return said
+            example["answer"] = shorten(shorten_response(response_json))
+        elif response.content:
+            example["answer"] = _first_lines(response.text)
+        self._add_operation(operation, {name: value for name, value in example.items() if value not in ({}, None)})
+        return response_json
 
-    def _add_operation(self, operation: str, kept: Schema) -> None:
+    def _add_operation(self, operation: str, example: Schema) -> None:
         if operation not in self.operations:
-            plain = {
-                name: self._normalizer.normalize_response(each) if name == "answer" else self._normalizer.normalize_request(each)
-                for name, each in kept.items()
+            normalized = {
+                name: self._normalizer.normalize_response(value) if name == "answer" else self._normalizer.normalize_request(value)
+                for name, value in example.items()
             }
-            self.operations[operation] = plain
+            self.operations[operation] = normalized
 
 
 def _first_lines(text: str) -> str:
@@ -112,7 +112,7 @@ def _first_lines(text: str) -> str:
 
 async def _send_request(
     caller: Caller,
-    where: tuple[str, str],
+    method_and_path: tuple[str, str],
     *,
     body: object,
     query: Mapping[str, object] | None,
@@ -121,14 +121,14 @@ async def _send_request(
 ) -> httpx2.Response:
     params = None if query is None else {name: str(value) for name, value in query.items()}
     if form is not None:
-        return await caller.http.request(*where, data=dict(form), headers=headers)
+        return await caller.http.request(*method_and_path, data=dict(form), headers=headers)
     if body is None:
-        return await caller.http.request(*where, params=params, headers=headers)
-    return await caller.http.request(*where, params=params, json=body, headers=headers)
+        return await caller.http.request(*method_and_path, params=params, headers=headers)
+    return await caller.http.request(*method_and_path, params=params, json=body, headers=headers)
 
 
 def first_operation(document: Json) -> Json:
-    """Return an OpenAPI document cut to its first operation, and that to its name: what is in the rest is not for an example."""
+    """Return an OpenAPI document cut to its first operation, and that to its name and summary."""
     path, methods = next(iter(cast("dict[str, dict[str, Json]]", document["paths"]).items()))
     method, operation = next(iter(methods.items()))
     short = {name: operation[name] for name in ("operationId", "summary") if name in operation}

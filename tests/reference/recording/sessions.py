@@ -10,9 +10,9 @@ _BASE = "/api/agent/sessions"
 _SESSION = f"{_BASE}/{{session_id}}"
 
 
-async def play(tape: Recorder) -> None:
-    """Start a session, tell what happens, hand it over, and go on."""
-    kim = tape.instance.admin
+async def play(recorder: Recorder) -> None:
+    """Start a session, record events, hand it over, and resume it."""
+    kim = recorder.instance.admin
     start = {
         "agent_type": "reviewer",
         "agent_id": "kim",
@@ -21,20 +21,20 @@ async def play(tape: Recorder) -> None:
         "goal": "Review the new checkout",
         "context": {"branch": "checkout"},
     }
-    started = await tape.send(kim, f"POST {_BASE}", start)
+    started = await recorder.send(kim, f"POST {_BASE}", start)
     session = cast("Json", started["session"])["id"]
-    await tape.send(kim, f"GET {_BASE}", query={"status": "active", "agent_id": "kim"})
-    await tape.send(kim, f"GET {_SESSION}", session_id=session)
+    await recorder.send(kim, f"GET {_BASE}", query={"status": "active", "agent_id": "kim"})
+    await recorder.send(kim, f"GET {_SESSION}", session_id=session)
     note = {
         "type": "decision",
         "message": "The form keeps its state in the address, so that a reload loses nothing.",
         "data": {"file": "checkout/form.ts"},
         "tokens": {"input": 1200, "output": 300},
     }
-    await tape.send(kim, f"POST {_SESSION}/events", note, session_id=session)
-    await tape.send(kim, f"GET {_SESSION}/events", query={"type": "decision"}, session_id=session)
-    await tape.send(kim, f"POST {_SESSION}/heartbeat", session_id=session)
-    await tape.send(kim, f"PATCH {_SESSION}", {"goal": "Review and measure the new checkout"}, session_id=session)
+    await recorder.send(kim, f"POST {_SESSION}/events", note, session_id=session)
+    await recorder.send(kim, f"GET {_SESSION}/events", query={"type": "decision"}, session_id=session)
+    await recorder.send(kim, f"POST {_SESSION}/heartbeat", session_id=session)
+    await recorder.send(kim, f"PATCH {_SESSION}", {"goal": "Review and measure the new checkout"}, session_id=session)
     handoff = {
         "summary": "The form is reviewed; the page is not measured yet.",
         "completed": ["Reviewed the form"],
@@ -43,6 +43,6 @@ async def play(tape: Recorder) -> None:
         "refs": {"branch": "checkout"},
     }
     end = {"status": "handed_off", "summary": "Half of it is done.", "handoff": handoff}
-    await tape.send(kim, f"POST {_SESSION}/end", end, session_id=session)
-    await tape.send(kim, f"GET {_SESSION}/stream", query={"after": 0}, session_id=session)
-    await tape.send(kim, f"POST {_SESSION}/resume", {"agent_id": "kim", "goal": "Measure the new checkout"}, session_id=session)
+    await recorder.send(kim, f"POST {_SESSION}/end", end, session_id=session)
+    await recorder.send(kim, f"GET {_SESSION}/stream", query={"after": 0}, session_id=session)
+    await recorder.send(kim, f"POST {_SESSION}/resume", {"agent_id": "kim", "goal": "Measure the new checkout"}, session_id=session)

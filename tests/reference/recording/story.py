@@ -1,4 +1,4 @@
-"""The whole story: a server, what it is in front of, and the parts in their order."""
+"""The whole story: a server, its tool servers and receiver, and the parts in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS: Mapping[str, Callable[[Recorder], Awaitable[None]]] = {
     "workspaces": keys.workspaces,
     "host": host.play,
 }
-"""Each is a file of examples."""
+"""The parts; each is a file of examples."""
 
 UNRECORDED: Mapping[str, str] = {
     "GET /mcp": "a stream that ends with its client",
@@ -48,10 +48,10 @@ async def record_story(data_dir: Path) -> dict[str, dict[str, Schema]]:
     settings.servers_file.write_text(json.dumps({"mcpServers": {"library": library}}))
     clock = FakeClock(START)
     with run_oauth_server() as upstream:
-        async with run_receiver() as hook, run_instance(settings, clock) as instance:
+        async with run_receiver() as receiver, run_instance(settings, clock) as instance:
             parts: dict[str, dict[str, Schema]] = {}
             for name, play in PARTS.items():
-                tape = Recorder(instance=instance, clock=clock, upstream=f"{upstream.url}/mcp", receiver=hook.url)
-                await play(tape)
-                parts[name] = tape.operations
+                recorder = Recorder(instance=instance, clock=clock, upstream=f"{upstream.url}/mcp", receiver=receiver.url)
+                await play(recorder)
+                parts[name] = recorder.operations
     return parts
