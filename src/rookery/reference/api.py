@@ -48,7 +48,11 @@ class ReferenceApi:
             self._page_route("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
             self._page_route("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
             self._page_route(
-                "/api/docs/static/{digest}/{name}", self.get_static, "get_static_file", "Return a file of those pages", rate_limited=False
+                "/api/docs/static/{digest}/{name}",
+                self.get_static,
+                "get_static_file",
+                "Return a file of the documentation pages",
+                rate_limited=False,
             ),
         ]
 

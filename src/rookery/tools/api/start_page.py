@@ -58,7 +58,7 @@ class StartPage:
         """Return the two routes that need no key."""
         return [
             Route(method="GET", path="/", handler=self.get_start, required_scope=None, public=True, optional_auth=True,
-                  response_model=StartResponse, operation_id="get_start", summary="Show what runs here", ignores_query=True),
+                  response_model=StartResponse, operation_id="get_start", summary="Show version, health and links", ignores_query=True),
             Route(method="GET", path="/favicon.ico", handler=self.get_icon, required_scope=None, public=True,
                   operation_id="get_favicon", summary="Get the icon of the pages", ignores_query=True),
         ]  # fmt: skip
