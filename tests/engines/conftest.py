@@ -1,4 +1,4 @@
-"""Shared parts of the engine suites: document makers and Hypothesis strategies for documents and filters."""
+"""Documents, filters and Hypothesis strategies for the engine suites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONFIDENCES = st.sampled_from([0.3, 0.5, 0.1 + 0.2])
 
 @pytest.fixture
 async def open_vectors(tmp_path: Path) -> AsyncIterator[OpenIndex]:
-    """Open the same index as often as asked: as another process would, or as this one after a restart."""
+    """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
     async with contextlib.AsyncExitStack() as stack:
 
         def open_it() -> EmbeddedVectorIndex:
@@ -40,7 +40,7 @@ async def open_vectors(tmp_path: Path) -> AsyncIterator[OpenIndex]:
 
 
 def make_document(memory_id: str = "a", **fields: object) -> IndexDocument:
-    """Make a document of workspace 1."""
+    """Return a document of workspace 1."""
     document = IndexDocument(
         memory_id=memory_id,
         workspace_id=1,
@@ -62,26 +62,26 @@ def make_document(memory_id: str = "a", **fields: object) -> IndexDocument:
 
 
 def vector(*numbers: float, width: int = 4) -> Vector:
-    """Make a unit vector of *numbers*, then zeros."""
+    """Return the normalized vector of *numbers*, filled up with zeros."""
     row = np.zeros(width, dtype="<f4")
     row[: len(numbers)] = numbers
     return (row / np.linalg.norm(row)).astype("<f4").tobytes()
 
 
-def vectored(memory_id: str = "a", *vectors: Vector, **fields: object) -> EmbeddedDocument:
-    """Make a document of workspace 1 with *vectors*."""
+def make_embedded(memory_id: str = "a", *vectors: Vector, **fields: object) -> EmbeddedDocument:
+    """Return a document of workspace 1 with *vectors*."""
     return EmbeddedDocument(document=make_document(memory_id, **fields), vectors=vectors or (vector(1),))
 
 
-def everywhere(workspace_id: int = 1, **fields: object) -> AccessFilter:
-    """See what one sees without filters."""
+def make_filter(workspace_id: int = 1, **fields: object) -> AccessFilter:
+    """Return a filter for everything in a workspace except private memories."""
     return replace(AccessFilter(workspace_id=workspace_id, at=NOW), **fields)
 
 
 def damage(path: Path, *, at: int) -> None:
-    """Overwrite a file from *at* on, or make one that is no database."""
-    whole = path.read_bytes() if path.exists() else b""
-    path.write_bytes(whole[:at] + b"\xa5" * max(10_000, len(whole) - at))
+    """Overwrite a file from *at* on, or create one that is not a database."""
+    content = path.read_bytes() if path.exists() else b""
+    path.write_bytes(content[:at] + b"\xa5" * max(10_000, len(content) - at))
 
 
 def remove(path: Path, *, with_journal: bool = True) -> None:
@@ -90,11 +90,11 @@ def remove(path: Path, *, with_journal: bool = True) -> None:
         file.unlink()
 
 
-def _maybe(values: Sequence[str]) -> st.SearchStrategy[str | None]:
+def _optional(values: Sequence[str]) -> st.SearchStrategy[str | None]:
     return st.none() | st.sampled_from(values)
 
 
-def _maybe_some(values: Sequence[str]) -> st.SearchStrategy[frozenset[str] | None]:
+def _optional_set(values: Sequence[str]) -> st.SearchStrategy[frozenset[str] | None]:
     return st.none() | st.frozensets(st.sampled_from(values))
 
 
@@ -103,10 +103,10 @@ documents = st.lists(
         IndexDocument,
         memory_id=st.integers(0, 30).map(lambda number: f"m{number:02}"),
         workspace_id=st.sampled_from([1, 1, 1, 2]),
-        org=_maybe(_ORGS),
-        project=_maybe(_PROJECTS),
-        agent_id=_maybe(["kim", "lee"]),
-        session_id=_maybe(["s1", "s2"]),
+        org=_optional(_ORGS),
+        project=_optional(_PROJECTS),
+        agent_id=_optional(["kim", "lee"]),
+        session_id=_optional(["s1", "s2"]),
         memory_scope=st.sampled_from(MemoryScope),
         type=st.sampled_from(["decision", "context"]),
         tags=st.lists(st.sampled_from(["a", "b", "a b", '"']), max_size=3, unique=True).map(tuple),
@@ -121,28 +121,28 @@ documents = st.lists(
     max_size=25,
     unique_by=lambda document: (document.workspace_id, document.memory_id),
 )
-"""Documents of few distinct values, so that filters meet them."""
+"""Documents with few distinct values, so that filters often match."""
 
-withins = st.builds(
+access_filters = st.builds(
     AccessFilter,
     workspace_id=st.sampled_from([1, 1, 2, 3]),
     at=st.just(NOW),
-    org=_maybe(_ORGS),
-    project=_maybe(_PROJECTS),
-    agent_id=_maybe(["kim", "nobody"]),
-    session_id=_maybe(["s1", "s3"]),
+    org=_optional(_ORGS),
+    project=_optional(_PROJECTS),
+    agent_id=_optional(["kim", "nobody"]),
+    session_id=_optional(["s1", "s3"]),
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
-    type=_maybe(["decision", "unheard of"]),
-    tags=st.frozensets(st.sampled_from(["a", "b", "a b", '"', "unheard of"]), max_size=2),
+    type=_optional(["decision", "unknown"]),
+    tags=st.frozensets(st.sampled_from(["a", "b", "a b", '"', "unknown"]), max_size=2),
     labels=st.frozensets(st.sampled_from(["a", "1f", "2e"]), max_size=2),
-    source=_maybe(["manual", "unheard of"]),
+    source=_optional(["manual", "unknown"]),
     since=st.none() | _MOMENTS,
     until=st.none() | _MOMENTS,
     min_confidence=st.none() | _CONFIDENCES,
-    orgs=_maybe_some([*_ORGS, "unheard of"]),
-    projects=_maybe_some([*_PROJECTS, "unheard of"]),
+    orgs=_optional_set([*_ORGS, "unknown"]),
+    projects=_optional_set([*_PROJECTS, "unknown"]),
 )
-"""Every filter, each often left out."""
+"""Filters with all fields, each often empty."""
 
 
 EAST, NORTH = vector(1), vector(0, 1)
@@ -152,26 +152,26 @@ CROSSES = [vector(*signs) for signs in ((1,), (0, 1), (1, 1, 1, 1), (1, 1, -1, 1
 
 
 def cosine(one: Vector, other: Vector) -> float:
-    """Multiply as slowly and as exactly as it can be done."""
+    """Return the exact product of two vectors, computed slowly."""
     return sum(float(a) * float(b) for a, b in zip(np.frombuffer(one, "<f4"), np.frombuffer(other, "<f4"), strict=True))
 
 
-def naive(items: Sequence[EmbeddedDocument], query: Vector, within: AccessFilter, limit: int) -> list[VectorHit]:
-    """Do what `search` promises, without an index; for vectors whose products are exact in floats, up to their length."""
+def search_exhaustively(items: Sequence[EmbeddedDocument], query: Vector, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
+    """Return what `search` must return, computed without an index."""
     best = {
         item.document.memory_id: max(round(cosine(query, chunk), 5) for chunk in item.vectors)
         for item in items
-        if is_visible(within, item.document)
+        if is_visible(access_filter, item.document)
     }
     order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
     return [VectorHit(memory_id=memory_id, similarity=similarity) for memory_id, similarity in order[:limit]]
 
 
-def rounded(answer: Sequence[VectorHit]) -> list[VectorHit]:
-    """Forgive engines the last bits of a float."""
-    return [replace(near, similarity=round(near.similarity, 5)) for near in answer]
+def round_hits(hits: Sequence[VectorHit]) -> list[VectorHit]:
+    """Round the similarities, because engines may differ in the last bits."""
+    return [replace(hit, similarity=round(hit.similarity, 5)) for hit in hits]
 
 
-async def found(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, within: AccessFilter | None = None) -> list[str]:
-    """Return the ids that are near *query*."""
-    return [near.memory_id for near in await index.search(query, access_filter=within or everywhere(), limit=limit)]
+async def find_ids(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, access_filter: AccessFilter | None = None) -> list[str]:
+    """Return the ids of the hits for *query*."""
+    return [hit.memory_id for hit in await index.search(query, access_filter=access_filter or make_filter(), limit=limit)]

@@ -1,4 +1,4 @@
-"""Helpers of the IVF suites: open an index, and build its IVF file at once."""
+"""Open an index and build its IVF file for the IVF suites."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ def open_index(folder: Path, *, model: str = "small/1", dimension: int = 4) -> E
 
 
 def make_build_request(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> BuildRequest:
-    """Return the build request that a large workspace would start by itself."""
-    generation = ModelVersion(model=model, dimension=dimension)
+    """Return the build request that a large workspace would create."""
+    model_version = ModelVersion(model=model, dimension=dimension)
     return BuildRequest(
-        database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, model_version=generation, known_change=0
+        database=folder / "vectors.db",
+        folder=folder / "vectors.lists",
+        workspace_id=workspace_id,
+        model_version=model_version,
+        known_change=0,
     )
 
 
@@ -36,9 +40,9 @@ def build_ivf_file(folder: Path, *, workspace_id: int = 1, model: str = "small/1
 
 
 def clustered_vectors(count: int, *, dimension: int = 16, seed: int = 3) -> list[Vector]:
-    """Return clustered vectors, as those of memories are."""
-    dice = np.random.default_rng(seed)
-    centres = dice.standard_normal((40, dimension))
-    rows = centres[dice.integers(0, 40, count)] + 0.5 * dice.standard_normal((count, dimension))
+    """Return clustered vectors, similar to those of memories."""
+    random_source = np.random.default_rng(seed)
+    centres = random_source.standard_normal((40, dimension))
+    rows = centres[random_source.integers(0, 40, count)] + 0.5 * random_source.standard_normal((count, dimension))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [row.tobytes() for row in rows.astype("<f4")]

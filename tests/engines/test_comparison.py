@@ -19,7 +19,7 @@ from rookery.engines.vectors import VectorEngine, comparison, temp_matrix
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import EmbeddedDocument, MemoryScope
 from tests.conftest import eventually
-from tests.engines.conftest import CROSSES, EAST, cosine, vector, vectored
+from tests.engines.conftest import CROSSES, EAST, cosine, make_embedded, vector
 
 NORTH, NORTHEAST = vector(0, 1), vector(1, 1)
 WIDTH = 384
@@ -27,13 +27,13 @@ WIDTH = 384
 
 @pytest.fixture(params=["embedded:"])
 def url(request: pytest.FixtureRequest) -> str:
-    """The address of each engine in turn."""
+    """Return the URL of each engine in turn."""
     return str(request.param)
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, folder: Path, *, dimension: int = 4, model: str = "small/1") -> AsyncGenerator[VectorEngine]:
-    """Open an index for a while."""
+async def open_engine(url: str, folder: Path, *, dimension: int = 4, model: str = "small/1") -> AsyncGenerator[VectorEngine]:
+    """Open an index and close it afterwards."""
     index = vectors.open(url, data_dir=folder, model=model, dimension=dimension)
     try:
         yield index
@@ -41,62 +41,77 @@ async def opened(url: str, folder: Path, *, dimension: int = 4, model: str = "sm
         await index.close()
 
 
-async def alike(
+async def find_similar_ids(
     index: VectorEngine,
     *ids: str,
-    above: float = 0.9,
-    most: int = 32,
+    threshold: float = 0.9,
+    limit: int = 32,
     workspace_id: int = 1,
     org: str | None = None,
     project: str | None = None,
 ) -> dict[str, list[str]]:
-    """Ask once."""
-    async with index.open_comparison(workspace_id, org=org, project=project) as comparing_:
-        return {each: list(others) for each, others in (await comparing_.find_similar(ids, threshold=above, limit=most)).items()}
+    """Open a comparison and return the similar ids of each id."""
+    async with index.open_comparison(workspace_id, org=org, project=project) as comparison_session:
+        return {
+            memory_id: list(similar_ids)
+            for memory_id, similar_ids in (await comparison_session.find_similar(ids, threshold=threshold, limit=limit)).items()
+        }
 
 
 def similarity(one: EmbeddedDocument, other: EmbeddedDocument) -> float:
-    """Compare by the two most similar chunks."""
-    return max(cosine(mine, theirs) for mine in one.vectors for theirs in other.vectors)
+    """Return the similarity of the two most similar chunks."""
+    return max(cosine(chunk, other_chunk) for chunk in one.vectors for other_chunk in other.vectors)
 
 
-def space(item: EmbeddedDocument) -> tuple[object, ...]:
-    """Return what memories that may become one have in common."""
-    each = item.document
-    return each.workspace_id, each.org, each.project, each.agent_id, each.session_id, each.memory_scope, each.type
+def merge_key(item: EmbeddedDocument) -> tuple[object, ...]:
+    """Return the fields that must be equal for two memories to be merged."""
+    document = item.document
+    return (
+        document.workspace_id,
+        document.org,
+        document.project,
+        document.agent_id,
+        document.session_id,
+        document.memory_scope,
+        document.type,
+    )
 
 
-async def test_those_alike_are_named_the_most_similar_first(url: str, tmp_path: Path) -> None:
-    """D-52: whose similarity exceeds the threshold; one like no other is left out, and so is an unknown one."""
-    async with opened(url, tmp_path) as index:
-        await index.put([vectored("a", EAST), vectored("b", NORTHEAST), vectored("c", EAST), vectored("d", vector(0, 0, 1))])
+async def test_similar_memories_are_returned_most_similar_first(url: str, tmp_path: Path) -> None:
+    """Only similarities above the threshold count; memories without similar ones and unknown ids are left out (D-52)."""
+    async with open_engine(url, tmp_path) as index:
+        await index.put(
+            [make_embedded("a", EAST), make_embedded("b", NORTHEAST), make_embedded("c", EAST), make_embedded("d", vector(0, 0, 1))]
+        )
 
-        assert await alike(index, "a", "b", "d", "unknown", above=0.7) == {"a": ["c", "b"], "b": ["a", "c"]}
-        assert await alike(index, "a", "b", above=0.7, most=1) == {"a": ["c"], "b": ["a"]}
-        assert await alike(index) == await alike(index, "a", workspace_id=2) == {}
-
-
-async def test_what_is_left_out_is_named_no_more(url: str, tmp_path: Path) -> None:
-    """D-52: what a run has merged makes room for others."""
-    async with opened(url, tmp_path) as index:
-        await index.put([vectored(name, EAST) for name in "abc"])
-        async with index.open_comparison(1) as comparing_:
-            comparing_.exclude(["b", "unknown"])
-            assert await comparing_.find_similar(["a", "b"], threshold=0.9, limit=9) == {"a": ["c"], "b": ["a", "c"]}
+        assert await find_similar_ids(index, "a", "b", "d", "unknown", threshold=0.7) == {"a": ["c", "b"], "b": ["a", "c"]}
+        assert await find_similar_ids(index, "a", "b", threshold=0.7, limit=1) == {"a": ["c"], "b": ["a"]}
+        assert await find_similar_ids(index) == await find_similar_ids(index, "a", workspace_id=2) == {}
 
 
-async def test_memories_are_compared_as_they_are_now(url: str, tmp_path: Path) -> None:
-    """D-46, D-54: what was put again, dropped, or is of another model is not compared as it was."""
-    async with opened(url, tmp_path) as index, opened(url, tmp_path, model="other/1") as other:
-        await other.put([vectored("a", EAST), vectored("e", EAST)])
-        await index.put([vectored("a", EAST, NORTH), vectored("b", EAST), vectored("c", EAST), vectored("d", EAST, project="web")])
-        await index.put([vectored("a", NORTH), vectored("d", NORTH)])
+async def test_excluded_memories_are_not_returned(url: str, tmp_path: Path) -> None:
+    """A run excludes the memories that it merged, so that others are returned (D-52)."""
+    async with open_engine(url, tmp_path) as index:
+        await index.put([make_embedded(name, EAST) for name in "abc"])
+        async with index.open_comparison(1) as comparison_session:
+            comparison_session.exclude(["b", "unknown"])
+            assert await comparison_session.find_similar(["a", "b"], threshold=0.9, limit=9) == {"a": ["c"], "b": ["a", "c"]}
+
+
+async def test_only_current_vectors_are_compared(url: str, tmp_path: Path) -> None:
+    """Replaced and deleted vectors and those of another model are not compared (D-46, D-54)."""
+    async with open_engine(url, tmp_path) as index, open_engine(url, tmp_path, model="other/1") as other:
+        await other.put([make_embedded("a", EAST), make_embedded("e", EAST)])
+        await index.put(
+            [make_embedded("a", EAST, NORTH), make_embedded("b", EAST), make_embedded("c", EAST), make_embedded("d", EAST, project="web")]
+        )
+        await index.put([make_embedded("a", NORTH), make_embedded("d", NORTH)])
         await index.delete(1, ["c"])
 
-        assert await alike(index, *"abcde") == {"a": ["d"], "d": ["a"]}
-        assert await alike(index, *"abcde", org="acme", project="api") == {"a": ["d"], "d": ["a"]}
-        assert await alike(index, *"abcde", project="web") == await alike(index, *"abcde", org="Acme") == {}
-        assert await alike(other, *"ae") == {"a": ["e"], "e": ["a"]}
+        assert await find_similar_ids(index, *"abcde") == {"a": ["d"], "d": ["a"]}
+        assert await find_similar_ids(index, *"abcde", org="acme", project="api") == {"a": ["d"], "d": ["a"]}
+        assert await find_similar_ids(index, *"abcde", project="web") == await find_similar_ids(index, *"abcde", org="Acme") == {}
+        assert await find_similar_ids(other, *"ae") == {"a": ["e"], "e": ["a"]}
 
 
 _SPACES: list[dict[str, object]] = [
@@ -117,107 +132,111 @@ _ITEMS = st.lists(
     ),
     max_size=20,
     unique_by=lambda item: item[0],
-).map(lambda items: [vectored(name, *chunks, **fields) for name, fields, chunks in items])
+).map(lambda items: [make_embedded(name, *chunks, **fields) for name, fields, chunks in items])
 
 
-_OUT = st.sets(st.integers(0, 30).map(lambda number: f"m{number:02}"))
+_EXCLUDED_IDS = st.sets(st.integers(0, 30).map(lambda number: f"m{number:02}"))
 
 
-@given(_ITEMS, st.tuples(st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.9, 1.0]), st.integers(1, 30)), _OUT, st.booleans())
+@given(_ITEMS, st.tuples(st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.9, 1.0]), st.integers(1, 30)), _EXCLUDED_IDS, st.booleans())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_finds_what_looking_at_every_pair_finds(
+def test_the_result_equals_the_comparison_of_every_pair(
     monkeypatch: pytest.MonkeyPatch,
     items: Sequence[EmbeddedDocument],
     bounds: tuple[float, int],
-    left_out: set[str],
+    excluded_ids: set[str],
     is_small: bool,
 ) -> None:
-    """D-52: only inside one space, also where something has no org or project; a similarity of just the threshold does not exceed it."""
-    above, most = bounds
+    """Only memories with an equal merge key are compared, and similarities at the threshold do not count (D-52)."""
+    threshold, limit = bounds
     expected = dict[str, list[str]]()
     for one in items:
-        likes = {
-            other.document.memory_id: round(similarity(one, other), 5) for other in items if other is not one and space(other) == space(one)
+        similarities = {
+            other.document.memory_id: round(similarity(one, other), 5)
+            for other in items
+            if other is not one and merge_key(other) == merge_key(one)
         }
-        kept = sorted((-value, name) for name, value in likes.items() if value > above and name not in left_out)
-        if kept and one.document.workspace_id == 1:
-            expected[one.document.memory_id] = [name for _, name in kept][:most]
+        similar = sorted((-value, name) for name, value in similarities.items() if value > threshold and name not in excluded_ids)
+        if similar and one.document.workspace_id == 1:
+            expected[one.document.memory_id] = [name for _, name in similar][:limit]
 
-    async def ask() -> dict[str, list[str]]:
+    async def find_similar() -> dict[str, list[str]]:
         with tempfile.TemporaryDirectory() as folder:
-            async with opened("embedded:", Path(folder)) as index:
+            async with open_engine("embedded:", Path(folder)) as index:
                 await index.put(items)
-                async with index.open_comparison(1) as comparing_:
-                    comparing_.exclude(left_out)
-                    found = await comparing_.find_similar([f"m{number:02}" for number in range(31)], threshold=above, limit=most)
-        return {each: list(others) for each, others in found.items()}
+                async with index.open_comparison(1) as comparison_session:
+                    comparison_session.exclude(excluded_ids)
+                    results = await comparison_session.find_similar(
+                        [f"m{number:02}" for number in range(31)], threshold=threshold, limit=limit
+                    )
+        return {memory_id: list(similar_ids) for memory_id, similar_ids in results.items()}
 
-    with monkeypatch.context() as patched:
-        if is_small:  # many blocks, and more pairs than are kept
-            patched.setattr(comparison, "_QUERY_BLOCK_ROWS", 3)
-            patched.setattr(comparison, "_BLOCK_ROWS", 2)
-            patched.setattr(comparison, "_MAX_PAIRS", 2)
-            patched.setattr(comparison, "_PRODUCTS_PER_STEP", 1)
-            patched.setattr(temp_matrix, "_ENTRIES_PER_READ", 3)
-            patched.setattr(temp_matrix, "_VECTORS_PER_COPY", 2)
-        assert asyncio.run(ask()) == expected
+    with monkeypatch.context() as patch:
+        if is_small:  # many blocks, and more pairs than the limit
+            patch.setattr(comparison, "_QUERY_BLOCK_ROWS", 3)
+            patch.setattr(comparison, "_BLOCK_ROWS", 2)
+            patch.setattr(comparison, "_MAX_PAIRS", 2)
+            patch.setattr(comparison, "_PRODUCTS_PER_STEP", 1)
+            patch.setattr(temp_matrix, "_ENTRIES_PER_READ", 3)
+            patch.setattr(temp_matrix, "_VECTORS_PER_COPY", 2)
+        assert asyncio.run(find_similar()) == expected
 
 
 async def test_the_threshold_is_exact_to_the_last_bit(url: str, tmp_path: Path) -> None:
-    """D-52: a product of matrices rounds otherwise than one of vectors; which memories are merged must not hang on that."""
-    chance = np.random.default_rng(3)
-    rows = chance.normal(size=(300, WIDTH)) * 0.3 + chance.normal(size=WIDTH)
+    """Products of matrices and of vectors are rounded differently; the result must not depend on it (D-52)."""
+    random_source = np.random.default_rng(3)
+    rows = random_source.normal(size=(300, WIDTH)) * 0.3 + random_source.normal(size=WIDTH)
     unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("<f4")
     exact = unit.astype(np.float64) @ unit.astype(np.float64).T
-    async with opened(url, tmp_path, dimension=WIDTH) as index:
-        await index.put([vectored(f"m{number:03}", row.tobytes()) for number, row in enumerate(unit)])
-        async with index.open_comparison(1) as comparing_:
+    async with open_engine(url, tmp_path, dimension=WIDTH) as index:
+        await index.put([make_embedded(f"m{number:03}", row.tobytes()) for number, row in enumerate(unit)])
+        async with index.open_comparison(1) as comparison_session:
             for other in range(1, 40):
-                for above, is_there in ((exact[0, other] - 1e-13, True), (exact[0, other] + 1e-13, False)):
-                    found = await comparing_.find_similar(["m000"], threshold=float(above), limit=300)
-                    expected = {f"m{number:03}" for number in range(1, 300) if exact[0, number] > above}
-                    assert set(found.get("m000", ())) == expected
-                    assert (f"m{other:03}" in expected) is is_there
+                for threshold, is_included in ((exact[0, other] - 1e-13, True), (exact[0, other] + 1e-13, False)):
+                    results = await comparison_session.find_similar(["m000"], threshold=float(threshold), limit=300)
+                    expected = {f"m{number:03}" for number in range(1, 300) if exact[0, number] > threshold}
+                    assert set(results.get("m000", ())) == expected
+                    assert (f"m{other:03}" in expected) is is_included
 
 
-async def test_of_very_many_alike_those_most_so_are_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-52: a hundred thousand of the same note need no more memory than a few: pairs are cut down as they come."""
+async def test_the_most_similar_of_very_many_are_returned(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs beyond the limit are dropped early, so that many equal notes need no more memory (D-52)."""
     monkeypatch.setattr(comparison, "_MAX_PAIRS", 100)
     monkeypatch.setattr(comparison, "_BLOCK_ROWS", 40)
     angles = [number / 1000 for number in range(200)]
-    async with opened(url, tmp_path) as index:
-        await index.put([vectored(f"m{number:03}", vector(np.cos(angle), np.sin(angle))) for number, angle in enumerate(angles)])
+    async with open_engine(url, tmp_path) as index:
+        await index.put([make_embedded(f"m{number:03}", vector(np.cos(angle), np.sin(angle))) for number, angle in enumerate(angles)])
 
-        found = await alike(index, *(f"m{number:03}" for number in range(200)), above=0.9, most=3)
-        assert (len(found), found["m000"], found["m199"]) == (200, ["m001", "m002", "m003"], ["m198", "m197", "m196"])
+        results = await find_similar_ids(index, *(f"m{number:03}" for number in range(200)), threshold=0.9, limit=3)
+        assert (len(results), results["m000"], results["m199"]) == (200, ["m001", "m002", "m003"], ["m198", "m197", "m196"])
 
 
-async def test_nothing_of_it_stays_and_it_may_be_ended_at_any_time(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: killed in the middle: the copy has no name that could be left behind, and an end is not waited for."""
+async def test_a_comparison_can_be_cancelled_and_leaves_no_files(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary copy has no file name, so that a killed process leaves no file (issue)."""
     monkeypatch.setattr(comparison, "_PRODUCTS_PER_STEP", 1)
     monkeypatch.setattr(comparison, "_BLOCK_ROWS", 1)
-    async with opened(url, tmp_path) as index:
-        await index.put([vectored(f"m{number:03}", EAST) for number in range(300)])
-        before = set(tmp_path.iterdir())
-        async with index.open_comparison(1) as comparing_:
-            task = asyncio.create_task(comparing_.find_similar([f"m{number:03}" for number in range(300)], threshold=0.9, limit=3))
+    async with open_engine(url, tmp_path) as index:
+        await index.put([make_embedded(f"m{number:03}", EAST) for number in range(300)])
+        files_before = set(tmp_path.iterdir())
+        async with index.open_comparison(1) as comparison_session:
+            task = asyncio.create_task(comparison_session.find_similar([f"m{number:03}" for number in range(300)], threshold=0.9, limit=3))
             await eventually(lambda: not task.done())
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert set(tmp_path.iterdir()) == before
-            assert await comparing_.find_similar(["m001"], threshold=0.9, limit=1) == {"m001": ["m000"]}
-        assert set(tmp_path.iterdir()) == before
+            assert set(tmp_path.iterdir()) == files_before
+            assert await comparison_session.find_similar(["m001"], threshold=0.9, limit=1) == {"m001": ["m000"]}
+        assert set(tmp_path.iterdir()) == files_before
 
 
-async def test_a_full_disk_is_told(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """House, errors: an engine's failure is `EngineUnavailable`, with its reason."""
+async def test_a_full_disk_makes_the_engine_unavailable(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure of an engine is `EngineUnavailable` with its reason (house rules, errors)."""
 
-    def nothing(*_: object) -> int:
+    def write_nothing(*_: object) -> int:
         return 0
 
-    monkeypatch.setattr(os, "pwrite", nothing)
-    async with opened(url, tmp_path) as index:
-        await index.put([vectored(name, EAST, memory_scope=MemoryScope.SHARED) for name in "ab"])
+    monkeypatch.setattr(os, "pwrite", write_nothing)
+    async with open_engine(url, tmp_path) as index:
+        await index.put([make_embedded(name, EAST, memory_scope=MemoryScope.SHARED) for name in "ab"])
         with pytest.raises(EngineUnavailable, match="no disk space"):
-            await alike(index, "a")
+            await find_similar_ids(index, "a")

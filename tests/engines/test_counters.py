@@ -1,4 +1,4 @@
-"""Every engine of `RateLimitCounter` keeps the same promises (D-27)."""
+"""One suite for every engine of `RateLimitCounter` (D-27)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ START = 1_764_000_000_000_000
 
 @pytest.fixture
 async def counter(tmp_path: Path) -> AsyncIterator[RateLimitCounter]:
-    """An empty counter of each engine in turn."""
-    opened = open_counter("embedded:", data_dir=tmp_path)
-    yield opened
-    await opened.close()
+    """Yield an empty counter of each engine in turn."""
+    counter = open_counter("embedded:", data_dir=tmp_path)
+    yield counter
+    await counter.close()
 
 
 class Model:
@@ -60,39 +60,39 @@ steps = st.lists(
 
 @given(steps=steps)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
-def test_a_counter_counts_as_its_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]) -> None:
-    """D-27: windows begin with their first request, counts stop at limit + 1, clocks may step back."""
+def test_a_counter_equals_the_reference_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]) -> None:
+    """Windows begin with their first request, counts stop at limit + 1, and clocks may step back (D-27)."""
 
     async def run() -> None:
         counter = open_counter("embedded:", data_dir=tmp_path_factory.mktemp("counter"))
         local, model, now = LocalCounter(), Model(), START
-        for what, key, limit, later in steps:
-            now += later
-            if what == "hit":
+        for operation, key, limit, offset_us in steps:
+            now += offset_us
+            if operation == "hit":
                 expected = model.hit(key, limit, now)
-                found = await counter.hit(key, limit=limit, window_us=WINDOW, now_us=now)
-                alone = local.hit(key, limit=limit, window_us=WINDOW, now_us=now)
+                result = await counter.hit(key, limit=limit, window_us=WINDOW, now_us=now)
+                local_result = local.hit(key, limit=limit, window_us=WINDOW, now_us=now)
             else:
                 expected = model.peek(key, now)
-                found = await counter.peek(key, window_us=WINDOW, now_us=now)
-                alone = local.peek(key, window_us=WINDOW, now_us=now)
-            assert found == alone == expected
+                result = await counter.peek(key, window_us=WINDOW, now_us=now)
+                local_result = local.peek(key, window_us=WINDOW, now_us=now)
+            assert result == local_result == expected
         await counter.close()
 
     asyncio.run(run())
 
 
-async def test_a_refused_request_prolongs_nothing(counter: RateLimitCounter) -> None:
-    """D-27: a client that keeps asking is let in again when the window that it began is over."""
-    for later in range(5):
-        await counter.hit("key", limit=2, window_us=WINDOW, now_us=START + later)
+async def test_a_rejected_request_does_not_extend_the_window(counter: RateLimitCounter) -> None:
+    """A client that keeps sending requests is admitted again when its window ends (D-27)."""
+    for offset_us in range(5):
+        await counter.hit("key", limit=2, window_us=WINDOW, now_us=START + offset_us)
 
     assert await counter.peek("key", window_us=WINDOW, now_us=START + 5) == WindowCount(3, START)
     assert await counter.hit("key", limit=2, window_us=WINDOW, now_us=START + WINDOW) == WindowCount(1, START + WINDOW)
 
 
-async def test_a_lowered_limit_keeps_what_was_counted(counter: RateLimitCounter) -> None:
-    """D-27: the count belongs to the window, not to the limit of the moment."""
+async def test_a_lowered_limit_keeps_the_count(counter: RateLimitCounter) -> None:
+    """The count belongs to the window, not to the current limit (D-27)."""
     for _ in range(5):
         await counter.hit("key", limit=10, window_us=WINDOW, now_us=START)
 
@@ -100,8 +100,8 @@ async def test_a_lowered_limit_keeps_what_was_counted(counter: RateLimitCounter)
     assert await counter.hit("key", limit=10, window_us=WINDOW, now_us=START) == WindowCount(6, START)
 
 
-async def test_looking_counts_nothing(counter: RateLimitCounter) -> None:
-    """D-27: status spends nothing."""
+async def test_peek_counts_nothing(counter: RateLimitCounter) -> None:
+    """Reading the status uses no request (D-27)."""
     for _ in range(3):
         assert await counter.peek("key", window_us=WINDOW, now_us=START) == WindowCount(0, START)
 
@@ -126,21 +126,21 @@ asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
 
 
 def test_exactly_the_limit_passes_in_three_processes(tmp_path: Path) -> None:
-    """D-27: with N processes on one counter store, exactly L of N × M requests pass."""
+    """With N processes on one counter store, exactly L of N × M requests pass (D-27)."""
     hits, limit = 500, 700
     command = [sys.executable, "-c", _PROCESS, str(tmp_path), str(hits), str(limit), str(time.time_ns() // 1000)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
 
-    passed = [int(process.communicate(timeout=50)[0]) for process in running]
+    passed = [int(process.communicate(timeout=50)[0]) for process in processes]
 
     assert sum(passed) == limit
-    assert [process.returncode for process in running] == [0, 0, 0]
+    assert [process.returncode for process in processes] == [0, 0, 0]
 
 
 async def test_counts_outlive_the_process(tmp_path: Path) -> None:
-    """D-27: a restart does not reset a window."""
+    """A restart does not reset a window (D-27)."""
     first = open_counter("embedded:", data_dir=tmp_path)
-    now = time.time_ns() // 1000  # opening the file forgets what was counted days ago
+    now = time.time_ns() // 1000  # opening the file deletes counts of past days
     await first.hit("key", limit=9, window_us=WINDOW, now_us=now)
     await first.close()
     second = open_counter("embedded:", data_dir=tmp_path)
@@ -150,7 +150,7 @@ async def test_counts_outlive_the_process(tmp_path: Path) -> None:
 
 
 async def test_a_counter_without_its_folder_is_unavailable(tmp_path: Path) -> None:
-    """House, 6: every engine translates its own errors into the port's one."""
+    """Every engine maps its own errors to the error of the port (house rules 6)."""
     counter = open_counter("embedded:", data_dir=tmp_path / "missing")
 
     with pytest.raises(EngineUnavailable):
@@ -160,9 +160,9 @@ async def test_a_counter_without_its_folder_is_unavailable(tmp_path: Path) -> No
     await counter.close()
 
 
-async def test_a_counter_whose_file_is_damaged_recovers_with_it(tmp_path: Path) -> None:
-    """D-27: unavailable while it is damaged, at work again once it is gone."""
-    (tmp_path / "counters.db").write_bytes(b"this is no database" * 1000)
+async def test_a_counter_with_a_damaged_file_recovers_when_it_is_deleted(tmp_path: Path) -> None:
+    """The counter is unavailable while the file is damaged (D-27)."""
+    (tmp_path / "counters.db").write_bytes(b"this is not a database" * 1000)
     counter = open_counter("embedded:", data_dir=tmp_path)
     with pytest.raises(EngineUnavailable):
         await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
@@ -172,8 +172,8 @@ async def test_a_counter_whose_file_is_damaged_recovers_with_it(tmp_path: Path) 
     await counter.close()
 
 
-async def test_a_counter_locked_by_another_is_unavailable_and_then_works(tmp_path: Path, counter: RateLimitCounter) -> None:
-    """D-27: a request waits a bounded time; the count goes on afterwards."""
+async def test_a_counter_locked_by_another_process_is_unavailable_until_it_is_released(tmp_path: Path, counter: RateLimitCounter) -> None:
+    """A request waits a bounded time, and the count continues afterwards (D-27)."""
     await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     other = connect(tmp_path / "counters.db")
     other.execute("BEGIN IMMEDIATE")
@@ -185,8 +185,8 @@ async def test_a_counter_locked_by_another_is_unavailable_and_then_works(tmp_pat
     assert (await counter.peek("key", window_us=WINDOW, now_us=START)).used == 1
 
 
-async def test_a_counter_that_was_closed_opens_again(counter: RateLimitCounter) -> None:
-    """House, 6: closing twice does no harm."""
+async def test_a_closed_counter_opens_again(counter: RateLimitCounter) -> None:
+    """A counter may be closed twice (house rules 6)."""
     await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     await counter.close()
     await counter.close()
@@ -194,9 +194,9 @@ async def test_a_counter_that_was_closed_opens_again(counter: RateLimitCounter) 
     assert (await counter.hit("other", limit=9, window_us=WINDOW, now_us=START)).used == 1
 
 
-def test_an_unknown_address_refuses_to_start(tmp_path: Path) -> None:
-    """D-02: a wrong value refuses to start, in one clear line that shows no password."""
-    with pytest.raises(WrongSettings) as refusal:
+def test_an_unknown_url_is_rejected(tmp_path: Path) -> None:
+    """The error is one clear line without the password (D-02)."""
+    with pytest.raises(WrongSettings) as error:
         open_counter("memcached://user:password@host", data_dir=tmp_path)
 
-    assert "password" not in str(refusal.value)
+    assert "password" not in str(error.value)

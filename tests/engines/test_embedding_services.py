@@ -1,4 +1,4 @@
-"""Embedders that are services, on a real one with faults: OpenAI's protocol and Ollama's."""
+"""Embedding services with OpenAI's and Ollama's protocol, tested on a local service with faults."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ Kind = Literal["openai", "ollama"]
 HERON = "The heron nests on the roof of the boat house."
 
 
-class Open(Protocol):
-    """Opens the engine on the service; closed when the test ends."""
+class OpenEmbedder(Protocol):
+    """Opens an embedder on the service, which is closed at the end of the test."""
 
-    def __call__(self, more: str = "", *, width: int = 32) -> embedders.EmbedderEngine: ...
+    def __call__(self, options: str = "", *, width: int = 32) -> embedders.EmbedderEngine: ...
 
 
 @pytest.fixture
 def service() -> Iterator[EmbeddingService]:
-    """A service of vectors of 32 numbers."""
+    """Yield a service with vectors of 32 dimensions."""
     with run_embedding_service() as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.engines.embedders.http_client._MIN_RETRY_DELAY_S", 0.01)
 
 
 @pytest.fixture(params=["openai", "ollama"])
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each protocol in turn."""
+    """Return each protocol in turn."""
     return request.param
 
 
 @pytest.fixture
-async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -> AsyncIterator[Open]:
-    """Open the engine at the service by either protocol."""
+async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -> AsyncIterator[OpenEmbedder]:
+    """Yield a function that opens an embedder on the service with either protocol."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(more: str = "", *, width: int = 32) -> embedders.EmbedderEngine:
-            url = service.openai_url(more.replace("?", "&")) if kind == "openai" else service.ollama_url(more)
+        def open_it(options: str = "", *, width: int = 32) -> embedders.EmbedderEngine:
+            url = service.openai_url(options.replace("?", "&")) if kind == "openai" else service.ollama_url(options)
             engine = embedders.open(url, data_dir=tmp_path, dimension=width)
             stack.push_async_callback(engine.close)
             return engine
@@ -68,63 +68,65 @@ async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -
 
 
 def numbers(vector: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """Read a vector."""
+    """Return the numbers of a vector."""
     return np.frombuffer(vector, dtype="<f4")
 
 
-def expected(text: str, width: int = 32, stored: int = 32) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return what should be stored of what the service gives."""
-    row = np.zeros(stored)
+def expected_vector(text: str, width: int = 32, dimension: int = 32) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the vector that should be stored for the response of the service."""
+    row = np.zeros(dimension)
     row[:width] = embed(text, width)
     return row / np.linalg.norm(row)
 
 
-def passages(*texts: str) -> list[Passage]:
-    """Make passages without context."""
+def make_passages(*texts: str) -> list[Passage]:
+    """Return passages without context."""
     return [Passage(context="", content=text) for text in texts]
 
 
-async def test_vectors_are_the_services_own_in_order_and_of_unit_length(open_embedder: Open) -> None:
-    """D-54, memory.models.Vector; OpenAI's data come in any order, each with its index."""
+async def test_vectors_are_in_the_order_of_the_texts_and_of_unit_length(open_embedder: OpenEmbedder) -> None:
+    """OpenAI returns vectors in any order, each with its index (D-54)."""
     embedder = open_embedder()
     texts = [f"{HERON} {number}" for number in range(150)]
-    found = await embedder.embed_passages(passages(*texts))
+    vectors_of_texts = await embedder.embed_passages(make_passages(*texts))
 
-    assert all(np.allclose(numbers(vectors[0]), expected(text), atol=1e-6) for text, vectors in zip(texts, found, strict=True))
-    assert np.allclose(numbers(await embedder.embed_query(HERON)), expected(HERON), atol=1e-6)
+    assert all(
+        np.allclose(numbers(vectors[0]), expected_vector(text), atol=1e-6) for text, vectors in zip(texts, vectors_of_texts, strict=True)
+    )
+    assert np.allclose(numbers(await embedder.embed_query(HERON)), expected_vector(HERON), atol=1e-6)
 
 
-async def test_a_narrower_model_is_filled_up_with_zeros(open_embedder: Open) -> None:
-    """D-54: 768 by default; a shorter embedder is zero-padded, cosines stay."""
+async def test_vectors_of_a_smaller_dimension_are_padded_with_zeros(open_embedder: OpenEmbedder) -> None:
+    """The default dimension is 768; padding does not change cosines (D-54)."""
     embedder = open_embedder(width=768)
     await embedder.check()
     vector = numbers(await embedder.embed_query(HERON))
 
     assert embedder.dimension == len(vector) == 768
-    assert np.allclose(vector, expected(HERON, 32, 768), atol=1e-6)
+    assert np.allclose(vector, expected_vector(HERON, 32, 768), atol=1e-6)
 
 
-async def test_a_wider_model_refuses_to_start_and_says_what_to_set(open_embedder: Open) -> None:
-    """D-54: a longer one needs its dimension set."""
+async def test_a_model_of_a_larger_dimension_is_rejected_with_the_setting(open_embedder: OpenEmbedder) -> None:
+    """A larger dimension must be configured (D-54)."""
     embedder = open_embedder(width=16)
 
     with pytest.raises(WrongSettings, match="ROOKERY_VECTOR_DIMENSION=32"):
         await embedder.check()
-    for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON)), embedder.warm()):
+    for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON)), embedder.warm()):
         with pytest.raises(EngineUnavailable, match="with 32 dimensions, more than the 16"):
-            await work
+            await call
 
 
-async def test_dimensions_in_the_address_are_asked_for(open_embedder: Open, service: EmbeddingService) -> None:
-    """Models that can be shortened give what is asked for; it is the width then, whatever the setting says."""
+async def test_dimensions_in_the_url_are_requested(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Some models can return fewer dimensions; then the URL has precedence over the setting."""
     embedder = open_embedder("?dimensions=8", width=768)
     vector = numbers(await embedder.embed_query(HERON))
 
     assert (embedder.dimension, len(vector), service.requests[-1]["dimensions"]) == (8, 8, 8)
 
 
-async def test_a_service_that_ignores_dimensions_is_told_of(open_embedder: Open, service: EmbeddingService) -> None:
-    """Never mixed widths: what was asked for must come."""
+async def test_a_service_that_ignores_dimensions_is_rejected(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Vectors must have the requested dimension, so that dimensions are never mixed."""
     embedder = open_embedder("?dimensions=64")
     service.permanent_fault = Fault(body=b'{"data": [{"embedding": [1, 2]}], "embeddings": [[1, 2]]}')
 
@@ -132,29 +134,29 @@ async def test_a_service_that_ignores_dimensions_is_told_of(open_embedder: Open,
         await embedder.check()
 
 
-async def test_many_texts_go_in_batches_a_few_requests_at_a_time(open_embedder: Open, service: EmbeddingService) -> None:
-    """A request costs a round trip, and a service that is asked too much at once answers all of it later."""
+async def test_many_texts_are_sent_in_batches_with_few_concurrent_requests(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Batches save round trips, and few concurrent requests keep the service responsive."""
     service.delay_s = 0.03
-    await open_embedder().embed_passages(passages(*[f"{HERON} {number}" for number in range(640)]))
+    await open_embedder().embed_passages(make_passages(*[f"{HERON} {number}" for number in range(640)]))
 
     assert (len(service.requests), len(service.texts)) == (10, 640)
     assert 2 <= service.max_active_requests <= 4
 
 
-async def test_a_question_does_not_wait_behind_passages(open_embedder: Open, service: EmbeddingService) -> None:
+async def test_a_query_does_not_wait_for_passages(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
     """Recall works while an import is embedded, as with the built-in engine."""
     service.delay_s = 0.15
     embedder = open_embedder()
-    writing = asyncio.create_task(embedder.embed_passages(passages(*[f"{HERON} {number}" for number in range(64 * 24)])))
+    batch = asyncio.create_task(embedder.embed_passages(make_passages(*[f"{HERON} {number}" for number in range(64 * 24)])))
     await eventually(lambda: service.active_requests)
     await embedder.embed_query("where do herons nest")
 
-    assert not writing.done()
-    await writing
+    assert not batch.done()
+    await batch
 
 
-async def test_a_question_asked_by_many_is_asked_once(open_embedder: Open, service: EmbeddingService) -> None:
-    """Each request costs money, and time."""
+async def test_concurrent_equal_queries_are_sent_once(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Each request costs money and time."""
     embedder = open_embedder()
     await asyncio.gather(*(embedder.embed_query(" where ") for _ in range(20)))
     await embedder.embed_query("where")
@@ -162,8 +164,10 @@ async def test_a_question_asked_by_many_is_asked_once(open_embedder: Open, servi
     assert service.texts == ["where"]
 
 
-async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context(open_embedder: Open, service: EmbeddingService) -> None:
-    """D-55: all of a text is embedded, chunk by chunk; none is longer than a model's window."""
+async def test_a_long_text_is_split_into_overlapping_chunks_with_the_context(
+    open_embedder: OpenEmbedder, service: EmbeddingService
+) -> None:
+    """The whole text is embedded in chunks that fit the model's window (D-55)."""
     words = [f"word{number}" for number in range(2000)]
     (vectors,) = await open_embedder().embed_passages([Passage(context="birds, boats", content=" ".join(words))])
     contents = [text.removeprefix("birds, boats\n") for text in service.texts]
@@ -171,15 +175,15 @@ async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context
     assert len(vectors) == len(contents) > 5
     assert all(text.startswith("birds, boats\n") for text in service.texts)
     assert {word for content in contents for word in content.split()} == set(words)
-    assert all(set(one.split()) & set(other.split()) for one, other in pairwise(contents))
+    assert all(set(content.split()) & set(next_content.split()) for content, next_content in pairwise(contents))
     assert all(len(chunks.approximate_tokens(content)) <= remote.CHUNK_TOKENS for content in contents)
 
 
-async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, service: EmbeddingService) -> None:
-    """Models trained with prefixes want them; another passage prefix makes other vectors, so another model (D-54)."""
+async def test_prefixes_are_added_to_queries_and_chunks(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Another passage prefix gives other vectors, so it counts as another model (D-54)."""
     embedder = open_embedder("?query_prefix=search_query:%20&passage_prefix=search_document:%20")
     await embedder.embed_query("heron")
-    await embedder.embed_passages(passages("heron"))
+    await embedder.embed_passages(make_passages("heron"))
 
     assert service.texts == ["search_query: heron", "search_document: heron"]
     assert embedder.model not in {open_embedder().model, open_embedder("?passage_prefix=x").model}
@@ -204,29 +208,29 @@ async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, serv
     ],
     ids=lambda fault: f"{fault.status}{fault.headers or ''}{fault.body or ''}",
 )
-async def test_what_passes_is_tried_again(open_embedder: Open, service: EmbeddingService, fault: Fault) -> None:
-    """Limits, overload, cut and mangled answers: the caller notices nothing."""
+async def test_temporary_failures_are_retried(open_embedder: OpenEmbedder, service: EmbeddingService, fault: Fault) -> None:
+    """Rate limits, overload and broken responses are invisible to the caller."""
     service.faults.append(fault)
     vector = await open_embedder().embed_query(HERON)
 
-    assert np.allclose(numbers(vector), expected(HERON), atol=1e-6)
+    assert np.allclose(numbers(vector), expected_vector(HERON), atol=1e-6)
     assert service.texts == [HERON, HERON]
 
 
-async def test_a_wait_longer_than_ours_is_the_callers(open_embedder: Open, service: EmbeddingService) -> None:
-    """D-51: the job kind pauses; Retry-After is passed to the caller."""
+async def test_a_long_retry_after_is_passed_to_the_caller(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """The jobs of this kind pause for that time (D-51)."""
     service.permanent_fault = Fault(status=429, headers={"Retry-After": "120"})
     embedder = open_embedder()
-    for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON))):
-        with pytest.raises(EngineUnavailable) as raised:
-            await work
+    for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON))):
+        with pytest.raises(EngineUnavailable) as error:
+            await call
 
-        assert raised.value.headers["Retry-After"] == "120"
+        assert error.value.headers["Retry-After"] == "120"
     assert len(service.requests) == 2
 
 
-async def test_a_service_that_stays_broken_is_unavailable_after_some_tries(open_embedder: Open, service: EmbeddingService) -> None:
-    """Spec 5: a failing engine is a 503, within a bound."""
+async def test_a_failing_service_is_unavailable_after_some_attempts(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """The number of attempts is bounded (spec 5)."""
     service.permanent_fault = Fault(status=503, headers={"Retry-After": "0"})
     with pytest.raises(EngineUnavailable, match="status 503"):
         await open_embedder().embed_query(HERON)
@@ -234,8 +238,8 @@ async def test_a_service_that_stays_broken_is_unavailable_after_some_tries(open_
     assert len(service.requests) == 3
 
 
-async def test_a_service_that_does_not_answer_is_given_up(
-    open_embedder: Open, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
+async def test_a_service_without_a_response_is_unavailable(
+    open_embedder: OpenEmbedder, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every wait has a bound."""
     monkeypatch.setattr(remote, "_QUERY_RETRY", remote.RetryPolicy(max_attempts=2, timeout_s=0.3))
@@ -247,57 +251,59 @@ async def test_a_service_that_does_not_answer_is_given_up(
     assert time.monotonic() - started_s < 2.0 + 10
 
 
-async def test_a_service_that_is_not_there_is_unavailable(open_embedder: Open, service: EmbeddingService) -> None:
-    """The port refuses connections, at the start and later."""
+async def test_a_service_that_refuses_connections_is_unavailable(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """This applies at the start and later."""
     service.port = 1
     embedder = open_embedder()
-    for work in (embedder.check(), embedder.warm(), embedder.embed_query(HERON)):
+    for call in (embedder.check(), embedder.warm(), embedder.embed_query(HERON)):
         with pytest.raises(EngineUnavailable, match="could not be opened"):
-            await work
+            await call
 
 
-async def test_an_answer_without_end_is_not_read_to_its_end(
-    open_embedder: Open, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
+async def test_a_response_that_is_too_large_is_not_read_to_its_end(
+    open_embedder: OpenEmbedder, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service may be anything."""
+    """The service is not trusted."""
     monkeypatch.setattr("rookery.engines.embedders.http_client._MAX_RESPONSE_BYTES", 1000)
     service.permanent_fault = Fault(body=b" " * 200_000)
     with pytest.raises(EngineUnavailable, match="larger"):
         await open_embedder().embed_query(HERON)
 
 
-async def test_a_redirect_is_not_followed(open_embedder: Open, service: EmbeddingService) -> None:
-    """It would take the key elsewhere."""
+async def test_a_redirect_is_not_followed(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """It would send the key to another host."""
     service.permanent_fault = Fault(status=307, headers={"Location": "http://127.0.0.1:1/"})
     with pytest.raises(EngineUnavailable, match="status 307"):
         await open_embedder().embed_query(HERON)
 
 
 @pytest.mark.parametrize("status", [400, 422, 500])
-async def test_a_text_that_is_refused_does_not_keep_the_others_from_being_embedded(
-    open_embedder: Open, service: EmbeddingService, status: int
+async def test_a_rejected_text_is_not_mistaken_for_a_failing_service(
+    open_embedder: OpenEmbedder, service: EmbeddingService, status: int
 ) -> None:
-    """One bad text must not stop the indexing of all: it is told from a service that is down by asking for another text."""
+    """The engine embeds another text to tell a bad text from a service that is down."""
     service.poison = {"arsenic": status}
     embedder = open_embedder()
 
     with pytest.raises(NotEmbeddable):
-        await embedder.embed_passages(passages(HERON, "arsenic and old lace"))
+        await embedder.embed_passages(make_passages(HERON, "arsenic and old lace"))
     with pytest.raises(NotEmbeddable):
         await embedder.embed_query("arsenic")
-    assert await embedder.embed_passages(passages(HERON, "old lace"))
+    assert await embedder.embed_passages(make_passages(HERON, "old lace"))
 
 
-async def test_a_text_too_long_for_the_model_is_cut_again(open_embedder: Open, service: EmbeddingService) -> None:
-    """D-55: nothing is lost, and nothing silently left out, whatever the model's window is."""
+async def test_a_text_too_long_for_the_model_is_split_again(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """The whole text is embedded, whatever the model's window is (D-55)."""
     service.limit = 200
     text = " ".join(f"word{number}" for number in range(80))
-    (vectors, short) = await open_embedder().embed_passages(passages(text, HERON))
-    taken = [numbers(vector) for vector in vectors]
+    (vectors, short) = await open_embedder().embed_passages(make_passages(text, HERON))
+    stored_vectors = [numbers(vector) for vector in vectors]
 
-    assert len(chunks.approximate_tokens(text)) <= remote.CHUNK_TOKENS, "one chunk for us, which the service does not take"
+    assert len(chunks.approximate_tokens(text)) <= remote.CHUNK_TOKENS, "one chunk by our estimate, which the service rejects"
     assert (len(short), len(vectors)) == (1, 4)
-    assert [np.allclose(vector, expected(part), atol=1e-6) for vector, part in zip(taken, _quarters(text), strict=True)] == [True] * 4
+    assert [
+        np.allclose(vector, expected_vector(part), atol=1e-6) for vector, part in zip(stored_vectors, _quarters(text), strict=True)
+    ] == [True] * 4
 
 
 def _quarters(text: str) -> list[str]:
@@ -305,70 +311,76 @@ def _quarters(text: str) -> list[str]:
     return [part for half in halves for part in (half[: len(half) // 2], half[len(half) // 2 :])]
 
 
-async def test_of_a_question_too_long_for_the_model_the_beginning_counts(open_embedder: Open, service: EmbeddingService) -> None:
-    """Ports: longer than the window, its beginning counts."""
+async def test_only_the_beginning_of_a_query_too_long_for_the_model_is_embedded(
+    open_embedder: OpenEmbedder, service: EmbeddingService
+) -> None:
+    """The port defines this for queries that are longer than the window."""
     service.limit = 300
     text = " ".join(f"word{number}" for number in range(200))
     vector = await open_embedder().embed_query(text)
 
     assert text.startswith(service.texts[-1])
-    assert np.allclose(numbers(vector), expected(service.texts[-1]), atol=1e-6)
+    assert np.allclose(numbers(vector), expected_vector(service.texts[-1]), atol=1e-6)
 
 
-async def test_a_service_that_refuses_everything_is_unavailable_not_the_text(open_embedder: Open, service: EmbeddingService) -> None:
-    """Otherwise every memory would be `failed` for a wrong setting."""
+async def test_a_service_that_rejects_every_text_is_unavailable(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Otherwise a wrong setting would mark every memory as `failed`."""
     service.permanent_fault = Fault(status=400)
     embedder = open_embedder()
-    for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON, HERON))):
+    for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON, HERON))):
         with pytest.raises(EngineUnavailable, match="status 400"):
-            await work
+            await call
 
 
 @pytest.mark.parametrize("number", [b"0", b"null", b"1e999"], ids=["zeros", "nothing", "infinite"])
-async def test_a_service_that_gives_no_vector_for_anything_is_unavailable_not_the_text(
-    open_embedder: Open, service: EmbeddingService, number: bytes
+async def test_a_service_without_valid_vectors_is_unavailable(
+    open_embedder: OpenEmbedder, service: EmbeddingService, number: bytes
 ) -> None:
-    """Issue 5: a model that broke answers 200 with zeros, or null for what JSON cannot say; no memory is `failed` for that."""
+    """A broken model responds 200 with zeros or null; this must not mark memories as `failed` (issue 5)."""
     service.permanent_fault = Fault(body=b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (number, number))
     embedder = open_embedder()
-    for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON)), embedder.warm()):
+    for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON)), embedder.warm()):
         with pytest.raises(EngineUnavailable):
-            await work
+            await call
 
 
-async def test_a_model_that_is_not_there_is_named(service: EmbeddingService, tmp_path: Path) -> None:
-    """Ollama's most common failure: the model was never pulled."""
+async def test_a_missing_model_is_named_in_the_error(service: EmbeddingService, tmp_path: Path) -> None:
+    """This is Ollama's most common failure; the model was never pulled."""
     engine = embedders.open(service.ollama_url().replace("/words", "/no-such-model:latest"), data_dir=tmp_path)
     with pytest.raises(EngineUnavailable, match="the model 'no-such-model:latest' was not found"):
         await engine.embed_query(HERON)
     await engine.close()
 
 
-async def test_a_wrong_key_is_said_without_the_key(service: EmbeddingService, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No secret in an answer or in a log: this service quotes what it was sent."""
-    right = EmbeddingService(key=KEY)
-    with run_embedding_service(right):
-        engine = embedders.open(right.openai_url(), data_dir=tmp_path, dimension=32)
+async def test_a_wrong_key_is_reported_without_the_key(
+    service: EmbeddingService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors and logs have no secret, although this service returns the key that it received."""
+    authenticated_service = EmbeddingService(key=KEY)
+    with run_embedding_service(authenticated_service):
+        engine = embedders.open(authenticated_service.openai_url(), data_dir=tmp_path, dimension=32)
         assert await engine.embed_query(HERON)
         await engine.close()
-        right.key, sent = "another key", KEY
-        engine = embedders.open(right.openai_url().replace("another%20key", sent.replace(" ", "%20")), data_dir=tmp_path, dimension=32)
-        with pytest.raises(EngineUnavailable, match="rejects the configured key") as raised:
+        authenticated_service.key, old_key = "another key", KEY
+        engine = embedders.open(
+            authenticated_service.openai_url().replace("another%20key", old_key.replace(" ", "%20")), data_dir=tmp_path, dimension=32
+        )
+        with pytest.raises(EngineUnavailable, match="rejects the configured key") as error:
             await engine.embed_query(HERON)
         await engine.close()
     printed = capsys.readouterr()
 
-    assert all(KEY not in text for text in (str(raised.value), repr(engine), printed.out, printed.err))
-    assert "127.0.0.1" not in raised.value.message
+    assert all(KEY not in text for text in (str(error.value), repr(engine), printed.out, printed.err))
+    assert "127.0.0.1" not in error.value.message
     assert service.requests == []
 
 
-async def test_a_certificate_is_asked_for_unless_the_operator_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec 8: verify_ssl, by default true; an authority of one's own is named as everywhere, in SSL_CERT_FILE."""
+async def test_the_certificate_is_verified_unless_it_is_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verify_ssl is true by default; SSL_CERT_FILE can add an own authority (spec 8)."""
     with run_embedding_service(EmbeddingService(certificate=write_certificate(tmp_path / "both.pem"), key=KEY)) as service:
         url = service.openai_url().replace("openai:", "openai+https:")
 
-        async def ask(*, verify_ssl: bool) -> bytes:
+        async def embed_query(*, verify_ssl: bool) -> bytes:
             engine = embedders.open(url, data_dir=tmp_path, dimension=32, verify_ssl=verify_ssl)
             try:
                 return await engine.embed_query(HERON)
@@ -376,15 +388,15 @@ async def test_a_certificate_is_asked_for_unless_the_operator_says_otherwise(tmp
                 await engine.close()
 
         with pytest.raises(EngineUnavailable, match="could not be opened"):
-            await ask(verify_ssl=True)
+            await embed_query(verify_ssl=True)
         assert service.requests == []
-        assert await ask(verify_ssl=False)
+        assert await embed_query(verify_ssl=False)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
-        assert await ask(verify_ssl=True)
+        assert await embed_query(verify_ssl=True)
 
 
-async def test_a_closed_one_says_so(open_embedder: Open) -> None:
-    """Ports: close; twice does no harm."""
+async def test_a_closed_embedder_raises_an_engine_error(open_embedder: OpenEmbedder) -> None:
+    """It may be closed twice."""
     embedder = open_embedder()
     await embedder.embed_query("before")
     await embedder.close()
@@ -393,8 +405,8 @@ async def test_a_closed_one_says_so(open_embedder: Open) -> None:
         await embedder.embed_query("after")
 
 
-async def test_readiness_does_not_ask_a_service_that_has_just_answered(open_embedder: Open, service: EmbeddingService) -> None:
-    """Load balancers poll /readyz every few seconds, and services charge per request."""
+async def test_readiness_sends_no_request_right_after_a_response(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Load balancers read /readyz every few seconds, and services charge per request."""
     embedder = open_embedder()
     for _ in range(5):
         await embedder.warm()
@@ -403,7 +415,7 @@ async def test_readiness_does_not_ask_a_service_that_has_just_answered(open_embe
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("openai://127.0.0.1/v1", "the model is missing"),
         ("openai:///v1?model=m", "the host is missing"),
@@ -416,12 +428,12 @@ async def test_readiness_does_not_ask_a_service_that_has_just_answered(open_embe
         ("ollama://:hush@8.8.8.8/m", r"without encryption; use ollama\+https"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused_without_its_key(tmp_path: Path, url: str, says: str) -> None:
-    """D-02: one clear line, which shows no secret."""
-    with pytest.raises(WrongSettings, match=says) as raised:
+def test_an_invalid_url_is_rejected_without_its_key(tmp_path: Path, url: str, message: str) -> None:
+    """The error is one clear line without a secret (D-02)."""
+    with pytest.raises(WrongSettings, match=message) as error:
         embedders.open(url, data_dir=tmp_path)
 
-    assert "hush" not in str(raised.value)
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -441,17 +453,17 @@ def test_an_address_that_cannot_be_is_refused_without_its_key(tmp_path: Path, ur
         ("ollama+https://:k@ollama.example.com:443/m", "https://ollama.example.com:443/api/embed", "m"),
     ],
 )
-def test_an_address_names_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
-    """docs/how-to/embedders.md; 768 wide by default (spec 8)."""
-    found = addresses.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
+def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
+    """See docs/how-to/embedders.md; the default dimension is 768 (spec 8)."""
+    address = addresses.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
 
-    assert (found.endpoint, found.model_name, found.stored_dimension) == (endpoint, model, 768)
-    assert "://" not in found.model
-    assert all("k@" not in text for text in (repr(found), found.endpoint))
+    assert (address.endpoint, address.model_name, address.stored_dimension) == (endpoint, model, 768)
+    assert "://" not in address.model
+    assert all("k@" not in text for text in (repr(address), address.endpoint))
 
 
-def test_the_same_model_elsewhere_is_the_same_model() -> None:
-    """D-54: a service that moved, or a new key, makes nothing stale; another width or protocol does."""
+def test_the_same_model_on_another_host_is_the_same_model() -> None:
+    """Another host or key makes no memory stale; another dimension or protocol does (D-54)."""
     urls = ["openai://a/v1?model=m", "openai+https://:k@b.example.com/v1?model=m", "openai://a/v1?model=m&dimensions=8", "ollama://a/m"]
     models = [addresses.parse_url(url, dimension=768, setting="X").model for url in urls]
 
@@ -460,26 +472,26 @@ def test_the_same_model_elsewhere_is_the_same_model() -> None:
 
 
 def test_the_embedder_of_stored_vectors_is_found_by_their_model(tmp_path: Path) -> None:
-    """D-54: the former one, with the width that its vectors have, whatever is set now."""
-    former = embedders.open("ollama://a/m", data_dir=tmp_path, dimension=1024)
-    by_setting = embedders.open_for_model(former.model, 1024, urls=("ollama://elsewhere/m",), data_dir=tmp_path)
+    """It has the dimension of its vectors, whatever the setting is now (D-54)."""
+    original = embedders.open("ollama://a/m", data_dir=tmp_path, dimension=1024)
+    by_setting = embedders.open_for_model(original.model, 1024, urls=("ollama://elsewhere/m",), data_dir=tmp_path)
     built_in = embedders.open_for_model("all-MiniLM-L6-v2/f32-1", 384, urls=(None,), data_dir=tmp_path)
 
     assert by_setting is not None
-    assert (by_setting.model, by_setting.dimension) == (former.model, 1024)
+    assert (by_setting.model, by_setting.dimension) == (original.model, 1024)
     assert built_in is not None
     assert embedders.open_for_model("gone/m/5-1", 5, urls=("ollama://a/m", None), data_dir=tmp_path) is None
 
 
-def test_the_built_in_model_does_not_fit_into_less_than_it_has(tmp_path: Path) -> None:
-    """D-54: wrong combinations refuse to start."""
+def test_the_built_in_model_rejects_a_smaller_dimension(tmp_path: Path) -> None:
+    """Wrong combinations of settings stop the start (D-54)."""
     with pytest.raises(WrongSettings, match="ROOKERY_VECTOR_DIMENSION"):
         embedders.open("embedded:", data_dir=tmp_path, dimension=256)
 
 
 @given(st.text(max_size=400))
-def test_guessed_tokens_are_all_of_a_text(text: str) -> None:
-    """D-55: no character but space is in no chunk."""
+def test_approximate_tokens_cover_the_whole_text(text: str) -> None:
+    """Every character except white space is in a token (D-55)."""
     spans = chunks.approximate_tokens(text)
 
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))

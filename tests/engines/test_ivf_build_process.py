@@ -1,4 +1,4 @@
-"""The process that builds lists, and how it ends."""
+"""The process that builds IVF files, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ import pytest
 
 from rookery.engines.vectors import ivf_build, ivf_file
 from rookery.engines.vectors.build_process import BuildOutcome, BuildProcess
-from tests.engines.conftest import vectored
+from tests.engines.conftest import make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
 
 P = ParamSpec("P")
 
 
-async def test_a_workspace_that_is_emptied_while_its_lists_are_built_leaves_none(
+async def test_a_workspace_emptied_during_the_build_has_no_ivf_file(
     open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec 3.4: otherwise they would never be deleted."""
-    await open_vectors().put([vectored("a")])
+    """Otherwise the file would never be deleted (spec 3.4)."""
+    await open_vectors().put([make_embedded("a")])
 
-    def then_empty(seal: Callable[P, None]) -> Callable[P, None]:
-        def both(*args: P.args, **options: P.kwargs) -> None:
+    def empty_after(seal: Callable[P, None]) -> Callable[P, None]:
+        def write_and_empty(*args: P.args, **options: P.kwargs) -> None:
             seal(*args, **options)
             with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
                 connection.executescript("DELETE FROM chunk; DELETE FROM entry;")
 
-        return both
+        return write_and_empty
 
-    monkeypatch.setattr(ivf_build, "write_ivf_file", then_empty(ivf_file.write_ivf_file))
+    monkeypatch.setattr(ivf_build, "write_ivf_file", empty_after(ivf_file.write_ivf_file))
 
     assert build_ivf_file(tmp_path) == tmp_path
 
 
-async def test_a_process_that_cannot_be_started_is_a_build_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No memory, no more files: it is tried again in a minute, and not at each question."""
+async def test_a_build_fails_if_its_process_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that lacks memory or files is retried after a minute, not at each search."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
 
     assert await BuildProcess().run(make_build_request(tmp_path)) is BuildOutcome.FAILED
 
 
-async def test_one_at_a_time_builds_in_a_folder_and_none_outlives_who_asked(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Several processes share a data folder (D-01); one that is killed leaves nothing at work, and nothing half."""
-    await open_vectors().put([vectored("a")])
+async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """Processes share a data folder; a killed one leaves no build process and no partial file (D-01)."""
+    await open_vectors().put([make_embedded("a")])
     (tmp_path / "vectors.lists").mkdir()
     (tmp_path / "vectors.lists" / "1-x-9.new").touch()
     command = [sys.executable, "-m", "rookery.engines.vectors.ivf_build"]
 
-    def run(order: bytes) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(command, input=order, capture_output=True, check=False, timeout=50)
+    def run(request_line: bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(command, input=request_line, capture_output=True, check=False, timeout=50)
 
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
-        held = subprocess.Popen(command, stdin=subprocess.PIPE)
-        assert held.stdin is not None
-        held.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
-        held.stdin.flush()
-        assert held.wait(50) == ivf_build.EXIT_BUSY
-        held.stdin.close()
+        busy_process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        assert busy_process.stdin is not None
+        busy_process.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
+        busy_process.stdin.flush()
+        assert busy_process.wait(50) == ivf_build.EXIT_BUSY
+        busy_process.stdin.close()
     assert run(b"").returncode != 0
     assert list((tmp_path / "vectors.lists").glob("*.lists")) == []
-    waiting = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert waiting.stdin is not None
-    waiting.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
-    waiting.stdin.flush()
-    assert waiting.wait(50) == 0
-    waiting.stdin.close()
+    waiting_process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert waiting_process.stdin is not None
+    waiting_process.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
+    waiting_process.stdin.flush()
+    assert waiting_process.wait(50) == 0
+    waiting_process.stdin.close()
     assert sorted(path.suffix for path in (tmp_path / "vectors.lists").iterdir()) == ["", ".lists"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, NORTH, found, vectored
+from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, open_index
 
 
-async def test_what_was_forgotten_leaves_the_lists_too(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Spec 3.4: a deleted memory is removed from all stores; here within a day, also without any search."""
-    await open_vectors().put([vectored(f"m{number}") for number in range(9)])
+async def test_a_deleted_memory_is_removed_from_the_ivf_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """The file is rebuilt within a day, also without any search (spec 3.4)."""
+    await open_vectors().put([make_embedded(f"m{number}") for number in range(9)])
     path = build_ivf_file(tmp_path)
     os.utime(path, (0, 0))
     index = open_vectors()
@@ -23,70 +23,72 @@ async def test_what_was_forgotten_leaves_the_lists_too(open_vectors: OpenIndex, 
     await index.delete_retired()
 
     await eventually(lambda: not path.exists())
-    assert [b"m3" in each.read_bytes() for each in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
-    assert await found(index) == ["m0", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
+    assert [b"m3" in file.read_bytes() for file in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
+    assert await find_ids(index) == ["m0", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
 
 
-async def test_what_left_the_lists_is_like_nothing_any_more(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Spec 3.4: a deleted memory is removed from all stores; a lookup by id must not find it in the IVF file either."""
+async def test_a_deleted_memory_has_no_similarity(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """A lookup by id does not find a deleted memory in the IVF file (spec 3.4)."""
     index = open_vectors()
-    await index.put([vectored("gone", EAST), vectored("kept", EAST), vectored("lost", EAST)])
+    await index.put([make_embedded("deleted", EAST), make_embedded("remaining", EAST), make_embedded("deleted elsewhere", EAST)])
     build_ivf_file(tmp_path)
-    listed = open_vectors()
-    asked = ["gone", "kept", "lost"]
-    assert await listed.compute_similarities(EAST, workspace_id=1, ids=asked) == dict.fromkeys(asked, 1.0)
+    listed_index = open_vectors()
+    ids = ["deleted", "remaining", "deleted elsewhere"]
+    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=ids) == dict.fromkeys(ids, 1.0)
 
-    await listed.delete(1, ["gone"])
-    await index.delete(1, ["lost"])
+    await listed_index.delete(1, ["deleted"])
+    await index.delete(1, ["deleted elsewhere"])
 
-    assert await listed.compute_similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
-    assert await listed.compute_similarities(EAST, workspace_id=1, ids=["gone"]) == {}
-    assert await open_vectors().compute_similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
+    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=ids) == {"remaining": 1.0}
+    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=["deleted"]) == {}
+    assert await open_vectors().compute_similarities(EAST, workspace_id=1, ids=ids) == {"remaining": 1.0}
 
 
-async def test_whoever_missed_what_was_dropped_finds_out(open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Word of a drop is kept for a while only; lists that are older must not show the memory for ever."""
+async def test_an_instance_that_missed_deletions_reloads_the_index(
+    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tombstones are kept for a limited time; older lists must not return deleted memories."""
     monkeypatch.setattr("rookery.engines.vectors.vector_file._MAX_TOMBSTONES", 2)
     index = open_vectors()
     ids = [f"m{number}" for number in range(10)]
-    await index.put([vectored(memory_id) for memory_id in ids])
+    await index.put([make_embedded(memory_id) for memory_id in ids])
     build_ivf_file(tmp_path)
-    onlooker = open_vectors()
-    assert await found(onlooker) == ids
+    second_index = open_vectors()
+    assert await find_ids(second_index) == ids
 
     for memory_id in ids[:6]:
         await index.delete(1, [memory_id])
 
-    assert await found(onlooker) == await found(open_vectors()) == ids[6:]
+    assert await find_ids(second_index) == await find_ids(open_vectors()) == ids[6:]
 
 
-async def test_lists_of_a_workspace_of_which_nothing_is_left_are_deleted(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Spec 3.4: what is deleted leaves all stores."""
+async def test_the_ivf_file_of_an_emptied_workspace_is_deleted(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """Deleted memories are removed from all stores (spec 3.4)."""
     index = open_vectors()
-    await index.put([vectored("a"), vectored("b"), vectored("c", workspace_id=2)])
-    ours, theirs = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
+    await index.put([make_embedded("a"), make_embedded("b"), make_embedded("c", workspace_id=2)])
+    emptied_file, other_file = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
 
     await index.delete(1, ["a"])
-    assert ours.exists()
+    assert emptied_file.exists()
     await index.delete(1, ["b"])
 
-    assert not ours.exists()
-    assert theirs.exists()
+    assert not emptied_file.exists()
+    assert other_file.exists()
 
 
-async def test_lists_of_a_model_that_was_switched_from_are_deleted(tmp_path: Path) -> None:
-    """D-54: once the vectors of the new model answer, those of the former one are cleared away."""
-    former, now = open_index(tmp_path), open_index(tmp_path, model="small/2")
-    await former.put([vectored("a", EAST)])
+async def test_the_ivf_file_of_a_previous_model_is_deleted(tmp_path: Path) -> None:
+    """Vectors of the previous model are deleted when the new model is active (D-54)."""
+    old_index, new_index = open_index(tmp_path), open_index(tmp_path, model="small/2")
+    await old_index.put([make_embedded("a", EAST)])
     path = build_ivf_file(tmp_path)
-    await now.put([vectored("a", NORTH)])
-    kept = build_ivf_file(tmp_path, model="small/2")
-    assert await found(former) == await found(now) == ["a"]
+    await new_index.put([make_embedded("a", NORTH)])
+    new_file = build_ivf_file(tmp_path, model="small/2")
+    assert await find_ids(old_index) == await find_ids(new_index) == ["a"]
 
-    await now.activate()
-    await now.delete_retired()
+    await new_index.activate()
+    await new_index.delete_retired()
 
     assert not path.exists()
-    assert kept.exists()
-    await former.close()
-    await now.close()
+    assert new_file.exists()
+    await old_index.close()
+    await new_index.close()

@@ -17,144 +17,144 @@ from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine, schema
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.ports import ModelVersion, OutdatedWorkspace
-from tests.engines.conftest import everywhere, vector, vectored
+from tests.engines.conftest import make_embedded, make_filter, vector
 
 EAST, NORTH = vector(1), vector(0, 1)
 OLD, NEW = ModelVersion(model="old/1", dimension=4), ModelVersion(model="new/1", dimension=2)
 NEW_EAST = vector(1, width=2)
 
 
-class Open(Protocol):
-    """Opens an index of a generation, as another process would; closed when the test ends."""
+class OpenIndex(Protocol):
+    """Opens an index of a model version in a separate instance, which is closed at the end of the test."""
 
-    def __call__(self, generation: ModelVersion) -> VectorEngine: ...
+    def __call__(self, model_version: ModelVersion) -> VectorEngine: ...
 
 
 @pytest.fixture(params=["embedded:"])
 def url(request: pytest.FixtureRequest) -> str:
-    """The address of each engine in turn."""
+    """Return the URL of each engine in turn."""
     return str(request.param)
 
 
 @pytest.fixture
-async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
-    """Open the same index as often as asked."""
+async def open_index(url: str, tmp_path: Path) -> AsyncIterator[OpenIndex]:
+    """Yield a function that opens another instance of the same index."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(generation: ModelVersion) -> VectorEngine:
-            index = vectors.open(url, data_dir=tmp_path, model=generation.model, dimension=generation.dimension)
+        def open_it(model_version: ModelVersion) -> VectorEngine:
+            index = vectors.open(url, data_dir=tmp_path, model=model_version.model, dimension=model_version.dimension)
             stack.push_async_callback(index.close)
             return index
 
         yield open_it
 
 
-async def found(index: VectorEngine, workspace_id: int = 1) -> list[str]:
-    """Return all that a query finds."""
+async def find_all_ids(index: VectorEngine, workspace_id: int = 1) -> list[str]:
+    """Return the ids of all vectors of the instance's model."""
     query = EAST if getattr(index, "_dimension", 4) == 4 else NEW_EAST
-    return sorted(near.memory_id for near in await index.search(query, access_filter=everywhere(workspace_id), limit=100))
+    return sorted(hit.memory_id for hit in await index.search(query, access_filter=make_filter(workspace_id), limit=100))
 
 
-async def test_two_models_lie_beside_each_other_and_the_first_answers(open_index: Open) -> None:
-    """D-54: never mixed; a rebuild takes nothing from what answers."""
+async def test_two_models_are_stored_and_the_first_one_is_active(open_index: OpenIndex) -> None:
+    """Their vectors are never mixed, and a rebuild does not change the active ones (D-54)."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored("a"), vectored("b")])
-    before = await found(old)
-    await new.put([vectored("a", NEW_EAST)])
+    await old.put([make_embedded("a"), make_embedded("b")])
+    ids_before = await find_all_ids(old)
+    await new.put([make_embedded("a", NEW_EAST)])
 
-    assert (before, await found(old), await found(new)) == (["a", "b"], ["a", "b"], ["a"])
+    assert (ids_before, await find_all_ids(old), await find_all_ids(new)) == (["a", "b"], ["a", "b"], ["a"])
     assert await old.get_active_version(1) == await new.get_active_version(1) == OLD
     assert await old.list_outdated() == []
     assert await new.list_outdated() == [OutdatedWorkspace(workspace_id=1, active_version=OLD, total=2, pending=1)]
-    assert [await each.count(1) for each in (old, new)] == [2, 1]
+    assert [await index.count(1) for index in (old, new)] == [2, 1]
 
 
-async def test_in_a_workspace_that_never_had_vectors_the_first_ones_answer(open_index: Open) -> None:
-    """A workspace made after the change has nothing to wait for."""
+async def test_the_first_vectors_of_a_workspace_are_active(open_index: OpenIndex) -> None:
+    """A workspace created after the change of the model has no migration."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored("a")])
-    nobody = await new.get_active_version(2)
-    await new.put([vectored("b", NEW_EAST, workspace_id=2)])
+    await old.put([make_embedded("a")])
+    without_vectors = await new.get_active_version(2)
+    await new.put([make_embedded("b", NEW_EAST, workspace_id=2)])
 
-    assert (nobody, await new.get_active_version(2), await new.get_active_version(1)) == (None, NEW, OLD)
-
-
-async def test_it_switches_when_nothing_is_left_and_everywhere_at_once(open_index: Open) -> None:
-    """D-54: switched when complete; every process sees it at its next question."""
-    old, new, elsewhere = open_index(OLD), open_index(NEW), open_index(NEW)
-    await old.put([vectored("a"), vectored("b"), vectored("c", workspace_id=2)])
-    await new.put([vectored("a", NEW_EAST)])
-    early = await new.activate()
-    await new.put([vectored("b", NEW_EAST)])
-    assert await elsewhere.get_active_version(1) == OLD
-
-    assert (early, await new.activate(), await new.activate()) == (0, 1, 0)
-    assert [await each.get_active_version(1) for each in (old, new, elsewhere)] == [NEW] * 3
-    assert await elsewhere.get_active_version(2) == OLD
+    assert (without_vectors, await new.get_active_version(2), await new.get_active_version(1)) == (None, NEW, OLD)
 
 
-async def test_memories_that_cannot_be_embedded_are_not_waited_for(open_index: Open) -> None:
-    """One bad text must not keep a workspace on its old model for ever."""
+async def test_the_new_model_is_activated_when_complete_for_all_processes(open_index: OpenIndex) -> None:
+    """Every process uses the new model at its next search (D-54)."""
+    old, new, other_process = open_index(OLD), open_index(NEW), open_index(NEW)
+    await old.put([make_embedded("a"), make_embedded("b"), make_embedded("c", workspace_id=2)])
+    await new.put([make_embedded("a", NEW_EAST)])
+    activated_early = await new.activate()
+    await new.put([make_embedded("b", NEW_EAST)])
+    assert await other_process.get_active_version(1) == OLD
+
+    assert (activated_early, await new.activate(), await new.activate()) == (0, 1, 0)
+    assert [await index.get_active_version(1) for index in (old, new, other_process)] == [NEW] * 3
+    assert await other_process.get_active_version(2) == OLD
+
+
+async def test_memories_that_cannot_be_embedded_are_not_waited_for(open_index: OpenIndex) -> None:
+    """One bad text must not stop the activation forever."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored("a"), vectored("b"), vectored("c")])
-    await new.put([vectored("a", NEW_EAST)])
+    await old.put([make_embedded("a"), make_embedded("b"), make_embedded("c")])
+    await new.put([make_embedded("a", NEW_EAST)])
 
-    assert [await new.activate(ignored_ids=without) for without in ({"b"}, {"b", "d"}, {"b", "c"})] == [0, 0, 1]
+    assert [await new.activate(ignored_ids=ignored_ids) for ignored_ids in ({"b"}, {"b", "d"}, {"b", "c"})] == [0, 0, 1]
 
 
-async def test_old_vectors_are_cleared_away_after_the_switch_and_no_others(open_index: Open) -> None:
-    """Else each change of the model would leave its weight on the disk for good."""
+async def test_only_old_vectors_are_deleted_after_the_activation(open_index: OpenIndex) -> None:
+    """Otherwise each change of the model would leave its vectors on the disk."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored(f"m{number:04}") for number in range(600)] + [vectored("elsewhere", workspace_id=2)])
-    await new.put([vectored(f"m{number:04}", NEW_EAST) for number in range(600)])
+    await old.put([make_embedded(f"m{number:04}") for number in range(600)] + [make_embedded("elsewhere", workspace_id=2)])
+    await new.put([make_embedded(f"m{number:04}", NEW_EAST) for number in range(600)])
     await new.delete_retired()
-    kept = await old.count(1)
+    count_before = await old.count(1)
     await new.activate()
     await new.delete_retired()
 
-    assert (kept, await old.count(1), await new.count(1), await old.count(2)) == (600, 0, 600, 1)
-    assert len(await found(open_index(NEW))) == 100
-    assert await found(open_index(OLD)) == []
+    assert (count_before, await old.count(1), await new.count(1), await old.count(2)) == (600, 0, 600, 1)
+    assert len(await find_all_ids(open_index(NEW))) == 100
+    assert await find_all_ids(open_index(OLD)) == []
 
 
-async def test_what_is_forgotten_is_forgotten_by_all(open_index: Open) -> None:
-    """Spec 3.4: deleted means removed from all stores, also while two models lie there, and also when it comes back in one."""
+async def test_a_deleted_memory_is_removed_from_all_models(open_index: OpenIndex) -> None:
+    """It stays removed from the other model if one model stores it again (spec 3.4)."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored("a"), vectored("b")])
-    await new.put([vectored("a", NEW_EAST), vectored("b", NEW_EAST)])
-    both = await found(old), await found(new)
+    await old.put([make_embedded("a"), make_embedded("b")])
+    await new.put([make_embedded("a", NEW_EAST), make_embedded("b", NEW_EAST)])
+    ids_before = await find_all_ids(old), await find_all_ids(new)
     await new.delete(1, ["a"])
 
-    assert (both, await found(old), await found(new)) == ((["a", "b"], ["a", "b"]), ["b"], ["b"])
-    await old.put([vectored("a")])
-    assert (await found(old), await found(new)) == (["a", "b"], ["b"])
+    assert (ids_before, await find_all_ids(old), await find_all_ids(new)) == ((["a", "b"], ["a", "b"]), ["b"], ["b"])
+    await old.put([make_embedded("a")])
+    assert (await find_all_ids(old), await find_all_ids(new)) == (["a", "b"], ["b"])
 
 
-async def test_a_change_back_is_a_change_like_any_other(open_index: Open) -> None:
-    """Vectors that were retired do not make a model complete again, and new ones of it are not cleared away with them."""
+async def test_a_change_back_to_the_first_model_is_complete_only_with_new_vectors(open_index: OpenIndex) -> None:
+    """Retired vectors do not count, and new vectors are not deleted with them."""
     old, new = open_index(OLD), open_index(NEW)
-    await old.put([vectored("a"), vectored("b")])
-    await new.put([vectored("a", NEW_EAST), vectored("b", NEW_EAST)])
+    await old.put([make_embedded("a"), make_embedded("b")])
+    await new.put([make_embedded("a", NEW_EAST), make_embedded("b", NEW_EAST)])
     await new.activate()
-    flapped = await old.activate()
-    await old.put([vectored("a")])
+    activated_early = await old.activate()
+    await old.put([make_embedded("a")])
     await old.delete_retired()
 
-    assert (flapped, await old.count(1), await old.activate()) == (0, 1, 0)
-    await old.put([vectored("b")])
-    assert (await old.activate(), await new.get_active_version(1), await found(open_index(OLD))) == (1, OLD, ["a", "b"])
+    assert (activated_early, await old.count(1), await old.activate()) == (0, 1, 0)
+    await old.put([make_embedded("b")])
+    assert (await old.activate(), await new.get_active_version(1), await find_all_ids(open_index(OLD))) == (1, OLD, ["a", "b"])
 
 
-async def test_what_a_change_that_was_given_up_has_left_goes_with_the_next_switch(open_index: Open) -> None:
-    """Old to other, back, and then to new: nothing of the other one stays on the disk for good."""
+async def test_vectors_of_an_abandoned_change_are_deleted_with_the_next_activation(open_index: OpenIndex) -> None:
+    """After old, other, old, and then new, no vectors of the other model stay."""
     old, other, new = open_index(OLD), open_index(ModelVersion(model="other/1", dimension=4)), open_index(NEW)
-    await old.put([vectored("a")])
-    await other.put([vectored("a"), vectored("b")])
-    await new.put([vectored("a", NEW_EAST)])
+    await old.put([make_embedded("a")])
+    await other.put([make_embedded("a"), make_embedded("b")])
+    await new.put([make_embedded("a", NEW_EAST)])
     await new.activate()
     await new.delete_retired()
 
-    assert [await each.count(1) for each in (old, other, new)] == [0, 0, 1]
+    assert [await index.count(1) for index in (old, other, new)] == [0, 0, 1]
 
 
 _FORMAT_1 = """
@@ -179,8 +179,8 @@ PRAGMA user_version = 1;
 """
 
 
-async def test_a_file_of_the_first_format_is_taken_over(open_index: Open, tmp_path: Path) -> None:
-    """An upgrade asks for no re-index: numbers of changes, vectors and tombstones are kept, and the model that has most answers."""
+async def test_a_file_of_the_first_format_is_upgraded(open_index: OpenIndex, tmp_path: Path) -> None:
+    """Change numbers, vectors and tombstones stay, and the model with most vectors is active; no re-index is needed."""
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
         connection.executescript(_FORMAT_1)
         for change in (1, 2, 3):
@@ -188,16 +188,16 @@ async def test_a_file_of_the_first_format_is_taken_over(open_index: Open, tmp_pa
         connection.commit()
     old = open_index(OLD)
 
-    assert (await found(old), await old.get_active_version(1)) == (["a", "c"], OLD)
-    await old.put([vectored("d")])
-    assert await found(old) == ["a", "c", "d"]
+    assert (await find_all_ids(old), await old.get_active_version(1)) == (["a", "c"], OLD)
+    await old.put([make_embedded("d")])
+    assert await find_all_ids(old) == ["a", "c", "d"]
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
         assert connection.execute("SELECT change, memory_id FROM entry ORDER BY change").fetchall()[-2:] == [(5, "gone"), (6, "d")]
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
 
 
-async def test_a_file_of_a_later_format_is_left_alone(open_index: Open, tmp_path: Path) -> None:
-    """An older program beside a newer one's file."""
+async def test_a_file_of_a_later_format_is_not_changed(open_index: OpenIndex, tmp_path: Path) -> None:
+    """An older program must not use the file of a newer one."""
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
         connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
     with pytest.raises(EngineUnavailable, match="its format is"):
@@ -216,34 +216,34 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
-async def test_no_question_is_ever_answered_by_half_an_index(steps: list[tuple[str, str]], url: str, tmp_path: Path) -> None:
-    """D-54: whatever is put, dropped, switched and cleared, who serves has all that was there, and was not dropped."""
+async def test_the_active_model_is_always_complete(steps: list[tuple[str, str]], url: str, tmp_path: Path) -> None:
+    """This holds for any order of writes, deletions, activations and cleanups (D-54)."""
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
-    old, new = (vectors.open(url, data_dir=folder, model=each.model, dimension=each.dimension) for each in (OLD, NEW))
-    serves, has = None, {"old": set[str](), "new": set[str]()}
+    old, new = (vectors.open(url, data_dir=folder, model=version.model, dimension=version.dimension) for version in (OLD, NEW))
+    active, ids_by_model = None, {"old": set[str](), "new": set[str]()}
     try:
         for step, memory in steps:
-            if step in has:
-                await {"old": old, "new": new}[step].put([vectored(memory, EAST if step == "old" else NEW_EAST)])
-                has[step].add(memory)
-                serves = serves or step
+            if step in ids_by_model:
+                await {"old": old, "new": new}[step].put([make_embedded(memory, EAST if step == "old" else NEW_EAST)])
+                ids_by_model[step].add(memory)
+                active = active or step
             elif step == "drop":
                 await new.delete(1, [memory])
-                has["old"].discard(memory)
-                has["new"].discard(memory)
+                ids_by_model["old"].discard(memory)
+                ids_by_model["new"].discard(memory)
             elif step == "clear":
                 await new.delete_retired()
             else:
-                is_due = serves == "old" and has["old"] <= has["new"]
+                is_due = active == "old" and ids_by_model["old"] <= ids_by_model["new"]
                 assert await new.activate() == int(is_due)
                 if is_due:
-                    serves = "new"
-            serving = await new.get_active_version(1)
-            assert (None if serving is None else serving.model) == {None: None, "old": "old/1", "new": "new/1"}[serves]
-            assert set(await found(new)) == has["new"]
-            if serves == "old":
-                assert set(await found(old)) == has["old"]
+                    active = "new"
+            active_version = await new.get_active_version(1)
+            assert (None if active_version is None else active_version.model) == {None: None, "old": "old/1", "new": "new/1"}[active]
+            assert set(await find_all_ids(new)) == ids_by_model["new"]
+            if active == "old":
+                assert set(await find_all_ids(old)) == ids_by_model["old"]
     finally:
         await old.close()
         await new.close()

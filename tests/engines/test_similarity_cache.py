@@ -16,121 +16,121 @@ from rookery.memory.models import Passage, Vector
 from tests.conftest import eventually
 
 
-class Letters:
-    """An embedder whose vectors tell which of two letters a text begins with."""
+class LetterEmbedder:
+    """An embedder whose vectors depend on the first letter of a text."""
 
     model, dimension = "letters", 2
 
     def __init__(self) -> None:
-        self.is_there = True
-        self.may_go_on = asyncio.Event()
-        self.may_go_on.set()
+        self.is_up = True
+        self.unblocked = asyncio.Event()
+        self.unblocked.set()
         self.embedded: list[str] = []
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed at once."""
+        """Embed without waiting."""
         return self._vector(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        """Embed once that is allowed."""
-        await self.may_go_on.wait()
+        """Embed when `unblocked` is set."""
+        await self.unblocked.wait()
         vectors = [(self._vector(passage.content),) for passage in passages]
         self.embedded += [passage.content for passage in passages]
         return vectors
 
     def _vector(self, text: str) -> Vector:
-        if not self.is_there:
-            raise EngineUnavailable("embedder", "it is away")
+        if not self.is_up:
+            raise EngineUnavailable("embedder", "it is down")
         return struct.pack("<2f", *((1.0, 0.0) if text.startswith("a") else (0.0, 1.0)))
 
 
 @pytest.fixture
-def letters() -> Letters:
-    """The embedder."""
-    return Letters()
+def embedder() -> LetterEmbedder:
+    """Return the embedder."""
+    return LetterEmbedder()
 
 
 @pytest.fixture
-async def nearness(letters: Letters) -> AsyncIterator[SimilarityCache]:
-    """The engine on it."""
-    engine = similarity.open(letters)
+async def cached_similarity(embedder: LetterEmbedder) -> AsyncIterator[SimilarityCache]:
+    """Yield the cache on the embedder."""
+    engine = similarity.open(embedder)
     yield engine
     await engine.aclose()
 
 
-async def test_texts_are_compared_with_the_question(nearness: SimilarityCache) -> None:
-    """D-37: the cosine of each, in their order; a text may be asked for twice."""
+async def test_texts_are_compared_with_the_query(cached_similarity: SimilarityCache) -> None:
+    """The cosines are in the order of the texts, and a text may be repeated (D-37)."""
     texts = ["apple", "bread", "apple", *(f"b{number}" for number in range(200))]
 
-    await nearness.preload(texts)
+    await cached_similarity.preload(texts)
 
-    assert await nearness.compare("an a", texts) == [1.0, 0.0, 1.0] + [0.0] * 200
-    assert await nearness.compare("a", []) == []
+    assert await cached_similarity.compare("an a", texts) == [1.0, 0.0, 1.0] + [0.0] * 200
+    assert await cached_similarity.compare("a", []) == []
 
 
-async def test_a_text_is_embedded_once(nearness: SimilarityCache, letters: Letters) -> None:
-    """D-37: however often, and by however many at once, it is asked for."""
+async def test_a_text_is_embedded_once(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
+    """This also holds for concurrent calls (D-37)."""
     texts = [f"a{number}" for number in range(50)]
 
-    await asyncio.gather(*(nearness.preload(texts) for _ in range(5)), nearness.compare("a", texts))
-    await nearness.compare("b", texts)
+    await asyncio.gather(*(cached_similarity.preload(texts) for _ in range(5)), cached_similarity.compare("a", texts))
+    await cached_similarity.compare("b", texts)
 
-    assert sorted(letters.embedded) == sorted(texts)
+    assert sorted(embedder.embedded) == sorted(texts)
 
 
-async def test_a_question_does_not_wait_for_texts_that_take_long(nearness: SimilarityCache, letters: Letters) -> None:
-    """D-37: what is not embedded yet has no answer; the rest has, and later all have."""
-    await nearness.preload(["apple"])
-    letters.may_go_on.clear()
+async def test_a_query_does_not_wait_for_slow_texts(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
+    """A text that is not embedded yet has no similarity (D-37)."""
+    await cached_similarity.preload(["apple"])
+    embedder.unblocked.clear()
 
     async with asyncio.timeout(20):
-        assert await nearness.compare("a", ["apple", "bread"]) == [1.0, None]
-    letters.may_go_on.set()
-    await nearness.preload(["bread"])
+        assert await cached_similarity.compare("a", ["apple", "bread"]) == [1.0, None]
+    embedder.unblocked.set()
+    await cached_similarity.preload(["bread"])
 
-    assert await nearness.compare("a", ["apple", "bread"]) == [1.0, 0.0]
+    assert await cached_similarity.compare("a", ["apple", "bread"]) == [1.0, 0.0]
 
 
-async def test_an_embedder_that_comes_back_is_asked_again(nearness: SimilarityCache, letters: Letters) -> None:
-    """D-37: while it is away it is told; nothing of the failure is kept."""
-    letters.is_there = False
+async def test_an_embedder_that_recovers_is_used_again(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
+    """Calls fail while it is down, and the failure is not cached (D-37)."""
+    embedder.is_up = False
     with pytest.raises(EngineUnavailable):
-        await nearness.preload(["apple"])
+        await cached_similarity.preload(["apple"])
     with pytest.raises(EngineUnavailable):
-        await nearness.compare("a", ["apple"])
+        await cached_similarity.compare("a", ["apple"])
 
-    letters.is_there = True
-    await nearness.preload(["apple"])
+    embedder.is_up = True
+    await cached_similarity.preload(["apple"])
 
-    assert await nearness.compare("a", ["apple"]) == [1.0]
+    assert await cached_similarity.compare("a", ["apple"]) == [1.0]
 
 
-async def test_texts_without_end_do_not_fill_the_memory(
-    nearness: SimilarityCache, letters: Letters, monkeypatch: pytest.MonkeyPatch
+async def test_the_number_of_cached_texts_is_limited(
+    cached_similarity: SimilarityCache, embedder: LetterEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-37: beyond a bound the old ones are forgotten, and embedded again when they are asked for."""
+    """The oldest texts are removed, and embedded again when needed (D-37)."""
     monkeypatch.setattr(cache, "_MAX_TEXTS", 32)
     for first in range(0, 320, 16):
-        await nearness.preload([f"a{number}" for number in range(first, first + 16)])
+        await cached_similarity.preload([f"a{number}" for number in range(first, first + 16)])
 
-    await nearness.preload(["a0"])
+    await cached_similarity.preload(["a0"])
 
-    assert letters.embedded.count("a0") == 2
-    assert await nearness.compare("a", ["a0", "a1"]) == [1.0, 1.0]
+    assert embedder.embedded.count("a0") == 2
+    assert await cached_similarity.compare("a", ["a0", "a1"]) == [1.0, 1.0]
 
 
-async def test_closing_ends_what_is_being_embedded(letters: Letters) -> None:
-    """D-37: no task keeps running, and waiting callers continue."""
-    engine = similarity.open(letters)
-    letters.may_go_on.clear()
-    waiting = asyncio.create_task(engine.preload(["apple"]))
+async def test_closing_ends_running_embeddings(embedder: LetterEmbedder) -> None:
+    """No task keeps running, and waiting callers continue (D-37)."""
+    engine = similarity.open(embedder)
+    embedder.unblocked.clear()
+    task = asyncio.create_task(engine.preload(["apple"]))
     await eventually(engine_is_busy)
 
     async with asyncio.timeout(20):
         await engine.aclose()
-        await waiting
+        await task
 
 
 def engine_is_busy() -> bool:
-    """Tell whether something is being embedded."""
+    """Return whether a text is being embedded."""
     return any(task.get_name() == "tools-meanings" for task in asyncio.all_tasks())

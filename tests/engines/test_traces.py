@@ -36,7 +36,7 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @dataclass
 class Receiver:
-    """An OTLP receiver, and beside it an MCP server of one tool that remembers the headers and bodies it got."""
+    """An OTLP receiver together with an MCP server with one tool that records headers and bodies."""
 
     url: str
     raw: list[bytes] = field(default_factory=list[bytes])
@@ -44,16 +44,16 @@ class Receiver:
     resources: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     calls: list[tuple[str | None, dict[str, object]]] = field(default_factory=list[tuple[str | None, dict[str, object]]])
 
-    def named(self, name: str) -> list[Span]:
-        """Return the spans of that name."""
+    def spans_named(self, name: str) -> list[Span]:
+        """Return the spans with the name."""
         return [span for span in self.spans if span.name == name]
 
-    def below(self, span: Span) -> dict[str, Span]:
-        """Return the spans right below one, by name."""
-        return {each.name: each for each in self.spans if each.parent_span_id == span.span_id}
+    def children_of(self, span: Span) -> dict[str, Span]:
+        """Return the direct children of a span, by name."""
+        return {child.name: child for child in self.spans if child.parent_span_id == span.span_id}
 
 
-def about(span: Span) -> dict[str, str | int]:
+def span_attributes(span: Span) -> dict[str, str | int]:
     """Return a span's attributes."""
     return _read(span.attributes)
 
@@ -68,12 +68,12 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Both servers: /v1/traces is the receiver, everything else the MCP server of the handshake era, which answers with JSON."""
+    """The handler of both servers: /v1/traces is the receiver, other paths are the MCP server with the older protocol."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         self._send(405, b"")
@@ -123,36 +123,36 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver on the loopback."""
+    """Yield a receiver on the loopback address."""
     server = _Server(("127.0.0.1", 0), _Handler)
-    found = server.receiver = Receiver(f"http://127.0.0.1:{server.server_address[1]}")
+    receiver = server.receiver = Receiver(f"http://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield found
+    yield receiver
     server.shutdown()
     server.server_close()
     thread.join(5)
 
 
 @pytest.fixture
-def traced(settings: Settings, receiver: Receiver) -> Settings:
-    """Settings of a server that sends its traces to the receiver."""
+def traced_settings(settings: Settings, receiver: Receiver) -> Settings:
+    """Return settings of a server that sends its traces to the receiver."""
     return replace(settings, traces=Secret(receiver.url))
 
 
-async def test_a_request_is_a_span_with_what_it_waited_for_below_it(traced: Settings, receiver: Receiver) -> None:
-    """D-11: the route as its name, status and ids; embedding, searches and writes below; all of it is there once the server has ended."""
-    async with run_instance(traced) as instance:
+async def test_a_request_is_a_span_with_its_operations_as_children(traced_settings: Settings, receiver: Receiver) -> None:
+    """The span has the route, the status and ids; embedding, searches and writes are its children (D-11)."""
+    async with run_instance(traced_settings) as instance:
         await instance.admin.remember()
         caller = await instance.api_key("*")
-        answer = await caller.post("/v1/brain/recall", {"query": "when", "mode": "hybrid"}, **{"X-Request-ID": "mine-1"})
+        response = await caller.post("/v1/brain/recall", {"query": "when", "mode": "hybrid"}, **{"X-Request-ID": "mine-1"})
         workspace_id = instance.workspace_id
 
-    (recall,) = receiver.named("POST /v1/brain/recall")
-    (remember,) = receiver.named("POST /v1/brain/remember")
-    assert answer.status_code == 200
+    (recall,) = receiver.spans_named("POST /v1/brain/recall")
+    (remember,) = receiver.spans_named("POST /v1/brain/remember")
+    assert response.status_code == 200
     assert recall.kind == Span.SPAN_KIND_SERVER
-    assert about(recall) == {
+    assert span_attributes(recall) == {
         "http.request.method": "POST",
         "http.route": "/v1/brain/recall",
         "http.response.status_code": 200,
@@ -160,61 +160,61 @@ async def test_a_request_is_a_span_with_what_it_waited_for_below_it(traced: Sett
         "rookery.workspace_id": workspace_id,
         "rookery.key_id": caller.key_id,
     }
-    assert receiver.below(recall).keys() == {"embedding", "vector search", "text search"}
-    assert "database write" in receiver.below(remember)
-    assert all(each.trace_id == recall.trace_id and not about(each) for each in receiver.below(recall).values())
-    assert all(each.start_time_unix_nano <= each.end_time_unix_nano for each in receiver.spans)
+    assert receiver.children_of(recall).keys() == {"embedding", "vector search", "text search"}
+    assert "database write" in receiver.children_of(remember)
+    assert all(child.trace_id == recall.trace_id and not span_attributes(child) for child in receiver.children_of(recall).values())
+    assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in receiver.spans)
     assert receiver.resources[0]["service.name"] == "rookery"
 
 
-async def test_the_trace_of_the_caller_goes_on(traced: Settings, receiver: Receiver) -> None:
-    """D-11, W3C trace context: a traceparent is honoured; without one, or with nonsense, a trace begins; unsampled is not sent."""
-    async with run_instance(traced) as instance:
+async def test_the_trace_of_the_caller_is_continued(traced_settings: Settings, receiver: Receiver) -> None:
+    """A missing or invalid traceparent starts a new trace; an unsampled one is not sent (D-11; W3C trace context)."""
+    async with run_instance(traced_settings) as instance:
         await instance.admin.get("/v1/brain/tags", traceparent=PARENT)
         await instance.admin.get("/v1/brain/scopes", traceparent="nonsense")
         await instance.admin.get("/v1/brain/memories", traceparent=PARENT[:-1] + "0")
 
-    (tags,), (scopes,) = receiver.named("GET /v1/brain/tags"), receiver.named("GET /v1/brain/scopes")
+    (tags,), (scopes,) = receiver.spans_named("GET /v1/brain/tags"), receiver.spans_named("GET /v1/brain/scopes")
     assert (tags.trace_id.hex(), tags.parent_span_id.hex()) == (TRACE, "00f067aa0ba902b7")
     assert (scopes.trace_id.hex() != TRACE, scopes.parent_span_id) == (True, b"")
-    assert receiver.named("GET /v1/brain/memories") == []
+    assert receiver.spans_named("GET /v1/brain/memories") == []
 
 
-async def test_a_tool_server_joins_the_trace(traced: Settings, receiver: Receiver) -> None:
-    """D-11, D-32: its span is below the request's; the upstream hears of it by header, and in _meta as MCP has it."""
+async def test_a_tool_server_joins_the_trace(traced_settings: Settings, receiver: Receiver) -> None:
+    """The call is a child span of the request; the upstream gets the trace in a header and in _meta (D-11, D-32)."""
     entry = {"mcpServers": {"upstream": {"type": "http", "url": f"{receiver.url}/mcp"}}}
-    (traced.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
-    async with run_instance(traced) as instance:
+    (traced_settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
+    async with run_instance(traced_settings) as instance:
         call = {"server": "upstream", "tool": "act", "arguments": {"secret": "hunter2"}}
-        answer = await instance.admin.post("/api/v1/mcp/tools/call", call, traceparent=PARENT)
+        response = await instance.admin.post("/api/v1/mcp/tools/call", call, traceparent=PARENT)
 
-    assert answer.json()["success"] is True, answer.text
-    (request,) = receiver.named("POST /api/v1/mcp/tools/call")
-    asked = receiver.below(request)["tool call"]
-    ((told, message),) = receiver.calls
-    assert asked.kind == Span.SPAN_KIND_CLIENT
-    assert about(asked) == {"rookery.server": "upstream", "rookery.tool": "act"}
-    assert told == f"00-{TRACE}-{asked.span_id.hex()}-01"
+    assert response.json()["success"] is True, response.text
+    (request,) = receiver.spans_named("POST /api/v1/mcp/tools/call")
+    tool_span = receiver.children_of(request)["tool call"]
+    ((traceparent, message),) = receiver.calls
+    assert tool_span.kind == Span.SPAN_KIND_CLIENT
+    assert span_attributes(tool_span) == {"rookery.server": "upstream", "rookery.tool": "act"}
+    assert traceparent == f"00-{TRACE}-{tool_span.span_id.hex()}-01"
     assert f"00-{TRACE}-" in json.dumps(cast("dict[str, object]", message["params"])["_meta"])
 
 
-async def test_a_tool_server_over_pipes_joins_the_trace(traced: Settings, receiver: Receiver) -> None:
-    """D-11, D-32: there are no headers between us, so it hears of the trace in _meta alone."""
+async def test_a_tool_server_over_pipes_joins_the_trace(traced_settings: Settings, receiver: Receiver) -> None:
+    """Pipes have no headers, so the trace is only in _meta (D-11, D-32)."""
     entry = {"mcpServers": {"upstream": {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "muddled.py")]}}}
-    (traced.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
-    async with run_instance(traced) as instance:
-        answer = await instance.admin.post(
+    (traced_settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
+    async with run_instance(traced_settings) as instance:
+        response = await instance.admin.post(
             "/api/v1/mcp/tools/call", {"server": "upstream", "tool": "echo", "arguments": {}}, traceparent=PARENT
         )
 
-    (request,) = receiver.named("POST /api/v1/mcp/tools/call")
-    told = json.loads(answer.json()["result"]["content"][0]["text"])["_meta"]
-    assert told["traceparent"] == f"00-{TRACE}-{receiver.below(request)['tool call'].span_id.hex()}-01"
+    (request,) = receiver.spans_named("POST /api/v1/mcp/tools/call")
+    meta = json.loads(response.json()["result"]["content"][0]["text"])["_meta"]
+    assert meta["traceparent"] == f"00-{TRACE}-{receiver.children_of(request)['tool call'].span_id.hex()}-01"
 
 
-async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiver) -> None:
-    """D-20, spec 5.2 rule 2: no key, argument, query, content, tag or path, in whatever form; errors by their code alone."""
-    async with run_instance(traced) as instance:
+async def test_no_span_contains_data_of_callers(traced_settings: Settings, receiver: Receiver) -> None:
+    """Spans have no key, argument, query, content, tag or path, and errors only have their code (D-20; spec 5.2)."""
+    async with run_instance(traced_settings) as instance:
         key = str(instance.admin.key)
         await instance.admin.remember("The zanzibar secret.", tags=["zanzibar"], org="zanzibar")
         await instance.admin.post("/v1/brain/recall", {"query": "zanzibar", "mode": "hybrid", "keywords": ["zanzibar"]})
@@ -225,54 +225,59 @@ async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiv
         )
         await instance.caller(f"sk_live_{'x' * 32}").get("/v1/brain/tags")
 
-    sent = b"".join(receiver.raw)
+    sent_data = b"".join(receiver.raw)
     assert len(receiver.spans) > 6
     for secret in ("zanzibar", key, key[8:], "x" * 32, "deploy"):
-        assert secret.encode() not in sent
-    (missing,) = receiver.named("GET unmatched")
-    assert about(missing)["error.type"] == "not_found"
-    assert missing.status.code == 0  # 4xx is the caller's: OpenTelemetry's conventions for HTTP
+        assert secret.encode() not in sent_data
+    (unmatched_span,) = receiver.spans_named("GET unmatched")
+    assert span_attributes(unmatched_span)["error.type"] == "not_found"
+    assert unmatched_span.status.code == 0  # OpenTelemetry's HTTP conventions: a 4xx is no server error
 
 
-async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receiver: Receiver) -> None:
-    """D-10: a span that failed says so, by a word; D-42: a recall by words alone has not failed, its embedding has."""
-    async with run_instance(traced) as instance:
+async def test_a_server_failure_is_marked_with_its_code(traced_settings: Settings, receiver: Receiver) -> None:
+    """A recall that falls back to full text succeeds, but its embedding span fails (D-10, D-42)."""
+    async with run_instance(traced_settings) as instance:
         await instance.rookery.embedder.warm()
         await instance.rookery.embedder.close()
-        by_words, key = await instance.admin.post("/v1/brain/recall", {"query": "when"}), instance.admin.key
-    async with run_instance(traced) as instance:
-        with sqlite3.connect(traced.data_dir / "texts.db") as damaged:
-            damaged.execute("DROP TABLE document")
-        refused = await instance.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
+        full_text_response, key = await instance.admin.post("/v1/brain/recall", {"query": "when"}), instance.admin.key
+    async with run_instance(traced_settings) as instance:
+        with sqlite3.connect(traced_settings.data_dir / "texts.db") as connection:
+            connection.execute("DROP TABLE document")
+        failed_response = await instance.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
 
-    first, second = receiver.named("POST /v1/brain/recall")
-    below = receiver.below(first)["embedding"]
-    assert receiver.below(second)["text search"].status.code == 2
-    assert (by_words.status_code, refused.status_code) == (200, 503)
-    assert (about(second)["error.type"], second.status.code) == ("engine_unavailable", 2)
-    assert "error.type" not in about(first)
-    assert (about(below), below.status.code, below.status.message, list(below.events)) == ({"error.type": "EngineUnavailable"}, 2, "", [])
+    first, second = receiver.spans_named("POST /v1/brain/recall")
+    embedding_span = receiver.children_of(first)["embedding"]
+    assert receiver.children_of(second)["text search"].status.code == 2
+    assert (full_text_response.status_code, failed_response.status_code) == (200, 503)
+    assert (span_attributes(second)["error.type"], second.status.code) == ("engine_unavailable", 2)
+    assert "error.type" not in span_attributes(first)
+    assert (span_attributes(embedding_span), embedding_span.status.code, embedding_span.status.message, list(embedding_span.events)) == (
+        {"error.type": "EngineUnavailable"},
+        2,
+        "",
+        [],
+    )
 
 
-async def test_what_outlives_its_request_is_no_part_of_its_trace(receiver: Receiver) -> None:
-    """D-11: a task born in a request, such as a session with a tool server, may live for days."""
+async def test_spans_after_the_end_of_the_request_are_not_part_of_its_trace(receiver: Receiver) -> None:
+    """A task that a request started, such as a session with a tool server, may run for days (D-11)."""
     tracer = OtlpTracer(receiver.url)
-    go_on = asyncio.Event()
+    continued = asyncio.Event()
 
-    async def later() -> None:
+    async def run_in_background() -> None:
         with tracing.start_span("in time"):
             pass
-        await go_on.wait()
+        await continued.wait()
         with tracing.start_span("too late"):
             pass
 
     request = tracer.start_request_span("GET", [])
     token = tracing.attach_span(request)
-    task = asyncio.create_task(later())
+    task = asyncio.create_task(run_in_background())
     await asyncio.sleep(0)
     tracing.detach_span(token)
     request.end()
-    go_on.set()
+    continued.set()
     await task
     with tracing.start_span("outside"):
         pass
@@ -281,38 +286,38 @@ async def test_what_outlives_its_request_is_no_part_of_its_trace(receiver: Recei
     assert {span.name for span in receiver.spans} == {"GET", "in time"}
 
 
-# When nobody listens.
+# Without a receiver
 
 
-def _refusing() -> str:
+def _refusing_url() -> str:
     """Return an address that refuses connections."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("answers", [False, True], ids=["refuses", "never answers"])
-async def test_a_receiver_that_is_down_costs_requests_nothing(settings: Settings, *, answers: bool) -> None:
-    """D-11: spans wait in a bounded buffer and are dropped; the end of the server is not held up for long."""
+@pytest.mark.parametrize("listens", [False, True], ids=["refuses", "never answers"])
+async def test_a_receiver_that_is_down_costs_requests_nothing(settings: Settings, *, listens: bool) -> None:
+    """Spans are dropped from a bounded buffer, and the server still stops quickly (D-11)."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(64)
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}" if answers else _refusing()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}" if listens else _refusing_url()
         async with run_instance(replace(settings, traces=Secret(url))) as instance:
             slowest = 0.0
-            for _ in range(600):  # more than a batch, so that the library tries to send meanwhile
+            for _ in range(600):  # more than a batch, so that the library sends in between
                 started = time.perf_counter()
                 assert (await instance.admin.get("/healthz")).status_code == 200
                 slowest = max(slowest, time.perf_counter() - started)
-            closing = time.monotonic()
-        took_s = time.monotonic() - closing
+            closing_since = time.monotonic()
+        took_s = time.monotonic() - closing_since
 
     assert slowest < 2
     assert took_s < 8
 
 
 async def test_the_last_spans_are_sent_at_the_end(receiver: Receiver) -> None:
-    """D-11: closing does not wait for the next turn of the clock, and may be done twice."""
+    """Closing sends them without waiting for the interval, and may be repeated (D-11)."""
     tracer = OtlpTracer(f"{receiver.url}/v1/traces")
     started = time.monotonic()
     tracer.start_request_span("GET", []).end()
@@ -324,35 +329,35 @@ async def test_the_last_spans_are_sent_at_the_end(receiver: Receiver) -> None:
     assert [span.name for span in receiver.spans] == ["GET"]
 
 
-# The setting.
+# The setting
 
 
 @pytest.mark.parametrize("address", ["ftp://u:hunter2@h", "127.0.0.1:4318", "http://", "http://h/?q=hunter2", "otlp"])
-def test_what_is_no_address_refuses_to_start(address: str) -> None:
-    """D-02: in one line that names the setting and not its value, which may hold a password."""
-    with pytest.raises(WrongSettings) as refused:
+def test_an_invalid_url_is_rejected(address: str) -> None:
+    """The error is one line with the name of the setting and without its value, which may have a password (D-02)."""
+    with pytest.raises(WrongSettings) as error:
         traces.open(address)
 
-    assert refused.value.message.startswith("ROOKERY_TRACES: ")
-    assert "hunter2" not in refused.value.message
+    assert error.value.message.startswith("ROOKERY_TRACES: ")
+    assert "hunter2" not in error.value.message
 
 
-def test_without_the_extra_the_setting_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-02: OpenTelemetry is optional; set without it, the start is refused in one line."""
+def test_without_the_extra_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenTelemetry is optional; the setting without it stops the start with one line (D-02)."""
     monkeypatch.setitem(sys.modules, "rookery.engines.traces.otlp", None)
 
-    with pytest.raises(WrongSettings) as refused:
+    with pytest.raises(WrongSettings) as error:
         traces.open("http://127.0.0.1:4318")
 
-    assert "pip install 'rookery[traces]'" in refused.value.message
+    assert "pip install 'rookery[traces]'" in error.value.message
     assert traces.open("none") is None
 
 
-def test_nothing_of_opentelemetry_s_sdk_is_loaded_unless_asked_for() -> None:
-    """House 5.3: an engine's libraries are loaded by `open` alone; a start stays quick."""
+def test_the_opentelemetry_sdk_is_loaded_only_if_configured() -> None:
+    """Only `open` loads the libraries of an engine, so that a start is fast (house rules 5.3)."""
     program = (
         "import sys, rookery.cli; sys.exit(any(name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter')) for name in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False, timeout=30)
+    process = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False, timeout=30)
 
-    assert done.returncode == 0
+    assert process.returncode == 0

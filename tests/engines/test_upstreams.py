@@ -1,4 +1,4 @@
-"""Every kind of upstream behind the one port: real servers, a misbehaving one, and what is left of their processes."""
+"""Every kind of upstream: real servers, a misbehaving one, and the end of their processes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ROOT = Path(__file__).resolve().parents[2]
 CONNECTORS = upstreams.open([])
 
 
-def nothing() -> None:
-    """Hear of a change and do nothing."""
+def ignore_change() -> None:
+    """Ignore a change of the features."""
 
 
 def connect(server: Server) -> AbstractAsyncContextManager[UpstreamConnection]:
-    """Return a session to enter."""
-    return CONNECTORS[server.kind].connect(server, on_changed=nothing)
+    """Return a session as a context manager."""
+    return CONNECTORS[server.kind].connect(server, on_changed=ignore_change)
 
 
 async def call(connection: UpstreamConnection, tool: str, **arguments: object) -> dict[str, object]:
@@ -55,8 +55,8 @@ async def call(connection: UpstreamConnection, tool: str, **arguments: object) -
 
 
 @pytest.fixture(scope="module")
-def legacy() -> Iterator[str]:
-    """The address of a server of the handshake era over HTTP."""
+def legacy_url() -> Iterator[str]:
+    """Yield the URL of a server with the older protocol over HTTP."""
     with subprocess.Popen([sys.executable, "-I", "-S", str(SERVERS / "legacy.py")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -64,8 +64,8 @@ def legacy() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=["http", "sse"])
-def served(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a server by the official SDK over HTTP: Streamable HTTP, and the older SSE."""
+def sdk_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield the URL of a server of the official SDK, with Streamable HTTP and with the older SSE."""
     port = free_port()
     command = [sys.executable, str(SERVERS / "served.py"), str(port), request.param]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -78,107 +78,107 @@ def served(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-async def nothing_is_left() -> AsyncIterator[None]:
-    """D-32: whatever a test does with stdio servers, no process of theirs outlives its sessions."""
-    before = {each.pid for each in list_children()}
+async def require_no_processes_left() -> AsyncIterator[None]:
+    """Fail if a process of a stdio server outlives the test (D-32)."""
+    pids_before = {child.pid for child in list_children()}
     yield
-    await eventually(lambda: {each.pid for each in list_children()} <= before)
+    await eventually(lambda: {child.pid for child in list_children()} <= pids_before)
 
 
-# Real servers.
+# Real servers
 
 
-async def test_the_time_server_lists_and_answers_its_tools() -> None:
-    """Spec 1, D-32: a real server from the index, in the stateless era."""
+async def test_the_tools_of_the_time_server_can_be_listed_and_called() -> None:
+    """The server is a real one with the stateless protocol (spec 1; D-32)."""
     server = Server(id="time", name="time", target=CommandTarget(command=str(BIN / "mcp-server-time"), args=("--local-timezone", "UTC")))
 
     async with connect(server) as time_server:
-        offer = await time_server.list_features()
+        features = await time_server.list_features()
         result = await call(time_server, "get_current_time", timezone="UTC")
 
-    assert [tool["name"] for tool in offer.tools] == ["get_current_time", "convert_time"]
-    assert offer.resources == offer.templates == offer.prompts == ()
+    assert [tool["name"] for tool in features.tools] == ["get_current_time", "convert_time"]
+    assert features.resources == features.templates == features.prompts == ()
     assert result["isError"] is False
     assert isinstance(result["structuredContent"], dict)
     assert '"timezone": "UTC"' in text_of(result)
 
 
 async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None:
-    """Spec 1, D-32: a second real server, with side effects."""
+    """The server is a second real one, with side effects (spec 1; D-32)."""
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "note.txt").write_text("hello")
     target = CommandTarget(command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path)))
 
     async with connect(Server(id="git", name="git", target=target)) as git:
-        added = await call(git, "git_add", repo_path=str(tmp_path), files=["note.txt"])
+        add_result = await call(git, "git_add", repo_path=str(tmp_path), files=["note.txt"])
         status = await call(git, "git_status", repo_path=str(tmp_path))
 
-    assert added["isError"] is False
+    assert add_result["isError"] is False
     assert "note.txt" in text_of(status)
 
 
-async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) -> None:
-    """D-32: Streamable HTTP and SSE through the same port."""
-    async with connect(make_http_server(served)) as session:
-        offer = await session.list_features()
+async def test_a_server_over_http_works_like_one_over_pipes(sdk_server_url: str) -> None:
+    """Streamable HTTP and SSE have the same port (D-32)."""
+    async with connect(make_http_server(sdk_server_url)) as session:
+        features = await session.list_features()
         result = await call(session, "add", a=2, b=3)
         content = await session.request("resources/read", {"uri": "memo://insights"}, RequestOptions(caller=CALLER))
 
-    assert {"pid", "add", "large", "crash", "headers"} == {tool["name"] for tool in offer.tools}
-    assert offer.resources[0]["uri"] == "memo://insights"
+    assert {"pid", "add", "large", "crash", "headers"} == {tool["name"] for tool in features.tools}
+    assert features.resources[0]["uri"] == "memo://insights"
     assert text_of(result) == "5"
     assert content["contents"] == [{"uri": "memo://insights", "mimeType": "text/plain", "text": "everything is fine"}]
 
 
-# What a server over HTTP may do wrong.
+# Faults of servers over HTTP
 
 
-async def test_a_session_that_the_upstream_forgot_is_told_as_lost_and_not_handled(legacy: str) -> None:
-    """Notes on MCP 5: -32600 "Session not found" would stay for ever; the request was not looked at, so it may be repeated."""
-    async with connect(make_http_server(f"{legacy}/mcp")) as session:
+async def test_a_session_unknown_to_the_upstream_is_lost_and_the_call_was_not_handled(legacy_url: str) -> None:
+    """The upstream did not process the call, so it may be repeated in a new session (notes on MCP 5)."""
+    async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         await call(session, "forget")
 
-        with pytest.raises(ConnectionLost) as lost:
+        with pytest.raises(ConnectionLost) as error:
             await call(session, "write")
 
-        assert lost.value.was_handled is False
+        assert error.value.was_handled is False
         assert await asyncio.wait_for(session.wait_closed(), 1)
 
 
-async def test_an_answer_that_breaks_off_costs_that_call_alone(legacy: str) -> None:
-    """D-32: one failed request must not end the session with its other calls."""
-    async with connect(make_http_server(f"{legacy}/mcp")) as session:
-        with pytest.raises(ConnectionLost) as lost:
+async def test_a_truncated_response_fails_only_its_call(legacy_url: str) -> None:
+    """One failed request must not end the session (D-32)."""
+    async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
+        with pytest.raises(ConnectionLost) as error:
             await call(session, "half")
 
-        assert lost.value.was_handled is True
+        assert error.value.was_handled is True
         assert text_of(await call(session, "write")) == "ok"
 
 
-async def test_an_upstream_that_asks_without_end_and_takes_no_answer_is_given_up(legacy: str) -> None:
-    """D-32, D-82: a workspace's own server must not have the platform hold its unread answers, a task each."""
-    before, most = len(asyncio.all_tasks()), 0
+async def test_an_upstream_that_sends_endless_requests_is_disconnected(legacy_url: str) -> None:
+    """A server that does not read the results must not fill the platform with tasks (D-32, D-82)."""
+    count_before, max_tasks = len(asyncio.all_tasks()), 0
 
     async def watch() -> None:
-        nonlocal most
+        nonlocal max_tasks
         while True:
-            most = max(most, len(asyncio.all_tasks()))
+            max_tasks = max(max_tasks, len(asyncio.all_tasks()))
             await asyncio.sleep(0.01)
 
-    watching = asyncio.create_task(watch())
-    async with connect(make_http_server(f"{legacy}/mcp")) as session:
-        waiting = asyncio.create_task(call(session, "flood"))
+    watch_task = asyncio.create_task(watch())
+    async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
+        pending = asyncio.create_task(call(session, "flood"))
         assert "without reading the results" in await asyncio.wait_for(session.wait_closed(), 20)
     with pytest.raises(ConnectionLost, match="without reading the results"):
-        await waiting
-    watching.cancel()
+        await pending
+    watch_task.cancel()
 
-    assert most - before < 300
+    assert max_tasks - count_before < 300
 
 
-async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_goes_on(legacy: str) -> None:
+async def test_a_result_over_http_larger_than_10_mib_is_rejected(legacy_url: str) -> None:
     """A result over 10 MiB is rejected and the session stays open (D-34)."""
-    async with connect(make_http_server(f"{legacy}/mcp")) as session:
+    async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large")
 
@@ -186,115 +186,115 @@ async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_
 
 
 @pytest.mark.parametrize(("path", "needs_login"), [("login", True), ("down", False), ("junk", False), ("half", False)])
-async def test_an_address_that_is_no_server_fails_to_connect_in_words(legacy: str, path: str, needs_login: bool) -> None:
-    """D-33: needs_login is told from offline."""
-    with pytest.raises(ConnectFailed) as failed:
-        await asyncio.wait_for(connect(make_http_server(f"{legacy}/{path}")).__aenter__(), 10)
+async def test_a_url_without_an_mcp_server_fails_to_connect_with_a_reason(legacy_url: str, path: str, needs_login: bool) -> None:
+    """The error distinguishes a required login from an unreachable server (D-33)."""
+    with pytest.raises(ConnectFailed) as error:
+        await asyncio.wait_for(connect(make_http_server(f"{legacy_url}/{path}")).__aenter__(), 10)
 
-    assert failed.value.needs_login is needs_login
-    assert str(failed.value)
+    assert error.value.needs_login is needs_login
+    assert str(error.value)
 
 
-async def test_nobody_at_the_address_fails_to_connect_in_words() -> None:
-    """A refused connection raises an error that names the cause (D-32)."""
+async def test_a_refused_connection_is_reported() -> None:
+    """The error names the cause (D-32)."""
     with pytest.raises(ConnectFailed, match="No connection to"):
         await connect(make_http_server(f"http://127.0.0.1:{free_port()}/mcp")).__aenter__()
 
 
-async def test_the_headers_of_an_entry_go_to_the_upstream(legacy: str) -> None:
+async def test_the_configured_headers_are_sent_to_the_upstream(legacy_url: str) -> None:
     """The headers of a server entry are sent to the upstream (D-31)."""
-    server = make_http_server(f"{legacy}/mcp")
-    target = type(server.target)(url=f"{legacy}/mcp", headers={"X-Key": "made up"})  # pyright: ignore[reportCallIssue] - an Address
+    server = make_http_server(f"{legacy_url}/mcp")
+    target = type(server.target)(url=f"{legacy_url}/mcp", headers={"X-Key": "made up"})  # pyright: ignore[reportCallIssue] - an HTTP target
 
     async with connect(Server(id="served", name="served", target=target)) as session:
         assert text_of(await call(session, "header")) == "made up"
 
 
-# What a server over pipes may do wrong.
+# Faults of servers over pipes
 
 
-async def test_noise_on_stdout_costs_nothing() -> None:
-    """Notes on MCP 3: a print() in a server must not cost its session."""
+async def test_noise_on_stdout_is_ignored() -> None:
+    """A print() in a server must not end its session (notes on MCP 3)."""
     async with connect(make_odd_server("--noise")) as session:
         assert text_of(await call(session, "echo", text="hi")) == "hi"
 
 
-async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
-    """D-32: one server does not delay another: after some messages other waiting readers have a turn."""
-    ours, theirs = socket.socketpair()
+async def test_a_flood_of_messages_does_not_block_other_tasks() -> None:
+    """Other tasks run after some messages, so that one server does not delay another (D-32)."""
+    our_socket, their_socket = socket.socketpair()
     turns = 0
 
-    async def other() -> None:
+    async def run_turns() -> None:
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    with ours, theirs:
-        child = ServerProcess((), ours)
+    with our_socket, their_socket:
+        child = ServerProcess((), our_socket)
         child.pid = 1
         child.pipe_data_received(1, b'{"jsonrpc": "2.0", "method": "notifications/message"}\n' * 1000)
-        waiting = asyncio.create_task(other())
+        pending = asyncio.create_task(run_turns())
         for _ in range(1000):
             await child.next_message()
-        waiting.cancel()
+        pending.cancel()
 
     assert turns >= 50
 
 
-async def test_who_subscribes_and_leaves_over_and_over_leaves_no_stream_behind() -> None:
-    """D-36: in the later era a subscription is a stream upstream; it ends with the last who hears of the resource."""
+async def test_repeated_subscriptions_leave_no_stream() -> None:
+    """In the newer protocol a subscription is a stream, which ends with its last subscriber (D-36)."""
     everything = CommandTarget(command=sys.executable, args=("-m", "tests.conformance.everything"), cwd=str(ROOT))
     uri: dict[str, object] = {"uri": "test://watched-resource"}
     async with connect(Server(id="later", name="later", target=everything)) as session:
-        before = len(asyncio.all_tasks())
+        count_before = len(asyncio.all_tasks())
         for _ in range(20):
-            asking = RequestOptions(caller=CALLER, on_update=lambda _: None)
-            await session.request("resources/subscribe", uri, asking)
-            await session.request("resources/unsubscribe", uri, asking)
+            options = RequestOptions(caller=CALLER, on_update=lambda _: None)
+            await session.request("resources/subscribe", uri, options)
+            await session.request("resources/unsubscribe", uri, options)
 
-        await eventually(lambda: len(asyncio.all_tasks()) < before + 5)  # one or two of the session's own came since
+        await eventually(lambda: len(asyncio.all_tasks()) < count_before + 5)  # the session itself may have added one or two
 
 
-async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
-    """D-34: schemas pass through unchanged, their nulls and vendors' fields too."""
+async def test_features_are_listed_over_all_pages_and_unchanged() -> None:
+    """Schemas pass through unchanged, including nulls and fields of vendors (D-34)."""
     async with connect(make_odd_server()) as session:
-        offer = await session.list_features()
+        features = await session.list_features()
 
-    assert len({str(tool["name"]) for tool in offer.tools}) == len(offer.tools) > 16  # of more than two pages
-    strict = next(tool for tool in offer.tools if tool["name"] == "strict")["inputSchema"]
+    assert len({str(tool["name"]) for tool in features.tools}) == len(features.tools) > 16  # more than two pages
+    strict = next(tool for tool in features.tools if tool["name"] == "strict")["inputSchema"]
     assert isinstance(strict, dict)
     assert strict["x-vendor"] == {"kept": None}
     assert strict["properties"]["kind"] == {"enum": ["a", "b"], "default": None}
-    assert len(offer.resources) == 5
-    assert offer.templates == ({"uriTemplate": "demo://resource/{id}", "name": "Any resource"},)
-    assert offer.instructions == "Be careful."
+    assert len(features.resources) == 5
+    assert features.templates == ({"uriTemplate": "demo://resource/{id}", "name": "Any resource"},)
+    assert features.instructions == "Be careful."
 
 
-async def test_a_method_that_the_upstream_does_not_know_lists_nothing() -> None:
-    """Notes on MCP 5: resources without templates answer -32601."""
+async def test_a_method_that_the_upstream_lacks_gives_an_empty_list() -> None:
+    """Servers without resource templates respond with -32601 (notes on MCP 5)."""
     async with connect(make_odd_server("--no-templates")) as session:
-        offer = await session.list_features()
+        features = await session.list_features()
 
-    assert offer.templates == ()
-    assert len(offer.resources) == 5
+    assert features.templates == ()
+    assert len(features.resources) == 5
 
 
-async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_secrets() -> None:
-    """D-32: noticed at once; keys never in messages."""
+async def test_a_crash_fails_the_call_with_the_last_output_without_secrets() -> None:
+    """The crash is detected immediately, and the message contains no keys (D-32)."""
     async with connect(make_odd_server(env={"ODD_SECRET": "very-secret-key"})) as session:
-        with pytest.raises(ConnectionLost) as lost:
+        with pytest.raises(ConnectionLost) as error:
             await call(session, "crash")
 
-        assert str(lost.value) == "The server exited with code 7: going down with ***"
-        assert lost.value.was_handled is True
-        with pytest.raises(ConnectionLost) as again:
+        assert str(error.value) == "The server exited with code 7: going down with ***"
+        assert error.value.was_handled is True
+        with pytest.raises(ConnectionLost) as second_error:
             await call(session, "echo", text="hi")
-        assert again.value.was_handled is False
+        assert second_error.value.was_handled is False
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "expected"),
     [
         (["Traceback (most recent call last):", 'File "a.py", line 1', "ModuleNotFoundError: No module named 'x'"], 2),
         (["throw new Error('x')", "Error [ERR_X]: Directory import", "at new NodeError (node:internal)", "Node.js v20.20.2"], 1),
@@ -303,13 +303,13 @@ async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_se
         (["one", "two"], 1),
     ],
 )
-async def test_the_line_that_names_the_error_is_found(lines: list[str], found: int) -> None:
-    """Issue 14: the last line was shown, which is the version of Node.js or the path of npm's log; D-32."""
-    assert find_error_line([*lines, ""]) == lines[found]
+async def test_the_line_that_names_the_error_is_found(lines: list[str], expected: int) -> None:
+    """The last line is often the version of Node.js or the path of npm's log instead (issue 14; D-32)."""
+    assert find_error_line([*lines, ""]) == lines[expected]
     assert not find_error_line([])
 
 
-async def test_an_idle_crash_is_noticed_without_a_call() -> None:
+async def test_a_crash_without_a_call_is_detected() -> None:
     """The crash of an idle server is detected before the next call (notes on MCP 5)."""
     async with connect(make_odd_server()) as session:
         os.kill(int(text_of(await call(session, "pid"))), signal.SIGKILL)
@@ -317,18 +317,18 @@ async def test_an_idle_crash_is_noticed_without_a_call() -> None:
         assert await asyncio.wait_for(session.wait_closed(), 5) == "The server was killed by signal 9"
 
 
-async def test_a_result_larger_than_10_mib_is_refused_and_the_session_goes_on() -> None:
+async def test_a_result_larger_than_10_mib_is_rejected() -> None:
     """A result over 10 MiB is rejected and the session stays open (D-34)."""
     async with connect(make_odd_server()) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large", bytes=11 * 1024 * 1024)
-        whole = await call(session, "large", bytes=9 * 1024 * 1024)
+        result = await call(session, "large", bytes=9 * 1024 * 1024)
 
-    assert len(text_of(whole)) == 9 * 1024 * 1024
+    assert len(text_of(result)) == 9 * 1024 * 1024
 
 
-async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
-    """D-34: an upstream's nonsense is an upstream's failure."""
+async def test_an_invalid_result_is_an_upstream_error() -> None:
+    """The session still works afterwards (D-34)."""
     async with connect(make_odd_server()) as session:
         with pytest.raises(InvalidResult):
             await call(session, "wrong")
@@ -339,7 +339,7 @@ async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) -> None:
-    """D-34: a caller that leaves cancels upstream; the session stays usable."""
+    """A cancelled call is cancelled upstream, and the session stays usable (D-34)."""
     mark = tmp_path / "cancelled"
     async with connect(make_odd_server()) as session:
         with pytest.raises(TimeoutError):
@@ -349,22 +349,22 @@ async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) ->
         assert text_of(await call(session, "echo", text="hi")) == "hi"
 
 
-async def test_progress_is_told_while_a_tool_runs() -> None:
-    """D-34: timeouts are reset by it."""
-    heard: list[tuple[float, float | None, str | None]] = []
+async def test_progress_is_reported_while_a_tool_runs() -> None:
+    """Progress resets the timeout (D-34)."""
+    notices: list[tuple[float, float | None, str | None]] = []
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
-        heard.append((done, total, message))
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        notices.append((done, total, message))
 
     async with connect(make_odd_server()) as session:
         params: dict[str, object] = {"name": "progress", "arguments": {"steps": 2, "pause": 0.01}}
-        await session.request("tools/call", params, RequestOptions(caller=CALLER, on_progress=hear))
+        await session.request("tools/call", params, RequestOptions(caller=CALLER, on_progress=on_progress))
 
-    assert heard == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
+    assert notices == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
 
 
-async def test_a_changed_list_is_heard_of() -> None:
-    """D-32: refresh on list_changed."""
+async def test_a_changed_list_calls_the_callback() -> None:
+    """list_changed triggers a refresh (D-32)."""
     changes: list[int] = []
     async with CONNECTORS["stdio"].connect(make_odd_server(), on_changed=lambda: changes.append(1)) as session:
         await call(session, "grow")
@@ -372,8 +372,8 @@ async def test_a_changed_list_is_heard_of() -> None:
         await eventually(lambda: changes)
 
 
-async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notes on MCP 5: our own secrets are not our tools'."""
+async def test_a_server_gets_only_its_own_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform's secrets are not passed to servers (notes on MCP 5)."""
     monkeypatch.setenv("ROOKERY_SECRET_KEY", "ours alone")
     async with connect(make_odd_server(env={"ITS_OWN": "1"})) as session:
         names = text_of(await call(session, "env"))
@@ -392,17 +392,17 @@ async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.
         (Server(id="x", name="x", target=CommandTarget(command="echo", args=("not a server",))), "exited with code 0"),
     ],
 )
-async def test_a_command_that_is_no_server_fails_to_connect_in_words(server: Server, words: str) -> None:
-    """D-32: what to mend is in the error."""
+async def test_a_command_that_is_not_a_server_fails_to_connect_with_a_reason(server: Server, words: str) -> None:
+    """The error names the cause (D-32)."""
     with pytest.raises(ConnectFailed, match=words):
         await connect(server).__aenter__()
 
 
-# What is left of processes.
+# The end of processes
 
 
-async def test_a_server_that_ignores_every_request_to_end_is_ended_with_its_children() -> None:
-    """D-32: the whole process group is closed, within 5 seconds."""
+async def test_a_server_that_ignores_signals_is_killed_with_its_children() -> None:
+    """The whole process group is killed within 5 seconds (D-32)."""
     async with connect(make_odd_server("--deaf", "--grandchild")) as session:
         pids = [int(text_of(await call(session, "pid"))), int(text_of(await call(session, "spawn")))]
         started = time.monotonic()
@@ -411,30 +411,30 @@ async def test_a_server_that_ignores_every_request_to_end_is_ended_with_its_chil
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_giving_up_on_a_server_that_hangs_leaves_nothing_behind() -> None:
-    """D-32: the connect is bounded, also for one that never answers."""
-    before = len(list_children())
+async def test_a_cancelled_connect_to_a_hanging_server_leaves_no_process() -> None:
+    """The connect has a time limit, also for a server that never responds (D-32)."""
+    count_before = len(list_children())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await connect(make_odd_server("--hang", "--deaf")).__aenter__()
 
-    await eventually(lambda: len(list_children()) == before)
+    await eventually(lambda: len(list_children()) == count_before)
 
 
-async def test_a_killed_warden_does_not_leave_its_server_behind() -> None:
-    """D-32: no orphan, ever."""
+async def test_a_killed_guard_process_leaves_no_server() -> None:
+    """No server process is ever orphaned (D-32)."""
     async with connect(make_odd_server("--deaf")) as session:
         pid = int(text_of(await call(session, "pid")))
-        warden = psutil.Process(pid).parent()
-        assert warden is not None
-        warden.kill()
+        guard = psutil.Process(pid).parent()
+        assert guard is not None
+        guard.kill()
         await asyncio.wait_for(session.wait_closed(), 5)
 
     await eventually(lambda: not is_alive(pid))
 
 
-async def test_a_killed_rookery_leaves_no_server_behind() -> None:
-    """D-32: kill -9 of the whole platform; the servers ignore SIGTERM and the end of stdin, and have children of their own."""
+async def test_a_killed_rookery_leaves_no_server() -> None:
+    """The servers ignore SIGTERM and the end of stdin, and have child processes (D-32)."""
     code = (
         "import asyncio\n"
         "from tests.engines.test_upstreams import call, connect, make_odd_server, text_of\n"
@@ -457,8 +457,8 @@ async def test_a_killed_rookery_leaves_no_server_behind() -> None:
 
 
 @pytest.mark.parametrize("stopped", ["server", "guard", "both"])
-async def test_a_killed_rookery_leaves_no_stopped_process_behind(stopped: str) -> None:
-    """Issue 14: after kill -9 of Rookery a guard process that was stopped (SIGSTOP) lived on; D-32: no orphan, ever."""
+async def test_a_killed_rookery_leaves_no_stopped_process(stopped: str) -> None:
+    """A guard process that was stopped (SIGSTOP) survived kill -9 of Rookery (issue 14; D-32)."""
     code = (
         "import asyncio\n"
         "from tests.engines.test_upstreams import connect, make_odd_server\n"
@@ -481,8 +481,8 @@ async def test_a_killed_rookery_leaves_no_stopped_process_behind(stopped: str) -
     await eventually(lambda: not is_alive(server) and not is_alive(guard), within_s=5)
 
 
-async def test_a_program_that_downloads_is_asked_to_end_and_given_time(tmp_path: Path) -> None:
-    """Issue 14: npx was killed in mid-install, and its half-installed package failed for ever; D-32."""
+async def test_a_program_that_downloads_gets_sigterm_and_time_to_exit(tmp_path: Path) -> None:
+    """Npx was killed during an install, and its partial package failed forever (issue 14; D-32)."""
     mark, npx = tmp_path / "mark", tmp_path / "npx"
     npx.write_text(
         f"#!{sys.executable}\n"
@@ -500,25 +500,25 @@ async def test_a_program_that_downloads_is_asked_to_end_and_given_time(tmp_path:
 
     async def start() -> None:
         async with connect(Server(id="fetched", name="fetched", target=CommandTarget(command=str(npx)))):
-            pytest.fail("it answers nothing")
+            pytest.fail("it does not respond")
 
-    starting = asyncio.create_task(start())
+    start_task = asyncio.create_task(start())
     await eventually(lambda: mark.exists() and mark.read_text() == "half")
-    starting.cancel()
-    await asyncio.gather(starting, return_exceptions=True)
+    start_task.cancel()
+    await asyncio.gather(start_task, return_exceptions=True)
 
     await eventually(lambda: mark.read_text() == "undone")
 
 
-async def test_twenty_restarts_leave_no_process_and_no_descriptor() -> None:
-    """Notes on MCP 3.1: what every tracker complains of."""
+async def test_twenty_restarts_leave_no_process_and_no_file_descriptor() -> None:
+    """Leaked processes are a frequent defect of MCP clients (notes on MCP 3.1)."""
     async with connect(make_odd_server()) as session:
         await call(session, "pid")
-    before, running = count_open_files(), {each.pid for each in list_children()}
+    files_before, pids_before = count_open_files(), {child.pid for child in list_children()}
 
     for _ in range(20):
         async with connect(make_odd_server()) as session:
             await call(session, "pid")
 
-    assert count_open_files() <= before
-    assert {each.pid for each in list_children()} <= running
+    assert count_open_files() <= files_before
+    assert {child.pid for child in list_children()} <= pids_before

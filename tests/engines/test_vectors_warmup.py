@@ -1,4 +1,4 @@
-"""A large workspace without its IVF file: no call waits for it, and answers are correct until it exists."""
+"""A large workspace without its IVF file: no call waits for it, and results are correct until it exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rookery.engines.vectors import ivf_build
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, NORTH, everywhere, found, vectored
+from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded, make_filter
 from tests.engines.ivf import OpenIndex, build_ivf_file
 
 IDS = [f"m{number:02}" for number in range(40)]
@@ -23,11 +23,11 @@ async def large(open_vectors: OpenIndex, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 30 * 4)
     monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
     monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
-    await open_vectors().put([vectored(memory_id, EAST) for memory_id in IDS] + [vectored("small", NORTH, workspace_id=2)])
+    await open_vectors().put([make_embedded(memory_id, EAST) for memory_id in IDS] + [make_embedded("small", NORTH, workspace_id=2)])
 
 
-async def test_a_large_workspace_is_not_ready_before_its_lists_are(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Issue 5: no caller waits while a million vectors are loaded; the first search starts a build process."""
+async def test_a_large_workspace_is_not_ready_before_its_ivf_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """No caller waits while a million vectors are loaded; the first search starts a build process (issue 5)."""
     index = open_vectors()
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
@@ -38,35 +38,35 @@ async def test_a_large_workspace_is_not_ready_before_its_lists_are(open_vectors:
 
     await eventually(lambda: index.is_ready(1), within_s=30)
     assert (index.loaded_rows, index.listed_rows) == (40, 40)
-    assert await found(index, limit=100) == IDS
+    assert await find_ids(index, limit=100) == IDS
 
 
-async def test_who_asks_before_it_is_ready_is_answered_truly(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """The port: a query sees every write that returned before it, however long that takes."""
+async def test_a_search_before_the_workspace_is_ready_is_correct(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """A query finds every write that returned before it, even if it takes longer."""
     index = open_vectors()
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
-        assert await found(index, limit=100) == IDS
+        assert await find_ids(index, limit=100) == IDS
         assert await index.is_ready(1)
-        await index.put([vectored("new", EAST)])
+        await index.put([make_embedded("new", EAST)])
 
     await eventually(lambda: index.listed_rows > 0)
-    assert await found(index, limit=100) == [*IDS, "new"]
+    assert await find_ids(index, limit=100) == [*IDS, "new"]
 
 
-async def test_lists_that_are_there_are_opened_while_the_first_question_waits(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """After a restart recall is by meaning at once."""
+async def test_an_existing_ivf_file_is_opened_by_the_first_query(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """Semantic recall works immediately after a restart."""
     build_ivf_file(tmp_path)
     index = open_vectors()
 
     await eventually(lambda: index.is_ready(1), within_s=30)
 
     assert index.listed_rows == 40
-    assert [near.memory_id for near in await index.search(EAST, access_filter=everywhere(1), limit=100)] == IDS
+    assert [hit.memory_id for hit in await index.search(EAST, access_filter=make_filter(1), limit=100)] == IDS
 
 
-async def test_lists_that_are_damaged_are_built_anew_before_it_is_ready(open_vectors: OpenIndex, tmp_path: Path) -> None:
+async def test_a_damaged_ivf_file_is_rebuilt_before_the_workspace_is_ready(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """The IVF file is a cache: the result is the same as without it."""
     path = build_ivf_file(tmp_path)
     path.write_bytes(b"")
@@ -75,22 +75,24 @@ async def test_lists_that_are_damaged_are_built_anew_before_it_is_ready(open_vec
     await eventually(lambda: index.is_ready(1), within_s=30)
 
     assert index.listed_rows == 40
-    assert await found(index, limit=100) == IDS
+    assert await find_ids(index, limit=100) == IDS
 
 
-async def test_where_lists_cannot_be_built_all_is_read(open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No room on the disk, no more processes: search goes on, exact and slower."""
+async def test_all_vectors_are_loaded_if_the_ivf_file_cannot_be_built(
+    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Search stays exact, but slower, without disk space or processes."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     index = open_vectors()
 
     await eventually(lambda: index.is_ready(1), within_s=30)
 
     assert (index.loaded_rows, index.listed_rows) == (40, 0)
-    assert await found(index, limit=100) == IDS
+    assert await find_ids(index, limit=100) == IDS
 
 
-async def test_what_is_got_ready_ends_with_the_index(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """A server that is told to stop does not wait for lists."""
+async def test_closing_the_index_ends_the_warm_up(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """A server that stops does not wait for the IVF file."""
     index = open_vectors()
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
@@ -101,7 +103,7 @@ async def test_what_is_got_ready_ends_with_the_index(open_vectors: OpenIndex, tm
     assert index.loaded_rows == 0
 
 
-async def test_a_start_gets_large_workspaces_ready(open_vectors: OpenIndex) -> None:
+async def test_a_start_warms_up_large_workspaces(open_vectors: OpenIndex) -> None:
     """IVF files are built without a search."""
     index = open_vectors()
 
