@@ -1,4 +1,4 @@
-"""A server of toy routes for the behaviour that kernel/http gives every route."""
+"""A server of toy routes, for the behaviour that kernel/http gives every route."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ToyRoutes:
     """Routes of every kind."""
 
     def routes(self) -> list[Route]:
-        """Return the table."""
+        """Return the routes."""
         return [
             Route(method="POST", path="/notes", handler=self.post, required_scope="notes:write", max_body_bytes=1000),
             Route(method="GET", path="/notes", handler=self.list, required_scope="notes:read"),
@@ -50,7 +50,7 @@ class ToyRoutes:
         ]
 
     async def post(self, body: Note) -> Response:
-        """Give back what was understood."""
+        """Return the parsed body."""
         return json_response(body, status=201)
 
     async def list(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
@@ -67,13 +67,13 @@ class ToyRoutes:
         return json_response({"uri": uri})
 
     async def broken(self) -> Response:
-        """Fail as only a mistake does."""
+        """Raise an unexpected error."""
         secret = "sk_live_hidden"
         raise ZeroDivisionError(secret)
 
 
 class FakeAdmission:
-    """An admission of anybody who names a scope in X-Test-Scope."""
+    """The admission of a request with the right X-Test-Scope header."""
 
     caller = "somebody"
     headers = ((b"x-ratelimit-limit", b"7"),)
@@ -82,7 +82,7 @@ class FakeAdmission:
         self.recorded = recorded
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Keep it."""
+        """Record the request."""
         assert duration_ms >= 0
         self.recorded.append((method, route, status))
 
@@ -94,7 +94,7 @@ class FakeGuard:
         self.recorded: list[tuple[str, str, int]] = []
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Let in, or raise."""
+        """Admit the request, or raise."""
         headers = scope["headers"]
         assert isinstance(headers, list)
         assert rate_limited is (required_scope is not None)
@@ -107,19 +107,19 @@ class FakeGuard:
 
 @pytest.fixture
 def guard() -> FakeGuard:
-    """The guard that admits requests by their X-Test-Scope header."""
+    """Return a guard that admits requests by their X-Test-Scope header."""
     return FakeGuard()
 
 
 @pytest.fixture
 async def toy(guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the toy server, whose Host is rookery.test."""
-    mounted = RouteTable(FastAPI())
-    mount_routes(mounted, "/api", ToyRoutes().routes(), guard)
-    mounted.app.router.default = respond_not_found
+    """Yield a client of the toy server with the Host rookery.test."""
+    routes = RouteTable(FastAPI())
+    mount_routes(routes, "/api", ToyRoutes().routes(), guard)
+    routes.app.router.default = respond_not_found
     edge = EdgeMiddleware(
-        endpoints_by_path=mounted.endpoints_by_path,
-        router=mounted.app.router,
+        endpoints_by_path=routes.endpoints_by_path,
+        router=routes.app.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         public_url=lambda path: "https://shown.example",

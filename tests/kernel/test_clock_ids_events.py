@@ -1,4 +1,4 @@
-"""Time, ids, events, chores and log lines."""
+"""Times, ids, events, periodic tasks and log lines."""
 
 from __future__ import annotations
 
@@ -24,72 +24,72 @@ _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12
 
 
 @given(_MOMENTS)
-def test_a_moment_survives_storing_and_showing(moment: datetime) -> None:
-    """D-13: times are ISO 8601 UTC with Z; stored as microseconds, exactly."""
+def test_a_time_is_stored_and_formatted_exactly(moment: datetime) -> None:
+    """Times are ISO 8601 in UTC with Z, and are stored as microseconds (D-13)."""
     assert from_micros(to_micros(moment)) == moment
     assert parse_iso(format_iso(moment)) == moment
     assert format_iso(moment).endswith("Z")
 
 
 @given(_MOMENTS, _MOMENTS)
-def test_shown_times_sort_as_times(one: datetime, other: datetime) -> None:
-    """D-13: texts that sort as what they mean."""
-    if one.year >= 1000 and other.year >= 1000:
-        assert (format_iso(one) < format_iso(other)) == (one < other)
+def test_formatted_times_sort_like_times(time: datetime, other_time: datetime) -> None:
+    """The order of the texts is the order of the times (D-13)."""
+    if time.year >= 1000 and other_time.year >= 1000:
+        assert (format_iso(time) < format_iso(other_time)) == (time < other_time)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_what_is_no_time_is_a_value_error(text: str) -> None:
-    """D-10: any overflow in the input returns a clear error."""
+def test_an_invalid_time_is_a_value_error(text: str) -> None:
+    """Overflows in the input give a clear error too (D-10)."""
     with pytest.raises(ValueError, match=r".+"):
         parse_iso(text)
 
 
-def test_ids_are_new_sorted_and_of_their_form() -> None:
-    """D-13: UUIDv7 for records; D-11: req_ and 20 characters."""
+def test_ids_are_unique_sorted_and_well_formed() -> None:
+    """Records have a UUIDv7, and requests have `req_` with 20 characters (D-13, D-11)."""
     ids = [uuid7() for _ in range(2000)]
 
     assert len(set(ids)) == len(ids)
-    assert sorted(each[:13] for each in ids) == [each[:13] for each in ids]
-    assert all(is_uuid(each) and each[14] == "7" and each[19] in "89ab" for each in ids)
+    assert sorted(uuid[:13] for uuid in ids) == [uuid[:13] for uuid in ids]
+    assert all(is_uuid(uuid) and uuid[14] == "7" and uuid[19] in "89ab" for uuid in ids)
     assert len(new_request_id()) == 24
     assert len(random_text(32)) == 32
 
 
-def test_a_listener_that_fails_does_not_silence_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """House 6, errors: caught at the top of a bus listener, logged, and the others go on."""
+def test_a_failing_listener_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is logged, and the other listeners run (house rules 6)."""
 
     @dataclass(frozen=True)
     class Happened:
         what: str
 
-    bus, heard = EventBus(), list[str]()
+    bus, texts = EventBus(), list[str]()
 
     def fail(event: Happened) -> None:
         raise LookupError(event.what)
 
     bus.subscribe(Happened, fail)
-    bus.subscribe(Happened, lambda event: heard.append(event.what))
+    bus.subscribe(Happened, lambda event: texts.append(event.what))
     bus.publish(Happened("rain"))
     bus.publish("of another class")
 
-    assert heard == ["rain"]
+    assert texts == ["rain"]
     assert "LookupError" in "".join(capsys.readouterr())
 
 
-async def test_a_chore_that_fails_is_tried_again_and_stops_nothing() -> None:
-    """House 6, async: every task has an owner; a failing chore is logged and repeated."""
+async def test_a_failing_periodic_task_is_repeated_and_stops_no_other() -> None:
+    """The failure is logged (house rules 6)."""
     runs = {"good": 0, "bad": 0}
 
-    async def good() -> None:
+    async def succeed() -> None:
         runs["good"] += 1
 
-    async def bad() -> None:
+    async def fail() -> None:
         runs["bad"] += 1
         raise LookupError
 
     task = asyncio.create_task(
-        run_periodic_tasks([PeriodicTask(name="good", interval_s=0.01, run=good), PeriodicTask(name="bad", interval_s=0.01, run=bad)])
+        run_periodic_tasks([PeriodicTask(name="good", interval_s=0.01, run=succeed), PeriodicTask(name="bad", interval_s=0.01, run=fail)])
     )
     await eventually(lambda: min(runs.values()) >= 3)
     task.cancel()
@@ -98,10 +98,10 @@ async def test_a_chore_that_fails_is_tried_again_and_stops_nothing() -> None:
     assert task.cancelled()
 
 
-def test_no_key_is_written_in_any_line() -> None:
-    """Spec 5.2 rule 2: not in fields, messages or exceptions, ours or a library's."""
+def test_no_log_line_contains_a_key() -> None:
+    """This holds for fields, messages and exceptions (spec 5.2)."""
     stream = io.StringIO()
-    saved = structlog.get_config()
+    saved_config = structlog.get_config()
     key, agent = "sk_live_" + "a" * 32, "ak_" + "B" * 32
     try:
         logs.configure_logging("info", stream)
@@ -109,7 +109,7 @@ def test_no_key_is_written_in_any_line() -> None:
         log.warning(key, field=f"Bearer {agent}", listed=[key])
         log.error("failed", exc_info=LookupError(key))
     finally:
-        structlog.configure(**saved)
+        structlog.configure(**saved_config)
 
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["level"] for line in lines] == ["warning", "error"]

@@ -1,4 +1,4 @@
-"""Settings: what is read from where, and what refuses to start (D-02)."""
+"""Settings: their sources, and values that stop the start (D-02)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import WrongSettings
 
 
-def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_path: Path) -> None:
-    """D-02: environment with prefix ROOKERY_, or rookery.toml, read once."""
+def test_the_command_line_overrides_the_environment_and_that_the_file(tmp_path: Path) -> None:
+    """Variables have the prefix ROOKERY_, and the file is rookery.toml (D-02)."""
     file = tmp_path / "rookery.toml"
     file.write_text('port = 1\nhost = "10.0.0.1"\nallowed_hosts = ["a", "b"]\nasync_embedding = false\n', encoding="utf-8")
     environment = {"ROOKERY_CONFIG": str(file), "ROOKERY_PORT": "2", "ROOKERY_TRUSTED_PROXIES": "10.0.0.0/8, ::1"}
@@ -23,7 +23,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
 
 
 def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
-    """Issue 14: no settings file is read by default; D-02: ROOKERY_CONFIG wins over it, and the environment over both."""
+    """ROOKERY_CONFIG overrides this file, and the environment overrides both (issue 14; D-02)."""
     (tmp_path / "rookery.toml").write_text("port = 1\nmax_backlog = 7\n", encoding="utf-8")
     (tmp_path / "other.toml").write_text("port = 2\n", encoding="utf-8")
     folder = {"ROOKERY_DATA_DIR": str(tmp_path)}
@@ -50,16 +50,16 @@ def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
         ("ROOKERY_DATA_DIR", ""),
     ],
 )
-def test_a_wrong_value_is_refused_in_one_line(variable: str, value: str) -> None:
-    """D-02: a wrong value refuses to start, in one clear line that names it."""
-    with pytest.raises(WrongSettings, match=variable) as refusal:
+def test_a_wrong_value_is_rejected_in_one_line(variable: str, value: str) -> None:
+    """The line has the name of the variable (D-02)."""
+    with pytest.raises(WrongSettings, match=variable) as error:
         load_settings({variable: value})
 
-    assert "\n" not in refusal.value.message
+    assert "\n" not in error.value.message
 
 
-def test_secrets_may_be_named_and_never_print(tmp_path: Path) -> None:
-    """D-02: secret parts may be ${NAME} or a file; house 6: secrets have a type that does not print."""
+def test_secrets_can_be_references_and_are_never_printed(tmp_path: Path) -> None:
+    """A secret part may be ${NAME} or a file, and the type of secrets has no readable repr (D-02; house rules 6)."""
     (tmp_path / "password").write_text("from-a-file\n", encoding="utf-8")
     address = "postgresql://rookery:${DB_PASSWORD}@${DB_HOST}/rookery"
     environment = {"ROOKERY_DATABASE_URL": address, "DB_PASSWORD_FILE": str(tmp_path / "password"), "DB_HOST": "db"}
@@ -72,8 +72,8 @@ def test_secrets_may_be_named_and_never_print(tmp_path: Path) -> None:
         load_settings({**environment, "DB_HOST": ""} | {"ROOKERY_DATABASE_URL": "postgresql://${DB_HOSTT}/x"})
 
 
-def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path) -> None:
-    """D-02: an unknown setting is an error in rookery.toml."""
+def test_an_unknown_name_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
+    """Unknown settings are errors in rookery.toml (D-02)."""
     file = tmp_path / "rookery.toml"
     file.write_text("prot = 1\n", encoding="utf-8")
 
@@ -81,16 +81,16 @@ def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path
         load_settings({"ROOKERY_CONFIG": str(file)})
 
 
-def test_a_file_that_is_nested_too_deeply_is_one_clear_line(tmp_path: Path) -> None:
-    """D-02: a wrong value refuses to start, in one clear line."""
+def test_a_too_deeply_nested_file_is_rejected_in_one_line(tmp_path: Path) -> None:
+    """The error is one clear line (D-02)."""
     (tmp_path / "rookery.toml").write_text("port = " + "[" * 100_000, encoding="utf-8")
 
     with pytest.raises(WrongSettings, match="nested too deeply"):
         load_settings({"ROOKERY_DATA_DIR": str(tmp_path)})
 
 
-def test_an_unknown_variable_is_a_warning_and_under_strict_an_error() -> None:
-    """D-02: a warning naming the nearest setting; what Kubernetes injects is ignored with a line."""
+def test_an_unknown_variable_is_a_warning_and_in_strict_mode_an_error() -> None:
+    """The warning has the nearest setting; variables of Kubernetes are ignored with a warning (D-02)."""
     environment = {"ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400", "ROOKERY_SERVICE_HOST": "10.0.0.1"}
 
     loaded = load_settings(environment)
@@ -103,26 +103,26 @@ def test_an_unknown_variable_is_a_warning_and_under_strict_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"),
+    ("path", "expected_url"),
     [
         ("/v1/brain/recall", "https://api.example"),
         ("/api/v1/mcp/servers", "https://tools.example"),
         ("/api/agent/plans", "https://mcp.example"),
     ],
 )
-def test_addresses_are_shown_as_others_reach_us(path: str, shown: str) -> None:
-    """D-01: three addresses, one host by default; each may be its own."""
-    apart = Settings(base_url="https://tools.example", api_url="https://api.example", mcp_url="https://mcp.example")
+def test_public_urls_have_the_configured_hosts(path: str, expected_url: str) -> None:
+    """There are three public URLs, by default with one host (D-01)."""
+    separate_urls = Settings(base_url="https://tools.example", api_url="https://api.example", mcp_url="https://mcp.example")
 
-    assert apart.public_url_of(path) == shown
+    assert separate_urls.public_url_of(path) == expected_url
     assert Settings(base_url="https://one.example").public_url_of(path) == "https://one.example"
     assert Settings(host="0.0.0.0", port=9).public_url_of(path) == "http://127.0.0.1:9"
     assert Settings(host="::1", port=9).public_url_of(path) == "http://[::1]:9"
 
 
 def test_half_lives_are_days_or_never() -> None:
-    """D-40: the half-life of a type is a setting."""
+    """The half-life of a type is a setting (D-40)."""
     assert load_settings({"ROOKERY_HALF_LIVES": "research=90, plan=never"}).settings.half_lives == (("research", 90), ("plan", None))
-    for wrong in ("research", "research=0", "Research=5", "plan=-1", "plan=soon"):
+    for invalid in ("research", "research=0", "Research=5", "plan=-1", "plan=soon"):
         with pytest.raises(WrongSettings, match="ROOKERY_HALF_LIVES"):
-            load_settings({"ROOKERY_HALF_LIVES": wrong})
+            load_settings({"ROOKERY_HALF_LIVES": invalid})

@@ -1,4 +1,4 @@
-"""The data folder, as commands find it and leave it (D-03, D-07)."""
+"""The permissions of the data folder (D-03, D-07)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def _mode(path: Path) -> int:
 
 
 def _init(folder: Path) -> str:
-    """Run `rookery init` with the permissive umask of most systems; return what it wrote to standard error."""
-    done = subprocess.run(
+    """Run `rookery init` with the permissive umask of most systems, and return its standard error."""
+    process = subprocess.run(
         [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init", "--json"],
         env={**os.environ, "ROOKERY_BCRYPT_COST": "4"},
         capture_output=True,
@@ -28,43 +28,43 @@ def _init(folder: Path) -> str:
         timeout=120,
         umask=0o022,
     )
-    return done.stderr
+    return process.stderr
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o775])
 def test_a_folder_that_is_open_to_others_is_tightened(tmp_path: Path, mode: int) -> None:
-    """Issue 14: a data folder that exists already kept 0755 and its records were readable by everybody; D-03."""
+    """The records of an existing folder with mode 0755 were readable by everybody (issue 14; D-03)."""
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(mode)
 
-    said = _init(folder)
+    output = _init(folder)
 
-    assert f"had mode {mode:04o}" in said
-    assert "is 0700 now" in said
+    assert f"had mode {mode:04o}" in output
+    assert "is 0700 now" in output
     assert _mode(folder) == 0o700
-    assert {_mode(each) for each in folder.iterdir() if each.is_file()} == {0o600}
-    assert "data folder" not in _init(folder), "nothing to say the second time"
+    assert {_mode(file) for file in folder.iterdir() if file.is_file()} == {0o600}
+    assert "data folder" not in _init(folder), "the second run prints nothing"
 
 
-def test_a_folder_that_holds_other_files_is_left_as_it_is(tmp_path: Path) -> None:
-    """Issue 14: a home or a shared folder given as the data folder keeps its mode; the databases are private all the same; D-03."""
+def test_a_folder_with_other_files_keeps_its_mode(tmp_path: Path) -> None:
+    """It may be a home or shared folder; the databases are private nevertheless (issue 14; D-03)."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
     (folder / "letter.txt").write_text("not Rookery's", encoding="utf-8")
     (folder / "letter.txt").chmod(0o644)
 
     lines = make_private(folder)
-    said = _init(folder)
+    output = _init(folder)
 
     assert (len(lines), _mode(folder), _mode(folder / "letter.txt")) == (1, 0o755, 0o644)
     assert "files that are not Rookery's" in lines[0]
-    assert "files that are not Rookery's" in said.replace("\\", "")
+    assert "files that are not Rookery's" in output.replace("\\", "")
     assert _mode(folder / "records.db") == 0o600
 
 
 def test_a_folder_of_an_older_version_is_tightened_with_its_databases(tmp_path: Path) -> None:
-    """Issue 14: records.db of 0644 from before; D-03."""
+    """Older versions created records.db with mode 0644 (issue 14; D-03)."""
     (tmp_path / "records.db").touch(mode=0o644)
     (tmp_path / "records.db-wal").touch(mode=0o644)
     tmp_path.chmod(0o755)
@@ -73,8 +73,8 @@ def test_a_folder_of_an_older_version_is_tightened_with_its_databases(tmp_path: 
     assert (_mode(tmp_path), _mode(tmp_path / "records.db"), _mode(tmp_path / "records.db-wal")) == (0o700, 0o600, 0o600)
 
 
-def test_a_file_that_is_gone_when_its_mode_is_read_stops_no_start(tmp_path: Path) -> None:
-    """Another process that closes its database deletes the log meanwhile; a dangling link is in the same state for good; D-03."""
+def test_a_file_deleted_during_the_check_does_not_stop_the_start(tmp_path: Path) -> None:
+    """Another process may delete its journal at that moment; a dangling link behaves the same (D-03)."""
     (tmp_path / "earlier.db-journal").symlink_to(tmp_path / "nowhere")
 
     _init(tmp_path)
@@ -82,8 +82,8 @@ def test_a_file_that_is_gone_when_its_mode_is_read_stops_no_start(tmp_path: Path
     assert _mode(tmp_path / "records.db") == 0o600
 
 
-def test_a_group_that_may_read_the_folder_is_the_operators_choice(tmp_path: Path) -> None:
-    """Issue 14: as PostgreSQL allows it for its own data folder; what others may do is named for `rookery doctor`."""
+def test_a_folder_that_a_group_may_read_is_accepted(tmp_path: Path) -> None:
+    """PostgreSQL allows the same; `rookery doctor` reports access of all others (issue 14)."""
     tmp_path.chmod(0o750)
     assert (describe_exposure(tmp_path), make_private(tmp_path), _mode(tmp_path)) == (None, [], 0o750)
 
@@ -94,7 +94,7 @@ def test_a_group_that_may_read_the_folder_is_the_operators_choice(tmp_path: Path
 
 
 def test_a_folder_with_the_sticky_bit_is_never_tightened(tmp_path: Path) -> None:
-    """Issue 14: /tmp given by mistake to a root user must stay as it is for all others."""
+    """If root uses /tmp by mistake, it must keep its mode for all other users (issue 14)."""
     tmp_path.chmod(0o1777)
     try:
         assert "its mode is left as it is" in make_private(tmp_path)[0]

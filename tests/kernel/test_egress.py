@@ -22,21 +22,21 @@ from rookery.kernel.errors import WrongSettings
 from tests.conftest import eventually
 
 
-class Names:
-    """A name service of the test's own; each question is answered by the next of *answers*, the last one for ever."""
+class FakeResolver:
+    """A name service that returns the next of *answers* at each lookup, and the last one from then on."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)
-        self.asked = 0
+        self.lookup_count = 0
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked += 1
-        return self.answers[min(self.asked, len(self.answers)) - 1]
+        self.lookup_count += 1
+        return self.answers[min(self.lookup_count, len(self.answers)) - 1]
 
 
 def guard(*answers: Sequence[str], allow: Sequence[str] = (), private: bool = False) -> EgressGuard:
-    """Make a guard by whose name service every name has *answers*."""
-    return EgressGuard(allow=allow, allow_private=private, resolve=Names(*answers))
+    """Return a guard whose name service has *answers* for every name."""
+    return EgressGuard(allow=allow, allow_private=private, resolve=FakeResolver(*answers))
 
 
 NEVER = {
@@ -50,9 +50,9 @@ PRIVATE = ["10.0.0.1", "172.16.3.4", "172.31.255.255", "192.168.1.1", "100.64.0.
 PUBLIC = ["93.184.216.34", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]
 
 
-@pytest.mark.parametrize("address", [each for group in NEVER.values() for each in group])
-async def test_an_address_that_is_nobody_elses_is_never_connected_to(address: str) -> None:
-    """D-82: loopback, link-local, metadata, multicast, reserved: never, in whatever clothes, by a name or as it is."""
+@pytest.mark.parametrize("address", [address for group in NEVER.values() for address in group])
+async def test_special_addresses_are_never_allowed(address: str) -> None:
+    """This holds for all notations of these addresses, and for names that resolve to them (D-82)."""
     for private in (False, True):
         with pytest.raises(AddressRefused):
             await guard([address], private=private).resolve_allowed("tools.example", 443)
@@ -61,8 +61,8 @@ async def test_an_address_that_is_nobody_elses_is_never_connected_to(address: st
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-async def test_private_networks_are_for_those_whose_operator_says_so(address: str) -> None:
-    """D-82: private ranges by ROOKERY_EGRESS_PRIVATE alone."""
+async def test_private_networks_must_be_allowed_by_the_operator(address: str) -> None:
+    """ROOKERY_EGRESS_PRIVATE allows private ranges (D-82)."""
     with pytest.raises(AddressRefused, match="private"):
         await guard([address]).resolve_allowed("tools.example", 443)
 
@@ -70,35 +70,35 @@ async def test_private_networks_are_for_those_whose_operator_says_so(address: st
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-async def test_a_public_address_is_connected_to(address: str) -> None:
-    """D-82: the rest of the world."""
+async def test_public_addresses_are_allowed(address: str) -> None:
+    """All other addresses are allowed (D-82)."""
     assert len(await guard([address]).resolve_allowed("tools.example", 443)) == 1
 
 
-async def test_one_bad_address_among_good_ones_refuses_the_name() -> None:
-    """D-82: every resolved address must be allowed, or which one is taken is a matter of luck."""
+async def test_one_forbidden_address_rejects_the_name() -> None:
+    """Every resolved address must be allowed, because any of them may be used (D-82)."""
     with pytest.raises(AddressRefused):
         await guard(["93.184.216.34", "10.0.0.1"]).resolve_allowed("tools.example", 443)
 
 
-async def test_a_refusal_does_not_tell_what_a_name_stands_for() -> None:
-    """D-82: who may not reach an inner network is not told its addresses either."""
-    with pytest.raises(AddressRefused) as refused:
+async def test_the_error_does_not_contain_the_resolved_address() -> None:
+    """Users without access to an internal network must not learn its addresses (D-82)."""
+    with pytest.raises(AddressRefused) as error:
         await guard(["10.11.12.13"]).resolve_allowed("db.corp.example", 443)
 
-    assert "10.11.12.13" not in refused.value.message
+    assert "10.11.12.13" not in error.value.message
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "0177.0.0.1", "localhost"])
-async def test_other_spellings_of_this_host_do_not_get_past(host: str) -> None:
-    """D-82: what counts is what the name service makes of it; this one is the machine's own."""
+async def test_other_notations_of_this_host_are_rejected(host: str) -> None:
+    """The result of the system's own name service counts (D-82)."""
     with pytest.raises(AddressRefused):
         await EgressGuard().resolve_allowed(host, 80)
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address) | st.integers(0, 2**128 - 1).map(IPv6Address))
-async def test_what_is_not_everybodys_is_refused_and_a_range_of_the_operator_lets_it_in(address: IPv4Address | IPv6Address) -> None:
-    """D-82: nothing but global addresses, unless ROOKERY_EGRESS_ALLOW has them."""
+async def test_only_global_addresses_and_ranges_of_the_operator_are_allowed(address: IPv4Address | IPv6Address) -> None:
+    """ROOKERY_EGRESS_ALLOW allows further ranges (D-82)."""
     try:
         await guard([str(address)]).resolve_allowed("tools.example", 443)
     except AddressRefused:
@@ -111,73 +111,73 @@ async def test_what_is_not_everybodys_is_refused_and_a_range_of_the_operator_let
 @pytest.mark.parametrize(
     "url", ["ftp://tools.example/", "tools.example", "http://", "http://[::1", "file:///etc/passwd", "http://a:99999/"]
 )
-async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
-    """D-82: http and https alone."""
+async def test_a_url_that_is_not_http_is_rejected(url: str) -> None:
+    """Only http and https are allowed (D-82)."""
     with pytest.raises(AddressRefused):
         await guard(["8.8.8.8"]).require_allowed_url(url)
 
 
-async def test_a_name_without_addresses_is_refused() -> None:
-    """D-82: what cannot be judged is not allowed."""
+async def test_a_name_without_addresses_is_rejected() -> None:
+    """A name that cannot be checked is not allowed (D-82)."""
     with pytest.raises(AddressRefused):
         await guard([]).resolve_allowed("tools.example", 443)
 
 
-async def test_names_that_are_never_answered_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-82: users choose the name servers of their hosts; slow lookups must not block other threads' work."""
-    answered = threading.Event()
+async def test_unanswered_lookups_do_not_block_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users choose the name servers of their hosts, so that lookups may be slow (D-82)."""
+    released = threading.Event()
 
-    def silent(host: str, port: int, **_: object) -> list[object]:
-        answered.wait(60)
+    def block_lookup(host: str, port: int, **_: object) -> list[object]:
+        released.wait(60)
         raise OSError(host, port)
 
-    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr(socket, "getaddrinfo", block_lookup)
     egress = EgressGuard()
-    asking = [asyncio.create_task(egress.resolve_allowed(f"{number}.example", 443)) for number in range(64)]
+    lookups = [asyncio.create_task(egress.resolve_allowed(f"{number}.example", 443)) for number in range(64)]
     try:
         await asyncio.sleep(0)
         assert await asyncio.wait_for(asyncio.to_thread(threading.active_count), 4) > 1
-        assert not any(task.done() for task in asking)
+        assert not any(task.done() for task in lookups)
     finally:
-        answered.set()
-        refused = await asyncio.gather(*asking, return_exceptions=True)
-    assert {type(each) for each in refused} == {AddressRefused}
+        released.set()
+        errors = await asyncio.gather(*lookups, return_exceptions=True)
+    assert {type(error) for error in errors} == {AddressRefused}
 
 
-async def test_names_that_were_not_answered_wait_behind_their_own_kind_and_are_asked_for_once() -> None:
-    """D-82, issue 7: endpoints at names that hang, tried every minute, delay no delivery to another."""
-    rounds, asked = [threading.Event(), threading.Event()], list[str]()
+async def test_slow_names_have_their_own_queue_and_one_lookup_each() -> None:
+    """Endpoints with slow names must not delay deliveries to others (D-82; issue 7)."""
+    rounds, hosts = [threading.Event(), threading.Event()], list[str]()
 
-    def ask(host: str, port: int) -> Sequence[str]:
+    def resolve_slowly(host: str, port: int) -> Sequence[str]:
         if host == "good.example":
             return ["93.184.215.14"]
-        asked.append(host)
-        rounds[asked.count(host) - 1].wait(30)
+        hosts.append(host)
+        rounds[hosts.count(host) - 1].wait(30)
         raise OSError(host, port)
 
-    names = DnsResolver(ask, slow_threshold_s=0)
+    resolver = DnsResolver(resolve_slowly, slow_threshold_s=0)
 
-    async def tried(host: str) -> None:
+    async def try_resolve(host: str) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(0.05):
-                await names.resolve(host, 443)
+                await resolver.resolve(host, 443)
 
-    hanging = [f"{number}.example" for number in range(32)]
+    hanging_hosts = [f"{number}.example" for number in range(32)]
     try:
-        await asyncio.gather(*map(tried, hanging * 3))
-        assert sorted(asked) == sorted(hanging)
+        await asyncio.gather(*map(try_resolve, hanging_hosts * 3))
+        assert sorted(hosts) == sorted(hanging_hosts)
         rounds[0].set()
-        await eventually(lambda: not names.pending_count)
-        await asyncio.gather(*map(tried, hanging))
-        assert await asyncio.wait_for(names.resolve("good.example", 443), 10) == ["93.184.215.14"]
-        assert len(asked) < 2 * len(hanging)
+        await eventually(lambda: not resolver.pending_count)
+        await asyncio.gather(*map(try_resolve, hanging_hosts))
+        assert await asyncio.wait_for(resolver.resolve("good.example", 443), 10) == ["93.184.215.14"]
+        assert len(hosts) < 2 * len(hanging_hosts)
     finally:
-        for each in rounds:
-            each.set()
+        for event in rounds:
+            event.set()
 
 
-def test_a_wrong_range_refuses_to_start() -> None:
-    """D-02: in one clear line."""
+def test_an_invalid_range_is_rejected() -> None:
+    """The error is one clear line with the setting (D-02)."""
     with pytest.raises(WrongSettings, match="ROOKERY_EGRESS_ALLOW"):
         EgressGuard(allow=["10.0.0.0/99"])
 
@@ -186,7 +186,7 @@ class _EchoHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         body = self.headers["host"].encode()
@@ -198,7 +198,7 @@ class _EchoHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """The port of a server on 127.0.0.1 that says by which name it was asked."""
+    """Yield the port of a server on 127.0.0.1 that returns the Host header."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _EchoHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -208,50 +208,50 @@ def port() -> Iterator[int]:
     thread.join(10)
 
 
-async def test_the_connection_goes_to_the_address_that_was_judged(port: int) -> None:
-    """D-82: the name's meaning is asked for once a connection; a name that no other service knows is reached all the same."""
-    names = Names(["127.0.0.1"], ["10.0.0.1"])
+async def test_the_connection_uses_the_checked_address(port: int) -> None:
+    """The name is resolved once for each connection, so that a second lookup cannot change the address (D-82)."""
+    names = FakeResolver(["127.0.0.1"], ["10.0.0.1"])
     transport = GuardedTransport(EgressGuard(allow=["127.0.0.1"], resolve=names))
 
     async with httpx2.AsyncClient(transport=transport) as client:
         first = await client.get(f"http://tools.example:{port}/")
-        kept = await client.get(f"http://tools.example:{port}/")
+        second = await client.get(f"http://tools.example:{port}/")
 
-        assert (first.text, kept.text, names.asked) == (f"tools.example:{port}", f"tools.example:{port}", 1)
+        assert (first.text, second.text, names.lookup_count) == (f"tools.example:{port}", f"tools.example:{port}", 1)
         with pytest.raises(httpx2.ConnectError, match="private"):
             await client.get(f"http://tools.example:{port + 1}/")
 
 
-async def test_a_refused_address_is_not_even_knocked_at() -> None:
-    """D-82: at the socket: nothing is sent there, no connection made."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        listening.settimeout(0.2)
+async def test_no_connection_is_opened_to_a_rejected_address() -> None:
+    """The listening socket gets no connection (D-82)."""
+    with socket.socket() as listening_socket:
+        listening_socket.bind(("127.0.0.1", 0))
+        listening_socket.listen()
+        listening_socket.settimeout(0.2)
         async with httpx2.AsyncClient(transport=GuardedTransport(guard(["127.0.0.1"]))) as client:
             with pytest.raises(httpx2.ConnectError, match="loopback"):
-                await client.get(f"http://tools.example:{listening.getsockname()[1]}/")
+                await client.get(f"http://tools.example:{listening_socket.getsockname()[1]}/")
 
         with pytest.raises(TimeoutError):
-            listening.accept()
+            listening_socket.accept()
 
 
-async def test_the_next_address_is_tried_when_nobody_answers_at_the_first(port: int) -> None:
-    """D-82: a name may have several addresses, not all of them up."""
-    several = guard(["127.0.0.9", "127.0.0.1"], allow=["127.0.0.0/8"])
+async def test_the_next_address_is_tried_if_the_first_refuses(port: int) -> None:
+    """A name may have several addresses, and some may be down (D-82)."""
+    guard_with_two_addresses = guard(["127.0.0.9", "127.0.0.1"], allow=["127.0.0.0/8"])
 
-    async with httpx2.AsyncClient(transport=GuardedTransport(several)) as client:
-        answer = await client.get(f"http://tools.example:{port}/")
+    async with httpx2.AsyncClient(transport=GuardedTransport(guard_with_two_addresses)) as client:
+        response = await client.get(f"http://tools.example:{port}/")
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
 
 
-async def test_a_proxy_of_the_environment_is_passed_over(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-82: a proxy would resolve the name after us, and connect wherever it likes."""
+async def test_a_proxy_of_the_environment_is_ignored(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would resolve the name again and could connect to any address (D-82)."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
 
     async with httpx2.AsyncClient(transport=GuardedTransport(guard(["127.0.0.1"], allow=["127.0.0.1"]))) as client:
-        answer = await client.get(f"http://tools.example:{port}/")
+        response = await client.get(f"http://tools.example:{port}/")
 
-    assert answer.status_code == 200
+    assert response.status_code == 200

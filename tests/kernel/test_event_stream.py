@@ -1,4 +1,4 @@
-"""Server-sent events as an answer (D-34), without a server around them."""
+"""Responses with server-sent events, without a server (D-34)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rookery.kernel.http import EventStream, accepts_events, encode_event
 SCOPE: dict[str, object] = {"type": "http"}
 
 
-async def never() -> dict[str, object]:
-    """Be a caller that stays."""
+async def never_disconnect() -> dict[str, object]:
+    """Receive nothing, like a caller that stays connected."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 @pytest.mark.parametrize(
-    ("accept", "wanted"),
+    ("accept", "expected"),
     [
         (None, False),
         ("", False),
@@ -32,13 +32,13 @@ async def never() -> dict[str, object]:
         ("application/json;profile=text/event-stream", False),
     ],
 )
-def test_events_are_sent_to_those_who_name_them(accept: str | None, wanted: bool) -> None:
-    """D-34: `Accept: text/event-stream` streams."""
-    assert accepts_events(accept) is wanted
+def test_events_are_sent_if_the_accept_header_has_them(accept: str | None, expected: bool) -> None:
+    """`Accept: text/event-stream` selects a stream (D-34)."""
+    assert accepts_events(accept) is expected
 
 
 async def test_a_quiet_stream_is_kept_alive() -> None:
-    """D-34: proxies close what says nothing for a minute; a comment is no event."""
+    """Proxies close connections that are silent for a minute, so the stream sends comments (D-34)."""
     gate = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:
@@ -54,28 +54,28 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
         if sent.count(b": still here\n\n") == 3:
             gate.set()
 
-    await asyncio.wait_for(EventStream(parts(), keep_alive_s=0.01)(SCOPE, never, send), 10)
+    await asyncio.wait_for(EventStream(parts(), keep_alive_s=0.01)(SCOPE, never_disconnect, send), 10)
 
     assert sent[0] == b""
     assert set(sent[1:-2]) == {b": still here\n\n"}
     assert sent[-2:] == [b"event: result\ndata: {}\n\n", b""]
 
 
-async def test_a_caller_that_leaves_ends_what_the_stream_waits_for() -> None:
-    """D-34: when the reader disconnects, the work stops and no task is left."""
-    ended = asyncio.Event()
+async def test_a_disconnected_caller_ends_the_source_of_the_stream() -> None:
+    """The work stops, and no task is left (D-34)."""
+    has_ended = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:
         try:
             yield encode_event("progress", b"{}")
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            has_ended.set()
 
-    read = asyncio.Event()
+    has_read = asyncio.Event()
 
     async def receive() -> dict[str, object]:
-        await read.wait()
+        await has_read.wait()
         return {"type": "http.disconnect"}
 
     sent = list[MutableMapping[str, object]]()
@@ -83,39 +83,39 @@ async def test_a_caller_that_leaves_ends_what_the_stream_waits_for() -> None:
     async def send(message: MutableMapping[str, object]) -> None:
         sent.append(message)
         if message.get("body"):
-            read.set()
+            has_read.set()
 
     stream = EventStream(parts())
-    before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks()
 
     await asyncio.wait_for(stream(SCOPE, receive, send), 10)
     await asyncio.sleep(0)
 
-    assert ended.is_set()
-    assert sent[-1]["more_body"] is True  # the end is not pretended
+    assert has_ended.is_set()
+    assert sent[-1]["more_body"] is True  # the stream is not completed
     assert stream.status_code == 499
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() == tasks_before
 
 
-async def test_a_stream_that_is_cancelled_ends_its_source() -> None:
-    """D-34: so a server that stops waits for no stream."""
-    waiting, ended = asyncio.Event(), asyncio.Event()
+async def test_a_cancelled_stream_ends_its_source() -> None:
+    """A server that stops does not wait for streams (D-34)."""
+    has_started, has_ended = asyncio.Event(), asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:
         try:
-            waiting.set()
+            has_started.set()
             await asyncio.Event().wait()
             yield b""
         finally:
-            ended.set()
+            has_ended.set()
 
     async def send(message: MutableMapping[str, object]) -> None:
         assert message["type"] == "http.response.start"
 
-    running = asyncio.create_task(EventStream(parts())(SCOPE, never, send))
-    await waiting.wait()
-    running.cancel()
+    task = asyncio.create_task(EventStream(parts())(SCOPE, never_disconnect, send))
+    await has_started.wait()
+    task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
-        await running
-    assert ended.is_set()
+        await task
+    assert has_ended.is_set()

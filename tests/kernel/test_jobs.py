@@ -23,17 +23,17 @@ from tests.processes import earlier_worker_id
 
 
 class Recorder:
-    """A handler that notes what it was given and answers what it was told."""
+    """A handler that records its batches and returns or raises the configured outcome."""
 
-    def __init__(self, answer: JobOutcome | Exception | None = None) -> None:
-        self.answer = answer
+    def __init__(self, outcome: JobOutcome | Exception | None = None) -> None:
+        self.outcome = outcome
         self.batches: list[list[object]] = []
 
     async def __call__(self, batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
         self.batches.append([job.payload["n"] for job in batch])
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return {} if self.answer is None else {job.id: self.answer for job in batch}
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return {} if self.outcome is None else {job.id: self.outcome for job in batch}
 
 
 async def _fill(queue: JobQueue, count: int, kind: str = "Embed") -> None:
@@ -44,23 +44,23 @@ async def _fill(queue: JobQueue, count: int, kind: str = "Embed") -> None:
     await queue.db.write(work)
 
 
-async def test_jobs_are_taken_in_order_in_batches_once(database: Database, clock: FakeClock) -> None:
-    """Issue, kernel: claim in batches with a lease."""
+async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database, clock: FakeClock) -> None:
+    """A claim is a batch with a lease (issue, kernel)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=4)], lease_s=30)
     await _fill(queue, 6)
 
-    taken = [await worker.run_ready("Embed") for _ in range(3)]
+    counts = [await worker.run_ready("Embed") for _ in range(3)]
 
-    assert taken == [4, 2, 0]
+    assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
 
 
 async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Database, clock: FakeClock) -> None:
-    """Spec 3.4 and D-51: after 10, then 60, then 300 seconds; then failed, tried again daily."""
-    queue, handler, exhausted = JobQueue(database, clock, uuid7), Recorder(JobFailed("no")), list[str]()
-    kind = JobKind(name="Embed", handler=handler, on_failed=lambda tx, job: exhausted.append(job.id))
+    """The delays are 10, 60 and 300 seconds; then the job is failed and retried daily (spec 3.4; D-51)."""
+    queue, handler, failed_ids = JobQueue(database, clock, uuid7), Recorder(JobFailed("no")), list[str]()
+    kind = JobKind(name="Embed", handler=handler, on_failed=lambda tx, job: failed_ids.append(job.id))
     worker = JobWorker(queue, [kind], lease_s=30)
     await _fill(queue, 1)
 
@@ -73,24 +73,24 @@ async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Dat
             runs.append(elapsed)
 
     assert runs == [0, 10, 70, 370, 86770]
-    assert len(exhausted) == 2
+    assert len(failed_ids) == 2
     [(job, reason)] = await queue.list_failed()
     assert (job.attempts, reason) == (5, "no")
     assert await queue.count_pending("Embed", 1) == 0
 
 
 @pytest.mark.parametrize("outage", [EngineUnavailable("vectors", "gone"), StorageFull("The disk is full.")])
-async def test_an_engine_that_is_down_spends_no_attempt(database: Database, clock: FakeClock, outage: RookeryError) -> None:
-    """D-51: an engine that is down pauses the kind. Issue 14 (attack 7): so does a full disk."""
+async def test_an_engine_that_is_down_uses_no_attempt(database: Database, clock: FakeClock, outage: RookeryError) -> None:
+    """An engine that is down, or a full disk, pauses the jobs of its kind (D-51; issue 14)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder(outage)
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=2)], lease_s=30)
     await _fill(queue, 2)
 
     for _ in range(6):
         assert await worker.run_ready("Embed") == 2
-    handler.answer = JobPaused("still gone")
+    handler.outcome = JobPaused("still gone")
     await worker.run_ready("Embed")
-    handler.answer = JobFailed("once")
+    handler.outcome = JobFailed("once")
     await worker.run_ready("Embed")
     clock.advance(seconds=10)
 
@@ -98,54 +98,54 @@ async def test_an_engine_that_is_down_spends_no_attempt(database: Database, cloc
     assert await queue.list_failed() == []
 
 
-async def test_one_bad_job_does_not_take_its_batch_with_it(database: Database, clock: FakeClock) -> None:
-    """D-51: jobs taken in batches fail alone."""
+async def test_one_failing_job_does_not_fail_its_batch(database: Database, clock: FakeClock) -> None:
+    """Jobs of a batch fail alone (D-51)."""
     queue = JobQueue(database, clock, uuid7)
-    done = list[object]()
+    numbers = list[object]()
 
     async def handler(batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
         if any(job.payload["n"] == 2 for job in batch):
             raise ZeroDivisionError
-        done.extend(job.payload["n"] for job in batch)
+        numbers.extend(job.payload["n"] for job in batch)
         return {}
 
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=4)], lease_s=30)
     await _fill(queue, 4)
     await worker.run_ready("Embed")
 
-    assert done == [0, 1, 3]
+    assert numbers == [0, 1, 3]
     assert await queue.count_pending("Embed", 1) == 1
 
 
-async def test_a_lease_that_runs_out_frees_the_job_without_an_attempt(database: Database, clock: FakeClock) -> None:
-    """D-51: a lost lease is no attempt; and who lost it can no longer settle the job."""
+async def test_an_expired_lease_frees_the_job_without_an_attempt(database: Database, clock: FakeClock) -> None:
+    """The worker that lost the lease cannot complete the job any longer (D-51)."""
     queue = JobQueue(database, clock, uuid7)
-    started, go_on = asyncio.Event(), asyncio.Event()
+    started, continued = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
+    async def work_slowly(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
         started.set()
-        await go_on.wait()
+        await continued.wait()
         return {}
 
-    quick = Recorder(JobFailed("the second one failed"))
-    first = JobWorker(queue, [JobKind(name="Embed", handler=slow)], lease_s=30)
-    second = JobWorker(queue, [JobKind(name="Embed", handler=quick)], lease_s=30)
+    second_handler = Recorder(JobFailed("the second one failed"))
+    first = JobWorker(queue, [JobKind(name="Embed", handler=work_slowly)], lease_s=30)
+    second = JobWorker(queue, [JobKind(name="Embed", handler=second_handler)], lease_s=30)
     await _fill(queue, 1)
-    losing = asyncio.create_task(first.run_ready("Embed"))
+    first_run = asyncio.create_task(first.run_ready("Embed"))
     await started.wait()
     assert await second.run_ready("Embed") == 0
     clock.advance(seconds=31)
     assert await second.run_ready("Embed") == 1
-    go_on.set()
-    await losing
+    continued.set()
+    await first_run
 
     clock.advance(seconds=10)
     assert await second.run_ready("Embed") == 1
-    assert quick.batches == [[0], [0]]
+    assert second_handler.batches == [[0], [0]]
 
 
-async def test_workers_share_the_jobs_and_do_each_once(database: Database, clock: FakeClock) -> None:
-    """Issue, kernel: claims never overlap, on every database."""
+async def test_concurrent_workers_run_each_job_once(database: Database, clock: FakeClock) -> None:
+    """Claims never overlap, on every database (issue, kernel)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     workers = [JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=3)], lease_s=30) for _ in range(4)]
     await _fill(queue, 60)
@@ -157,7 +157,7 @@ async def test_workers_share_the_jobs_and_do_each_once(database: Database, clock
 
 
 async def test_a_running_worker_wakes_for_a_new_job_and_stops_cleanly(database: Database, clock: FakeClock) -> None:
-    """House 6, async: every task has an owner that ends it."""
+    """The worker ends its own task (house rules 6)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=8)], lease_s=30)
     await worker.start()
@@ -170,40 +170,40 @@ async def test_a_running_worker_wakes_for_a_new_job_and_stops_cleanly(database: 
     assert await queue.count_pending("Embed", 1) == 1
 
 
-async def test_what_becomes_ready_while_a_worker_gives_way_goes_into_one_batch(database: Database, clock: FakeClock) -> None:
-    """D-51: those who wait for an answer go first, and an engine is not woken for each job of a moment."""
+async def test_jobs_that_become_ready_while_a_worker_waits_form_one_batch(database: Database, clock: FakeClock) -> None:
+    """The worker waits for requests in progress before it claims jobs (D-51)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    has_asked, continued = asyncio.Event(), asyncio.Event()
 
-    async def give_way() -> None:
-        asked.set()
-        await go_on.wait()
+    async def wait_before_claim() -> None:
+        has_asked.set()
+        await continued.wait()
 
-    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=8, before_claim=give_way)], lease_s=30)
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=8, before_claim=wait_before_claim)], lease_s=30)
     await worker.start()
-    assert not asked.is_set()
+    assert not has_asked.is_set()
     for _ in range(3):
         await _fill(queue, 1)
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(has_asked.wait(), 10)
     await _fill(queue, 2)
-    before = list(handler.batches)
-    go_on.set()
+    batches_before = list(handler.batches)
+    continued.set()
     await eventually(lambda: handler.batches)
     await worker.stop()
 
-    assert (before, handler.batches) == ([], [[0, 0, 0, 0, 1]])
+    assert (batches_before, handler.batches) == ([], [[0, 0, 0, 0, 1]])
 
 
-async def test_a_stopped_worker_gives_its_jobs_back_at_once(database: Database, clock: FakeClock) -> None:
-    """Issue, done when: stopping at any moment loses nothing; the next worker need not wait for the lease."""
+async def test_a_stopped_worker_releases_its_jobs_immediately(database: Database, clock: FakeClock) -> None:
+    """The next worker need not wait for the lease (issue)."""
     queue, started = JobQueue(database, clock, uuid7), asyncio.Event()
 
-    async def endless(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
+    async def work_forever(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
         started.set()
         await asyncio.Event().wait()
         return {}
 
-    first, handler = JobWorker(queue, [JobKind(name="Embed", handler=endless)], lease_s=30), Recorder()
+    first, handler = JobWorker(queue, [JobKind(name="Embed", handler=work_forever)], lease_s=30), Recorder()
     await _fill(queue, 1)
     await first.start()
     await started.wait()
@@ -212,29 +212,29 @@ async def test_a_stopped_worker_gives_its_jobs_back_at_once(database: Database, 
     assert await JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30).run_ready("Embed") == 1
 
 
-async def test_jobs_of_a_dead_process_are_taken_at_the_next_start(database: Database, clock: FakeClock) -> None:
-    """Issue, done when: after kill -9 indexing goes on at the next start, not after a lease."""
+async def test_jobs_of_a_dead_process_are_claimed_at_the_next_start(database: Database, clock: FakeClock) -> None:
+    """After kill -9 the next start need not wait for the lease (issue)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     await _fill(queue, 1)
-    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-        dead.wait()
-    held = update(jobs).values(owner=f"{socket.gethostname()}:{dead.pid}:x", run_at=to_micros(clock() + timedelta(hours=1)))
-    await database.write(lambda tx: tx.execute(held))
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead_process:
+        dead_process.wait()
+    dead_claim = update(jobs).values(owner=f"{socket.gethostname()}:{dead_process.pid}:x", run_at=to_micros(clock() + timedelta(hours=1)))
+    await database.write(lambda tx: tx.execute(dead_claim))
 
-    heir = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)
-    await heir.start()
+    next_worker = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)
+    await next_worker.start()
     await eventually(lambda: handler.batches)
-    await heir.stop()
+    await next_worker.stop()
 
 
-async def test_jobs_of_an_earlier_process_with_this_pid_are_taken_at_the_start(database: Database, clock: FakeClock) -> None:
-    """D-51: a server that restarts in a container has the same process id."""
+async def test_jobs_of_an_earlier_process_with_this_pid_are_claimed_at_the_start(database: Database, clock: FakeClock) -> None:
+    """A server that restarts in a container has the same process id (D-51)."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     await _fill(queue, 1)
-    held = update(jobs).values(owner=earlier_worker_id(make_worker_id("x")), run_at=to_micros(clock() + timedelta(hours=1)))
-    await database.write(lambda tx: tx.execute(held))
+    dead_claim = update(jobs).values(owner=earlier_worker_id(make_worker_id("x")), run_at=to_micros(clock() + timedelta(hours=1)))
+    await database.write(lambda tx: tx.execute(dead_claim))
 
-    heir = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)
-    await heir.start()
+    next_worker = JobWorker(queue, [JobKind(name="Embed", handler=handler)], lease_s=30)
+    await next_worker.start()
     await eventually(lambda: handler.batches)
-    await heir.stop()
+    await next_worker.stop()

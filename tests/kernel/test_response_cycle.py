@@ -1,4 +1,4 @@
-"""Answers go out as uvicorn itself would send them, byte for byte, though most are written by a shorter way."""
+"""Responses equal those of uvicorn, byte by byte, although most are written by a faster path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _body(content: bytes = b"", *, more: bool = False) -> Message:
 
 
 _FIVE = (b"content-length", b"5")
-_ANSWERS: dict[str, Sequence[Message]] = {
+_RESPONSES: dict[str, Sequence[Message]] = {
     "whole": [_start(_FIVE, (b"x-a", b"b; c\t\xff")), _body(b"hello")],
     "in pieces": [_start(_FIVE), _body(b"he", more=True), _body(b"ll", more=True), _body(b"o")],
     "in pieces, the first empty": [_start(_FIVE), _body(more=True), _body(b"hello")],
@@ -47,62 +47,64 @@ _ANSWERS: dict[str, Sequence[Message]] = {
     "never begun": [],
     "never ended": [_start(_FIVE), _body(b"he", more=True)],
 }
-_BROKEN_OFF: dict[str, Sequence[Message]] = {
+_INTERRUPTED_RESPONSES: dict[str, Sequence[Message]] = {
     "begun twice": [_start(_FIVE), _start(_FIVE), _body(b"hello")],
     "begun, and left": [_start(_FIVE)],
 }
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
-    for message in {**_ANSWERS, **_BROKEN_OFF}[scope["query_string"].decode().replace("%20", " ")]:
+    for message in {**_RESPONSES, **_INTERRUPTED_RESPONSES}[scope["query_string"].decode().replace("%20", " ")]:
         await send(message)
 
 
 @pytest.fixture
 async def ports() -> AsyncIterator[list[int]]:
-    """The ports of two servers of one application: uvicorn's own, and ours."""
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    """Yield the ports of two servers of one application: with uvicorn's protocol and with ours."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     options = {"ws": "none", "lifespan": "off", "log_config": None, "server_header": False, "date_header": False, "access_log": False}
     servers = [uvicorn.Server(uvicorn.Config(_app, http=http, **options)) for http in (HttpToolsProtocol, HttpConnection)]  # pyright: ignore[reportArgumentType] - each option has its type
-    running = [asyncio.create_task(server.serve(sockets=[each])) for server, each in zip(servers, listening, strict=True)]
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[listening_socket])) for server, listening_socket in zip(servers, sockets, strict=True)
+    ]
     await eventually(lambda: all(server.started for server in servers))
-    yield [int(each.getsockname()[1]) for each in listening]
+    yield [int(listening_socket.getsockname()[1]) for listening_socket in sockets]
     for server in servers:
         server.should_exit = True
-    await asyncio.gather(*running)
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("request_line", ["GET %s HTTP/1.1", "HEAD %s HTTP/1.1", "GET %s HTTP/1.0", "GET http://a%s HTTP/1.1"])
-@pytest.mark.parametrize("name", list(_ANSWERS))
-async def test_an_answer_is_the_one_that_uvicorn_sends(ports: list[int], name: str, request_line: str) -> None:
-    """D-10, RFC 9112: whatever an application sends, right or wrong; no value of a header ever becomes another header."""
-    asked = request_line % f"/?{name.replace(' ', '%20')}"
-    sent = f"{asked}\r\nHost: a\r\n\r\n{asked}\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+@pytest.mark.parametrize("name", list(_RESPONSES))
+async def test_a_response_equals_the_response_of_uvicorn(ports: list[int], name: str, request_line: str) -> None:
+    """This holds for valid and invalid messages; a header value never becomes another header (D-10; RFC 9112)."""
+    request_head = request_line % f"/?{name.replace(' ', '%20')}"
+    requests = f"{request_head}\r\nHost: a\r\n\r\n{request_head}\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
 
-    theirs, ours = await asyncio.gather(*(_answer(port, sent) for port in ports))
+    uvicorn_response, response = await asyncio.gather(*(_send(port, requests) for port in ports))
 
-    assert ours == theirs
-    assert b"\nx-c: d" not in ours
+    assert response == uvicorn_response
+    assert b"\nx-c: d" not in response
 
 
-@pytest.mark.parametrize("name", list(_BROKEN_OFF))
-async def test_an_answer_that_breaks_off_before_its_content_is_none(ports: list[int], name: str) -> None:
-    """RFC 9112, 6.3: uvicorn sends the head alone; without it a client sees at once that there is no answer."""
-    theirs, ours = await asyncio.gather(
-        *(_answer(port, f"GET /?{name.replace(' ', '%20')} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) for port in ports)
+@pytest.mark.parametrize("name", list(_INTERRUPTED_RESPONSES))
+async def test_a_response_interrupted_before_its_content_is_not_sent(ports: list[int], name: str) -> None:
+    """Uvicorn sends the head; without it a client detects the failure immediately (RFC 9112, 6.3)."""
+    uvicorn_response, response = await asyncio.gather(
+        *(_send(port, f"GET /?{name.replace(' ', '%20')} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) for port in ports)
     )
 
-    assert (theirs[:9], ours) == (b"HTTP/1.1 ", b"")
+    assert (uvicorn_response[:9], response) == (b"HTTP/1.1 ", b"")
 
 
-async def _answer(port: int, sent: bytes) -> bytes:
+async def _send(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(sent)
+    writer.write(request)
     received = b""
     try:
         async with asyncio.timeout(_WAIT_S):
-            while piece := await reader.read(65536):
-                received += piece
+            while chunk := await reader.read(65536):
+                received += chunk
     except ConnectionError:
         pass
     finally:

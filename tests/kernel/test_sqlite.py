@@ -1,4 +1,4 @@
-"""SQLite as we open it, and the one thread that writes."""
+"""The settings of SQLite connections, and the writer thread."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ import pytest
 from rookery.kernel.sqlite import SqliteWriter, connect
 
 
-def test_a_commit_is_on_the_disk_and_a_lock_is_waited_for(tmp_path: Path) -> None:
-    """Issue, kernel: WAL, synchronous FULL (2), a busy timeout; foreign keys hold."""
+def test_connections_have_durable_commits_and_a_busy_timeout(tmp_path: Path) -> None:
+    """Connections use WAL, synchronous FULL (2), a busy timeout and foreign keys (issue, kernel)."""
     with closing(connect(tmp_path / "a.db")) as connection:
-        found = {
+        pragmas = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
         }
 
-    assert found == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000, "foreign_keys": 1}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000, "foreign_keys": 1}
 
 
-async def test_writes_that_come_at_once_share_a_commit_and_fail_alone(tmp_path: Path) -> None:
-    """Issue, kernel: one writer with group commit; what one piece raises undoes that piece and no other."""
-    said, is_busy, go_on = list[str](), threading.Event(), threading.Event()
+async def test_concurrent_writes_share_a_commit_and_fail_alone(tmp_path: Path) -> None:
+    """An exception rolls back only its own write (issue, kernel)."""
+    statements, is_busy, continued = list[str](), threading.Event(), threading.Event()
 
-    def opened() -> sqlite3.Connection:
+    def open_connection() -> sqlite3.Connection:
         connection = connect(tmp_path / "a.db")
         connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
-        connection.set_trace_callback(said.append)
+        connection.set_trace_callback(statements.append)
         return connection
 
-    def hold(_: sqlite3.Connection) -> None:
+    def block_writer(_: sqlite3.Connection) -> None:
         is_busy.set()
-        assert go_on.wait(10)
+        assert continued.wait(10)
 
-    def put(number: int) -> asyncio.Task[None]:
-        async def submit() -> None:
+    def submit_number(number: int) -> asyncio.Task[None]:
+        async def submit_insert() -> None:
             await writer.submit(lambda connection: connection.execute("INSERT INTO numbers VALUES (?)", [number]).close())
 
-        return asyncio.create_task(submit())
+        return asyncio.create_task(submit_insert())
 
-    writer = SqliteWriter(opened, name="numbers")
-    first = asyncio.create_task(writer.submit(hold))
+    writer = SqliteWriter(open_connection, name="numbers")
+    first = asyncio.create_task(writer.submit(block_writer))
     await asyncio.to_thread(is_busy.wait, 10)
-    others = [put(number) for number in (*range(50), 7)]
+    tasks = [submit_number(number) for number in (*range(50), 7)]
     await asyncio.sleep(0)
-    go_on.set()
+    continued.set()
     await first
-    outcomes = await asyncio.gather(*others, return_exceptions=True)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     count = await writer.submit(lambda connection: connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
     writer.close()
 
     assert [type(outcome) for outcome in outcomes] == [type(None)] * 50 + [sqlite3.IntegrityError]
-    assert (count, said.count("COMMIT")) == (50, 3)
+    assert (count, statements.count("COMMIT")) == (50, 3)
 
 
-async def test_one_that_is_alone_is_undone_when_it_raises(tmp_path: Path) -> None:
-    """Issue, kernel: an exception undoes all of it."""
+async def test_a_single_write_is_rolled_back_when_it_raises(tmp_path: Path) -> None:
+    """An exception rolls back the whole write (issue, kernel)."""
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
 
@@ -78,59 +78,57 @@ async def test_one_that_is_alone_is_undone_when_it_raises(tmp_path: Path) -> Non
     assert count == 0
 
 
-async def test_who_finds_his_work_done_by_a_commit_that_waited_for_no_disk_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """D-51: a job that finds the words of a memory there ends, so they must be there after a power failure, too."""
-    synced, sync = list[str](), os.fsync
+async def test_a_synced_read_syncs_an_earlier_unsynced_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that finds its work done must be sure that it survives a power failure (D-51)."""
+    synced_files, sync = list[str](), os.fsync
 
     def fsync(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        synced_files.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         sync(descriptor)
 
-    def look(connection: sqlite3.Connection) -> int:
+    def count_rows(connection: sqlite3.Connection) -> int:
         return int(connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
 
-    def put(connection: sqlite3.Connection) -> None:
+    def insert_row(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO numbers VALUES (1)")
 
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
     monkeypatch.setattr(os, "fsync", fsync)
-    await writer.submit(put, is_synced=False)
-    await writer.submit(look, is_synced=False)
-    before = list(synced)
-    found = await writer.submit(look)
-    after = list(synced)
-    await writer.submit(put)
+    await writer.submit(insert_row, is_synced=False)
+    await writer.submit(count_rows, is_synced=False)
+    synced_before = list(synced_files)
+    row_count = await writer.submit(count_rows)
+    synced_after = list(synced_files)
+    await writer.submit(insert_row)
     await asyncio.to_thread(writer.close)
 
-    assert (found, before, after, synced) == (1, [], ["a.db-wal"], ["a.db-wal"])
+    assert (row_count, synced_before, synced_after, synced_files) == (1, [], ["a.db-wal"], ["a.db-wal"])
 
 
-async def test_what_is_and_what_is_not_waited_for_may_come_in_any_order(tmp_path: Path) -> None:
-    """House 5.2: who says that his work may be lost changes nothing for others."""
+async def test_synced_and_unsynced_writes_may_come_in_any_order(tmp_path: Path) -> None:
+    """An unsynced write does not affect other writes (house rules 5.2)."""
     levels = list[int]()
 
-    def note(connection: sqlite3.Connection) -> None:
+    def record_level(connection: sqlite3.Connection) -> None:
         levels.append(int(connection.execute("PRAGMA synchronous").fetchone()[0]))
 
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     for is_synced in (True, False, False, True, True, False):
-        await writer.submit(note, is_synced=is_synced)
+        await writer.submit(record_level, is_synced=is_synced)
     await asyncio.to_thread(writer.close)
 
     assert levels == [2, 1, 1, 2, 2, 1]
 
 
-async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_path: Path) -> None:
-    """D-17: 507 for all of them; SQLite itself rolls the whole transaction back when there is no room."""
-    entered, let_go = threading.Event(), threading.Event()
+async def test_a_commit_that_fails_on_a_full_disk_fails_all_its_writes(tmp_path: Path) -> None:
+    """SQLite rolls back the whole transaction, so all of its writes get the error (D-17)."""
+    entered, released = threading.Event(), threading.Event()
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
 
-    def hold(_: sqlite3.Connection) -> None:
+    def block_writer(_: sqlite3.Connection) -> None:
         entered.set()
-        let_go.wait(10)
+        released.wait(10)
 
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
@@ -139,27 +137,27 @@ async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_p
     def do_nothing(_: sqlite3.Connection) -> None:
         return
 
-    holding = asyncio.create_task(writer.submit(hold))
+    blocking_task = asyncio.create_task(writer.submit(block_writer))
     await asyncio.to_thread(entered.wait, 10)
-    sharing = asyncio.gather(*(writer.submit(work) for work in (do_nothing, fill, do_nothing)), return_exceptions=True)
+    shared_writes = asyncio.gather(*(writer.submit(work) for work in (do_nothing, fill, do_nothing)), return_exceptions=True)
     await asyncio.sleep(0)
-    let_go.set()
-    await holding
+    released.set()
+    await blocking_task
 
-    assert [str(error) for error in await sharing] == ["database or disk is full"] * 3
+    assert [str(error) for error in await shared_writes] == ["database or disk is full"] * 3
     assert await writer.submit(lambda connection: connection.execute("SELECT 1").fetchone()) == (1,)
     await asyncio.to_thread(writer.close)
 
 
-def test_several_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
-    """D-01: processes that start together on an empty folder; SQLite itself does not wait for the switch to WAL."""
+def test_concurrent_opens_of_a_new_file_wait_for_each_other(tmp_path: Path) -> None:
+    """SQLite itself does not wait for the switch to WAL when processes start together (D-01)."""
     for number in range(40):
-        path, together = tmp_path / f"{number}.db", threading.Barrier(6)
+        path, barrier = tmp_path / f"{number}.db", threading.Barrier(6)
 
-        def open_it(path: Path = path, together: threading.Barrier = together) -> None:
-            together.wait(10)
+        def open_it(path: Path = path, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait(10)
             connect(path).close()
 
         with ThreadPoolExecutor(6) as threads:
-            for done in [threads.submit(open_it) for _ in range(6)]:
-                done.result(30)
+            for future in [threads.submit(open_it) for _ in range(6)]:
+                future.result(30)

@@ -1,4 +1,4 @@
-"""Suggestions of error messages: a name that is near, or none."""
+"""Suggestions of similar names in error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLANS = ("page", "per_page", "status", "org", "project")
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "meant"),
+    ("name", "known_names", "expected"),
     [
         ("contnt", ("content", "type"), "content"),
         ("Agent-ID", _SEARCH, "agent_id"),
@@ -24,13 +24,13 @@ _PLANS = ("page", "per_page", "status", "org", "project")
         ("query", _SEARCH, "q"),
     ],
 )
-def test_a_near_name_is_suggested(name: str, known: tuple[str, ...], meant: str) -> None:
-    """Issue 14: a slip of the pen, the beginning of a name, and another name for the same thing; D-10."""
-    assert find_nearest(name, known) == meant
+def test_a_similar_name_is_suggested(name: str, known_names: tuple[str, ...], expected: str) -> None:
+    """Suggestions cover typing errors, prefixes and synonyms (issue 14; D-10)."""
+    assert find_nearest(name, known_names) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "known_names"),
     [
         ("workspace_id", ("agent_id", "content", "type")),
         ("page", ("type", "q")),
@@ -45,6 +45,6 @@ def test_a_near_name_is_suggested(name: str, known: tuple[str, ...], meant: str)
         ("x" * 10_000, _PLANS),
     ],
 )
-def test_a_far_fetched_name_is_not_suggested(name: str, known: tuple[str, ...]) -> None:
-    """Issue 14: a suggestion that is not meant misleads; D-10."""
-    assert find_nearest(name, known) is None
+def test_a_far_fetched_name_is_not_suggested(name: str, known_names: tuple[str, ...]) -> None:
+    """A wrong suggestion would mislead (issue 14; D-10)."""
+    assert find_nearest(name, known_names) is None

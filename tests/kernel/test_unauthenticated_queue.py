@@ -1,4 +1,4 @@
-"""Clients with a proven key are served before others, and the others in turn (benchmarks: `flood`)."""
+"""Clients with a verified key are served before others, and the others in turn (benchmark `flood`)."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from rookery.kernel.http.connection_limit import UnauthenticatedQueue
 from tests.kernel.toy_server import GET, connect, run_toy_server
 
 
-async def test_a_known_callers_next_request_goes_before_a_crowd_of_strangers() -> None:
+async def test_the_next_request_of_a_known_caller_precedes_those_of_many_unknown_ones() -> None:
     """
     A connection whose last response went to a known key is served first; unknown clients are served in turn.
 
     All requests are buffered before the server reads: it shares this loop, and nothing is awaited between the writes.
     """
     async with run_toy_server() as toy, AsyncExitStack() as connections:
-        strangers = [await connect(connections, toy) for _ in range(50)]
-        known = await connect(connections, toy)
-        for each in (*strangers, known):
-            await each.get(b"/known" if each is known else b"/strange")
+        unknown_clients = [await connect(connections, toy) for _ in range(50)]
+        known_client = await connect(connections, toy)
+        for client in (*unknown_clients, known_client):
+            await client.get(b"/known" if client is known_client else b"/strange")
         toy.started_paths.clear()
-        for each in strangers:
-            each.writer.write(GET % b"/strange")
-        known.writer.write(GET % b"/known")
+        for client in unknown_clients:
+            client.writer.write(GET % b"/strange")
+        known_client.writer.write(GET % b"/known")
 
-        answers = await asyncio.gather(*(each.read_response() for each in (*strangers, known)))
+        responses = await asyncio.gather(*(client.read_response() for client in (*unknown_clients, known_client)))
 
-        assert [content for _, content in answers] == [b"ok"] * 51
+        assert [content for _, content in responses] == [b"ok"] * 51
         assert toy.started_paths.index("/known") < 10
         assert toy.started_paths.count("/strange") == 50
 
 
-async def test_who_shows_a_wrong_key_after_a_right_one_is_a_stranger_again() -> None:
-    """The last response decides: a proxy's connection carries many callers."""
+async def test_a_client_that_sends_a_wrong_key_after_a_right_one_is_unknown_again() -> None:
+    """The last response decides, because a proxy's connection may carry many callers."""
     async with run_toy_server() as toy, AsyncExitStack() as connections:
-        turned, *strangers = [await connect(connections, toy) for _ in range(50)]
-        await turned.get(b"/known")
-        await turned.get(b"/strange")
+        former_known_client, *unknown_clients = [await connect(connections, toy) for _ in range(50)]
+        await former_known_client.get(b"/known")
+        await former_known_client.get(b"/strange")
         toy.started_paths.clear()
-        for each in strangers:
-            each.writer.write(GET % b"/strange")
-        turned.writer.write(GET % b"/turned")
+        for client in unknown_clients:
+            client.writer.write(GET % b"/strange")
+        former_known_client.writer.write(GET % b"/turned")
 
-        await asyncio.gather(*(each.read_response() for each in (*strangers, turned)))
+        await asyncio.gather(*(client.read_response() for client in (*unknown_clients, former_known_client)))
 
         assert toy.started_paths.index("/turned") > 10
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
-def test_strangers_begin_in_the_order_in_which_they_came_one_a_turn(pauses: list[int]) -> None:
-    """In any order of arrival no request is lost or overtaken, and no turn starts two."""
-    turns, begun, each_turn = UnauthenticatedQueue(), list[int](), list[int]()
+def test_requests_start_in_order_of_arrival_one_per_turn(pauses: list[int]) -> None:
+    """No request is lost or overtaken, and no turn of the loop starts two."""
+    queue, started, started_per_turn = UnauthenticatedQueue(), list[int](), list[int]()
 
-    async def story() -> None:
+    async def run() -> None:
         for number, pause in enumerate(pauses):
-            turns.start(partial(begun.append, number))
+            queue.start(partial(started.append, number))
             for _ in range(pause):
-                before = len(begun)
+                started_before = len(started)
                 await asyncio.sleep(0)
-                each_turn.append(len(begun) - before)
+                started_per_turn.append(len(started) - started_before)
         for _ in range(len(pauses) + 1):
-            before = len(begun)
+            started_before = len(started)
             await asyncio.sleep(0)
-            each_turn.append(len(begun) - before)
+            started_per_turn.append(len(started) - started_before)
 
-    asyncio.run(story())
+    asyncio.run(run())
 
-    assert begun == list(range(len(pauses)))
-    assert max(each_turn) <= 1
-    assert len(turns) == 0
+    assert started == list(range(len(pauses)))
+    assert max(started_per_turn) <= 1
+    assert len(queue) == 0

@@ -27,7 +27,7 @@ def run_worker() -> Generator[str]:
 
 
 def test_all_workers_of_this_process_are_alive() -> None:
-    """D-14: claims of a running process are never taken over."""
+    """Claims of a running process are never taken over (D-14)."""
     assert find_dead_workers([make_worker_id("one"), make_worker_id("two")]) == []
 
 
@@ -39,7 +39,7 @@ def test_a_worker_of_an_earlier_process_with_this_pid_is_dead() -> None:
 
 
 def test_a_worker_of_another_process_is_alive_until_that_exits() -> None:
-    """D-14: the claims of a process that has exited are free at once."""
+    """The claims of a process that has exited are free immediately (D-14)."""
     with run_worker() as worker_id:
         assert worker_id.split(":")[1] != str(os.getpid())
         assert find_dead_workers([worker_id]) == []
@@ -49,7 +49,7 @@ def test_a_worker_of_another_process_is_alive_until_that_exits() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only /proc has the start of other processes")
 def test_a_worker_whose_pid_now_belongs_to_another_process_is_dead() -> None:
-    """D-14: the system uses the ids of processes again."""
+    """The system reuses process ids (D-14)."""
     with run_worker() as worker_id:
         earlier = earlier_worker_id(worker_id)
 
@@ -70,15 +70,15 @@ def test_two_processes_with_one_pid_have_different_ids() -> None:
     assert first != second
 
 
-def test_an_id_of_an_older_version_is_judged_by_its_pid() -> None:
-    """D-08: the store may have claims of the version before."""
+def test_an_id_of_an_older_version_is_checked_by_its_pid() -> None:
+    """The store may have claims of the previous version (D-08)."""
     host, pid, _, unique = make_worker_id("x").split(":")
 
     assert find_dead_workers([f"{host}:{pid}:{unique}"]) == []
 
 
 def test_a_worker_on_another_host_is_never_dead() -> None:
-    """D-14: its claims end with their leases."""
+    """Its claims end with their leases (D-14)."""
     earlier = earlier_worker_id(make_worker_id("x"))
 
     assert find_dead_workers([f"another-{earlier}"]) == []

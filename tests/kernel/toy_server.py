@@ -40,7 +40,7 @@ class ToyServer:
     started_paths: list[str] = field(default_factory=list[str])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer: /work when released, /large and /pieces with 8 MB, /body once that is read, all else at once; /known… to a right key."""
+        """Respond: /work waits for `released`, /large and /pieces have 8 MB, /body reads the body, /known… has a right key."""
         headers = [(b"content-length", b"2")]
         self.started_paths.append(scope["path"])
         if scope["path"].startswith("/known"):
@@ -52,13 +52,13 @@ class ToyServer:
                 self.working -= 1
             case "/body":
                 try:
-                    answer = json_response({"size": len(await read_body(receive, limit=10_000_000))})
+                    response = json_response({"size": len(await read_body(receive, limit=10_000_000))})
                 except RookeryError as error:
-                    answer = error_response(error)
+                    response = error_response(error)
                 except request_body.ClientDisconnected:
                     self.disconnected_paths.append("/body")
                     return
-                await answer(scope, receive, send)
+                await response(scope, receive, send)
                 return
             case "/large":
                 await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE_BODY_BYTES)]})
@@ -66,8 +66,8 @@ class ToyServer:
                 return
             case "/pieces":
                 await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE_BODY_BYTES)]})
-                for rest in range(LARGE_BODY_BYTES - 80_000, -1, -80_000):
-                    await send({"type": "http.response.body", "body": b"x" * 80_000, "more_body": rest > 0})
+                for remaining in range(LARGE_BODY_BYTES - 80_000, -1, -80_000):
+                    await send({"type": "http.response.body", "body": b"x" * 80_000, "more_body": remaining > 0})
                 return
             case _:
                 pass
@@ -83,12 +83,12 @@ class Client:
         self.writer = writer
 
     async def get(self, path: bytes = b"/") -> bytes:
-        """Send a GET and return the answer's content."""
+        """Send a GET and return the content of the response."""
         self.writer.write(GET % path)
         return (await self.read_response())[1]
 
     async def read_response(self) -> tuple[bytes, bytes]:
-        """Return the head and the content of the next answer."""
+        """Return the head and the content of the next response."""
         async with asyncio.timeout(WAIT_S):
             head = await self.reader.readuntil(b"\r\n\r\n")
             return head, await self.reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
@@ -98,8 +98,8 @@ class Client:
         received = b""
         try:
             async with asyncio.timeout(WAIT_S):
-                while piece := await self.reader.read(65536):
-                    received += piece
+                while chunk := await self.reader.read(65536):
+                    received += chunk
         except ConnectionError:
             pass
         return received
@@ -114,35 +114,40 @@ async def run_toy_server(
     idle_s: int = 1,
 ) -> AsyncGenerator[ToyServer]:
     """Run the server until the block ends."""
-    who = ConnectionLimiter(limit, get_owner=owner)
-    toy, listening = ToyServer(limiter=who), open_listening_socket("127.0.0.1", 0)
-    toy.port = int(listening.getsockname()[1])
-    http = cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=who))
+    limiter = ConnectionLimiter(limit, get_owner=owner)
+    toy, listening_socket = ToyServer(limiter=limiter), open_listening_socket("127.0.0.1", 0)
+    toy.port = int(listening_socket.getsockname()[1])
+    http = cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=limiter))
     config = uvicorn.Config(toy, http=http, ws="none", lifespan="off", log_config=None, timeout_keep_alive=idle_s)
-    server = uvicorn.Server(config) if tls_context is None else TlsServer(config, who, tls_context)
-    running = asyncio.create_task(server.serve(sockets=[listening]))
+    server = uvicorn.Server(config) if tls_context is None else TlsServer(config, limiter, tls_context)
+    serving_task = asyncio.create_task(server.serve(sockets=[listening_socket]))
     await eventually(lambda: server.started)
     try:
         yield toy
     finally:
         toy.released.set()
         server.should_exit = True
-        await running
+        await serving_task
 
 
 async def connect(
-    connections: AsyncExitStack, toy: ToyServer, sent: bytes = b"", *, source: str = "127.0.0.1", tls_context: ssl.SSLContext | None = None
+    connections: AsyncExitStack,
+    toy: ToyServer,
+    first_bytes: bytes = b"",
+    *,
+    source: str = "127.0.0.1",
+    tls_context: ssl.SSLContext | None = None,
 ) -> Client:
-    """Open a connection to *toy*, from the address *source*, and send bytes at once."""
+    """Open a connection to *toy*, from the address *source*, and send bytes immediately."""
     reader, writer = await asyncio.open_connection("127.0.0.1", toy.port, ssl=tls_context, local_addr=(source, 0))
     connections.callback(writer.close)
-    writer.write(sent)
+    writer.write(first_bytes)
     return Client(reader, writer)
 
 
 async def open_busy_connections(connections: AsyncExitStack, toy: ToyServer, count: int, source: str = "127.0.0.1") -> list[Client]:
     """Open *count* connections with a request in progress on each."""
-    before = toy.working
-    made = [await connect(connections, toy, GET % b"/work", source=source) for _ in range(count)]
-    await eventually(lambda: toy.working == before + count)
-    return made
+    working_before = toy.working
+    clients = [await connect(connections, toy, GET % b"/work", source=source) for _ in range(count)]
+    await eventually(lambda: toy.working == working_before + count)
+    return clients
