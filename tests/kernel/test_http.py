@@ -128,7 +128,7 @@ async def test_a_path_parameter_may_contain_slashes(toy: httpx2.AsyncClient) -> 
     """It may be raw or percent-encoded, and is decoded once (D-30)."""
     responses = [await toy.get(f"/api/files/{path}", headers=_READ) for path in ("a://b/c", "a%3A%2F%2Fb%2Fc", "a%253A")]
 
-    assert [answer.json()["uri"] for answer in responses] == ["a://b/c", "a://b/c", "a%3A"]
+    assert [response.json()["uri"] for response in responses] == ["a://b/c", "a://b/c", "a%3A"]
 
 
 async def test_unknown_paths_and_methods_get_the_standard_error_body(toy: httpx2.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""Log lines: whose request they are of, and that no key is in any, however it came there."""
+"""Log lines: the ids of their request, and the redaction of keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
 SECRETS = [f"sk_live_{RANDOM}", f"sk_test_{RANDOM}", f"ak_{RANDOM}", f"whsec_{RANDOM}"]
 KEY = SECRETS[0]
 
-FORMS: dict[str, Callable[[str], str]] = {
+CONTEXTS: dict[str, Callable[[str], str]] = {
     "alone": lambda key: key,
     "a header": lambda key: f"Authorization: Bearer {key}",
     "a dump of headers": lambda key: repr([(b"authorization", f"Bearer {key}".encode()), (b"x-api-key", key.encode())]),
@@ -63,28 +63,28 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.rpartition("_")[0])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_key_is_cut_out_of_text_in_whatever_form_it_is_there(form: str, secret: str) -> None:
-    """Spec 5.2 rule 2, D-20: of the random part no stretch is left that anybody could use."""
-    written = FORMS[form](secret)
-    shown = redact(written)
+@pytest.mark.parametrize("form", CONTEXTS)
+def test_a_key_is_redacted_in_every_form(form: str, secret: str) -> None:
+    """No usable part of the random characters stays (spec 5.2; D-20)."""
+    original = CONTEXTS[form](secret)
+    redacted = redact(original)
 
     encoded = base64.b64encode(f"{secret}:".encode()).decode()
-    assert shown != written
-    assert "…" in shown
+    assert redacted != original
+    assert "…" in redacted
     for part in (RANDOM[:6], RANDOM[-8:], encoded[-12:]):
-        assert part not in shown
+        assert part not in redacted
 
 
 @given(before=st.text(max_size=20), after=st.text(max_size=20), random=st.text(ALPHANUMERIC, min_size=32, max_size=32))
-def test_a_key_is_found_whatever_stands_around_it(before: str, after: str, random: str) -> None:
-    """Spec 5.2 rule 2: keys of both kinds, between any two texts."""
+def test_a_key_is_redacted_between_any_two_texts(before: str, after: str, random: str) -> None:
+    """This holds for every kind of key (spec 5.2)."""
     for prefix in ("sk_live_", "sk_test_", "ak_", "whsec_"):
         assert random not in redact(f"{before}{prefix}{random}{after}")
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("Authorization: Bearer xoxb-1234-abcd to them", "Authorization: Bearer … to them"),
         ("('Cookie', 'session=abc; other=def')", "('Cookie', '…')"),
@@ -92,9 +92,9 @@ def test_a_key_is_found_whatever_stands_around_it(before: str, after: str, rando
         ("postgresql://rookery:hunter2@db/rookery", "postgresql://rookery:…@db/rookery"),
     ],
 )
-def test_credentials_of_others_are_cut_out_too(text: str, shown: str) -> None:
-    """House 6, errors: never a secret; what a tool server asks for is one as well."""
-    assert redact(text) == shown
+def test_credentials_of_other_systems_are_redacted(text: str, expected: str) -> None:
+    """Credentials for tool servers are secrets too (house rules 6)."""
+    assert redact(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_credentials_of_others_are_cut_out_too(text: str, shown: str) -> None:
         "01a1fbcc-0000-7000-8000-000000000000 req_113d081ef76f0a8618f5",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
-    """D-11: ids, addresses and words are what a line is read for."""
+def test_text_without_secrets_stays(text: str) -> None:
+    """Ids, addresses and words must stay readable (D-11)."""
     assert redact(text) == text
 
 
 @pytest.mark.parametrize(
     "piece", ["a", "sk_live_", "ak_", '"', " ", "\\", "bearer ", "cookie=", "http://a:", "YWtf", "sk_live_'a", "ak_'' '"]
 )
-def test_no_text_takes_long(piece: str) -> None:
-    """Notes on the platform 5.3: linear patterns only; quadratic ones would take minutes for this."""
+def test_redaction_takes_linear_time(piece: str) -> None:
+    """Quadratic patterns would take minutes for these texts (notes on the platform 5.3)."""
     text = piece * (200_000 // len(piece)) + KEY
     started = time.process_time()
     redact(text)
@@ -125,25 +125,25 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.process_time() - started < 5
 
 
-# Lines.
+# Lines
 
 
 @pytest.fixture(params=["json", "console"])
 def form(request: pytest.FixtureRequest) -> logs.LogFormat:
-    """Both ways in which lines are written."""
+    """Return each format of log lines in turn."""
     return cast("logs.LogFormat", request.param)
 
 
 @pytest.fixture
 def stream(form: logs.LogFormat) -> Iterator[io.StringIO]:
-    """The log stream of the running test."""
-    yield from _logged(form)
+    """Yield the log stream of the test."""
+    yield from _capture_log(form)
 
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, object]]]]:
-    """A function that returns the parsed log lines so far."""
-    for stream in _logged("json"):
+    """Yield a function that returns the parsed log lines so far."""
+    for stream in _capture_log("json"):
         yield partial(_read, stream)
 
 
@@ -151,20 +151,20 @@ def _read(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def _logged(form: logs.LogFormat) -> Iterator[io.StringIO]:
-    saved, root, stream = structlog.get_config(), logging.getLogger(), io.StringIO()
+def _capture_log(form: logs.LogFormat) -> Iterator[io.StringIO]:
+    saved_config, root, stream = structlog.get_config(), logging.getLogger(), io.StringIO()
     handlers, level = root.handlers, root.level
     logs.configure_logging("info", stream, log_format=form)
     structlog.configure(cache_logger_on_first_use=False)
     try:
         yield stream
     finally:
-        structlog.configure(**saved)
+        structlog.configure(**saved_config)
         root.handlers = handlers
         root.setLevel(level)
 
 
-class _Odd:
+class _LibraryObject:
     """An object that a library may log."""
 
     def __init__(self, text: str) -> None:
@@ -174,8 +174,8 @@ class _Odd:
         return f"<Odd {self.text}>"
 
 
-class _Broken:
-    """An object whose repr fails, and says why."""
+class _BrokenRepr:
+    """An object whose repr raises an error with a key."""
 
     def __repr__(self) -> str:
         raise LookupError(KEY)
@@ -186,27 +186,29 @@ def _raise(key: str) -> None:
     raise LookupError(local, {"key": key})
 
 
-def _log_in_every_way(key: str) -> None:
-    ours, theirs = structlog.stdlib.get_logger("ours"), logging.getLogger("theirs")
-    ours.info(key)
-    ours.info("fields", key=key, listed=[key], pair=(key, 1), raw=f"Bearer {key}".encode(), odd=_Odd(key), nothing=None, number=1.5)
-    ours.info("nested", deep={"a": {"b": [{"c": {key: {"d": {"e": {"f": [key]}}}}}]}, (1, key): {key}, b"raw": bytearray(key.encode())})
-    ours.info("said of %s", key)
-    ours.info("where", stack_info=True)
-    theirs.warning("%s asks with %r, %s", "he", {"Authorization": f"Bearer {key}"}, [key.encode()])
-    theirs.info("more", extra={"key": key}, stack_info=True)
+def _log_with_key(key: str) -> None:
+    logger, library_log = structlog.stdlib.get_logger("ours"), logging.getLogger("theirs")
+    logger.info(key)
+    logger.info(
+        "fields", key=key, listed=[key], pair=(key, 1), raw=f"Bearer {key}".encode(), odd=_LibraryObject(key), nothing=None, number=1.5
+    )
+    logger.info("nested", deep={"a": {"b": [{"c": {key: {"d": {"e": {"f": [key]}}}}}]}, (1, key): {key}, b"raw": bytearray(key.encode())})
+    logger.info("said of %s", key)
+    logger.info("where", stack_info=True)
+    library_log.warning("%s asks with %r, %s", "he", {"Authorization": f"Bearer {key}"}, [key.encode()])
+    library_log.info("more", extra={"key": key}, stack_info=True)
     try:
         _raise(key)
     except LookupError as error:
         error.add_note(key)
-        ours.exception("failed", error=error)
-        theirs.exception("failed with %r", error)
-    ours.error("group", exc_info=ExceptionGroup(key, [ValueError(key)]))
+        logger.exception("failed", error=error)
+        library_log.exception("failed with %r", error)
+    logger.error("group", exc_info=ExceptionGroup(key, [ValueError(key)]))
 
 
-def test_no_line_has_a_key(stream: io.StringIO) -> None:
-    """Spec 5.2 rule 2: events, fields of any depth and kind, arguments, exceptions with their notes and groups, stacks."""
-    _log_in_every_way(KEY)
+def test_no_log_line_has_a_key(stream: io.StringIO) -> None:
+    """This holds for events, nested fields, arguments, exceptions with notes and groups, and stacks (spec 5.2)."""
+    _log_with_key(KEY)
 
     text = stream.getvalue()
     assert text.count("sk_live_") > 20
@@ -216,8 +218,8 @@ def test_no_line_has_a_key(stream: io.StringIO) -> None:
     assert text.count("LookupError") >= 2
 
 
-def test_what_an_upstream_answered_is_not_logged(stream: io.StringIO) -> None:
-    """D-07, spec 2.8: the SDK's client logs an answer that it cannot read, with a piece of it."""
+def test_responses_of_upstreams_are_not_logged(stream: io.StringIO) -> None:
+    """The SDK's client would log a part of an invalid response (D-07; spec 2.8)."""
     try:
         jsonrpc_message_adapter.validate_json(b'{"the patient": "is ill"')
     except ValueError:
@@ -226,42 +228,42 @@ def test_what_an_upstream_answered_is_not_logged(stream: io.StringIO) -> None:
     assert "patient" not in stream.getvalue()
 
 
-def test_fields_named_as_headers_are_cut_whatever_they_hold(stream: io.StringIO) -> None:
-    """House 6, errors: dumped headers may contain keys of other systems, whose form is unknown."""
+def test_the_values_of_credential_headers_are_redacted(stream: io.StringIO) -> None:
+    """Headers may contain keys of other systems with an unknown form (house rules 6)."""
     structlog.stdlib.get_logger("ours").info("dump", headers={"X-API-Key": "theirs-1", "cookie": "session=theirs-2", "accept": "*/*"})
 
     assert "theirs" not in stream.getvalue()
     assert "*/*" in stream.getvalue()
 
 
-def test_handlers_beside_ours_see_no_key_either(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
-    """Spec 5.2 rule 2: an operator's own handler, or a test's, gets the event and not the line."""
-    structlog.stdlib.get_logger("ours").info("fields", key=KEY, raw=KEY.encode(), deep=[{"a": KEY}], odd=_Odd(KEY))
+def test_other_log_handlers_get_no_key(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
+    """Other handlers get the event instead of the formatted line (spec 5.2)."""
+    structlog.stdlib.get_logger("ours").info("fields", key=KEY, raw=KEY.encode(), deep=[{"a": KEY}], odd=_LibraryObject(KEY))
 
     assert "sk_live_" in caplog.text
     assert RANDOM[:8] not in caplog.text
 
 
 def test_json_lines_are_json_whatever_is_logged(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """House 6, errors: a value that cannot be formatted must not lose the log line."""
-    _log_in_every_way(KEY)
-    structlog.stdlib.get_logger("ours").info("broken", broken=_Broken(), endless=[[[[[[[[1]]]]]]]], long=list(range(10_000)))
+    """A value that cannot be formatted must not lose the log line (house rules 6)."""
+    _log_with_key(KEY)
+    structlog.stdlib.get_logger("ours").info("broken", broken=_BrokenRepr(), endless=[[[[[[[[1]]]]]]]], long=list(range(10_000)))
 
-    last = lines()[-1]
-    assert last["broken"] == "<_Broken, whose repr raises LookupError>"
-    assert last["endless"] == [[[[[[["…"]]]]]]]
-    assert len(cast("list[int]", last["long"])) == 200
+    last_line = lines()[-1]
+    assert last_line["broken"] == "<_BrokenRepr, whose repr raises LookupError>"
+    assert last_line["endless"] == [[[[[[["…"]]]]]]]
+    assert len(cast("list[int]", last_line["long"])) == 200
 
 
-def test_a_line_that_cannot_be_made_shows_no_argument(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec 5.2 rule 2: logging's own handler would print the arguments as they are."""
-    theirs = logging.getLogger("theirs")
-    # pytest's own handler, which is at the root beside ours, raises.
-    ours = [each for each in logging.getLogger().handlers if getattr(each, "stream", None) is stream]
-    monkeypatch.setattr(theirs, "handlers", ours)
-    monkeypatch.setattr(theirs, "propagate", False)
-    theirs.warning("%d %d", KEY)
-    theirs.warning("%s", _Broken())
+def test_a_line_that_cannot_be_formatted_has_no_arguments(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logging's own error handler would print the arguments (spec 5.2)."""
+    library_log = logging.getLogger("theirs")
+    # pytest's own handler at the root would raise.
+    handlers = [handler for handler in logging.getLogger().handlers if getattr(handler, "stream", None) is stream]
+    monkeypatch.setattr(library_log, "handlers", handlers)
+    monkeypatch.setattr(library_log, "propagate", False)
+    library_log.warning("%d %d", KEY)
+    library_log.warning("%s", _BrokenRepr())
 
     text = stream.getvalue()
     assert text.count("A log line of theirs") == 2
@@ -269,8 +271,8 @@ def test_a_line_that_cannot_be_made_shows_no_argument(stream: io.StringIO, monke
     assert "TypeError" in text
 
 
-def test_nothing_that_is_logged_can_forge_a_line(stream: io.StringIO) -> None:
-    """D-11: a path may hold line ends and a terminal's commands."""
+def test_logged_values_cannot_forge_a_line(stream: io.StringIO) -> None:
+    """A path may contain line ends and terminal commands (D-11)."""
     logger = structlog.stdlib.get_logger("ours")
     logger.info("request", path="/a\n2026-11-21 [critical] forged")
     logger.info("moved\x1b[2J", path="\x1b[2J\u202e/a", listed=["\x1b[2J"])
@@ -280,12 +282,12 @@ def test_nothing_that_is_logged_can_forge_a_line(stream: io.StringIO) -> None:
     assert not any(control in stream.getvalue() for control in ("\x1b[2J", "\x9b", "\u202e", "\r"))
 
 
-# Requests.
+# Requests
 
 
 @dataclass(frozen=True)
 class _Caller:
-    """The admitted caller: the fields of it that a log line shows."""
+    """The admitted caller, with the fields of log lines."""
 
     key_id: str = "key-1"
     public_workspace_id: int = 7
@@ -294,7 +296,7 @@ class _Caller:
 
 
 class _FakeGuard(FakeGuard):
-    """Lets everybody in."""
+    """A guard that admits every request."""
 
     async def admit(self, scope: object, *, required_scope: str | None, rate_limited: bool = True) -> _Admission:
         return _Admission()
@@ -305,63 +307,65 @@ class _Admission:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Forget it."""
+        """Do nothing; the request is not recorded."""
 
 
 def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = False) -> httpx2.AsyncClient:
-    mounted = RouteTable(FastAPI())
+    routes_table = RouteTable(FastAPI())
     routes = [
         Route(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
         Route(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
-    mount_routes(mounted, "", routes, _FakeGuard())
-    mounted.app.router.default = respond_not_found
-    shell = EdgeMiddleware(
-        endpoints_by_path=mounted.endpoints_by_path,
-        router=mounted.app.router,
+    mount_routes(routes_table, "", routes, _FakeGuard())
+    routes_table.app.router.default = respond_not_found
+    app = EdgeMiddleware(
+        endpoints_by_path=routes_table.endpoints_by_path,
+        router=routes_table.app.router,
         hosts={"rookery.test"},
         origins=(),
         public_url=lambda path: "https://shown.example",
         request_metrics=RequestMetrics(Metrics(), access_log=access_log),
     )
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test")
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://rookery.test")
 
 
-async def test_what_is_logged_for_a_request_carries_its_id(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """D-11: ours, a library's, and of tasks born in it; the ids of key and workspace once admitted; nothing after it, nothing of others."""
-    logger, go_on, tasks = structlog.stdlib.get_logger("ours"), asyncio.Event(), list[asyncio.Task[None]]()
+async def test_log_lines_of_a_request_have_its_id(lines: Callable[[], list[dict[str, object]]]) -> None:
+    """This includes lines of libraries, threads and tasks; lines after the request do not have its id (D-11)."""
+    logger, continued, tasks = structlog.stdlib.get_logger("ours"), asyncio.Event(), list[asyncio.Task[None]]()
 
-    async def later() -> None:
+    async def run_in_background() -> None:
         logger.info("task")
-        await go_on.wait()
+        await continued.wait()
         logger.info("long after")
 
     async def handle(name: str) -> Response:
         logger.info("ours")
         logging.getLogger("theirs").warning("theirs %s", name)
-        tasks.append(asyncio.create_task(later()))
+        tasks.append(asyncio.create_task(run_in_background()))
         await asyncio.to_thread(logger.info, "thread")
         return json_response({})
 
     async with _client(handle) as client:
-        await asyncio.gather(*(client.get(f"/things/{each}", headers={"X-Request-ID": f"id-{each}"}) for each in "ab"))
+        await asyncio.gather(*(client.get(f"/things/{name}", headers={"X-Request-ID": f"id-{name}"}) for name in "ab"))
         logger.info("between")
         await client.get("/open/c", headers={"X-Request-ID": "id-c"})
         logger.info("between")
-    go_on.set()
+    continued.set()
     await asyncio.gather(*tasks)
 
-    found = [(line["event"], line.get("request_id"), line.get("born_in"), line.get("workspace_id"), line.get("key_id")) for line in lines()]
-    for each in "ab":
-        for event in ("ours", f"theirs {each}", "task", "thread"):
-            assert (event, f"id-{each}", None, 7, "key-1") in found
-        assert ("long after", None, f"id-{each}", None, None) in found
-    assert found.count(("between", None, None, None, None)) == 2
-    assert ("ours", "id-c", None, None, None) in found
+    entries = [
+        (line["event"], line.get("request_id"), line.get("born_in"), line.get("workspace_id"), line.get("key_id")) for line in lines()
+    ]
+    for name in "ab":
+        for event in ("ours", f"theirs {name}", "task", "thread"):
+            assert (event, f"id-{name}", None, 7, "key-1") in entries
+        assert ("long after", None, f"id-{name}", None, None) in entries
+    assert entries.count(("between", None, None, None, None)) == 2
+    assert ("ours", "id-c", None, None, None) in entries
 
 
-async def test_the_access_log_is_a_line_a_request_without_what_may_be_secret(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """D-11: route, path, status, time, key and address; of a query the names alone."""
+async def test_the_access_log_has_a_line_per_request_without_secrets(lines: Callable[[], list[dict[str, object]]]) -> None:
+    """The line has only the names of query parameters, not their values (D-11)."""
 
     async def handle(name: str) -> Response:
         return json_response({})
@@ -397,19 +401,21 @@ async def test_the_access_log_is_a_line_a_request_without_what_may_be_secret(lin
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-async def test_an_id_that_holds_a_key_is_not_kept(secret: str) -> None:
-    """D-11: an id is shown, logged and stored, and a key never is."""
+async def test_a_request_id_that_contains_a_key_is_replaced(secret: str) -> None:
+    """Request ids are returned, logged and stored, which keys must never be (D-11)."""
 
     async def handle(name: str) -> Response:
         return json_response({})
 
     async with _client(handle) as client:
-        answers = [await client.get("/open/x", headers={"X-Request-ID": given}) for given in (secret, f"x.{secret}", "task_list-1")]
+        responses = [
+            await client.get("/open/x", headers={"X-Request-ID": request_id}) for request_id in (secret, f"x.{secret}", "task_list-1")
+        ]
 
-    assert [answer.headers["x-request-id"].startswith("req_") for answer in answers] == [True, True, False]
+    assert [response.headers["x-request-id"].startswith("req_") for response in responses] == [True, True, False]
 
 
-# A process.
+# A process
 
 _PROGRAM = f"""
 import asyncio, logging, sys, threading, warnings
@@ -447,17 +453,17 @@ raise LookupError("main " + KEY)
 """
 
 
-def test_what_nobody_caught_is_a_line_without_keys() -> None:
-    """Spec 5.2 rule 2: lost tasks, callbacks, threads, destructors, warnings and the end of the process, in a real one."""
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=30, check=False)
+def test_uncaught_errors_are_logged_without_keys() -> None:
+    """The errors come from tasks, callbacks, threads, destructors, warnings and the main program (spec 5.2)."""
+    process = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=30, check=False)
 
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert RANDOM[:8] not in done.stderr
-    found = [json.loads(line) for line in done.stderr.splitlines()]
-    assert len(found) == 6, done.stderr
-    texts = [f"{line['event']} {line.get('exception', '')}" for line in found]
-    for text, words in zip(
+    assert process.returncode == 1
+    assert process.stdout == ""
+    assert RANDOM[:8] not in process.stderr
+    lines_of_process = [json.loads(line) for line in process.stderr.splitlines()]
+    assert len(lines_of_process) == 6, process.stderr
+    texts = [f"{line['event']} {line.get('exception', '')}" for line in lines_of_process]
+    for text, expected_words in zip(
         texts,
         [
             ("Task exception was never retrieved", "lost sk_live_…"),
@@ -469,32 +475,32 @@ def test_what_nobody_caught_is_a_line_without_keys() -> None:
         ],
         strict=True,
     ):
-        assert all(word in text for word in words), text
+        assert all(word in text for word in expected_words), text
 
 
-def test_a_process_is_watched_in_every_place() -> None:
-    """House 6, errors: a later installation of these hooks would be detected here."""
-    saved = sys.excepthook, threading.excepthook, sys.unraisablehook
+def test_all_hooks_for_uncaught_errors_are_installed() -> None:
+    """A later replacement of these hooks would fail this test (house rules 6)."""
+    saved_hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     try:
         with warnings.catch_warnings():
             logs.log_uncaught_errors()
-            hooks = {each.__module__ for each in (sys.excepthook, threading.excepthook, sys.unraisablehook)}
+            hooks = {hook.__module__ for hook in (sys.excepthook, threading.excepthook, sys.unraisablehook)}
     finally:
-        sys.excepthook, threading.excepthook, sys.unraisablehook = saved
+        sys.excepthook, threading.excepthook, sys.unraisablehook = saved_hooks
         logging.captureWarnings(capture=False)
 
     assert hooks == {"rookery.kernel.logs"}
 
 
-async def test_lines_of_a_real_server_have_their_request(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """D-11: the id that a 500 answers is in the line that tells why."""
+async def test_the_log_line_of_a_500_has_the_request_id(lines: Callable[[], list[dict[str, object]]]) -> None:
+    """It is the id in the response (D-11)."""
 
     async def handle(name: str) -> Response:
         raise LookupError(KEY)
 
     async with _client(handle) as client:
-        answer = await client.get("/things/x")
+        response = await client.get("/things/x")
 
     (line,) = await eventually(lines)
-    assert (line["event"], line["request_id"], line["key_id"]) == ("http.failed", answer.json()["request_id"], "key-1")
+    assert (line["event"], line["request_id"], line["key_id"]) == ("http.failed", response.json()["request_id"], "key-1")
     assert "LookupError: sk_live_…" in str(line["exception"])

@@ -30,108 +30,108 @@ from tests.conftest import eventually
 
 FIRST, SECOND, THIRD = (Secret(f"{word} secret key of this test, 0123456789") for word in ("first", "second", "third"))
 _MANY = 70
-"""More than two transactions of a change of keys."""
+"""More rows than two transactions of a key rotation have."""
 
 
 class Box:
-    """A record store with sealed texts in it, in the column of the kept answers."""
+    """A record store with sealed texts in the column of stored responses."""
 
     def __init__(self, db: Database, folder: Path) -> None:
         self.db = db
         self.folder = folder
 
-    def source(self, given: Secret | None = None, previous: Secret | None = None) -> KeySource:
-        """Return the keys of a process with these settings."""
-        return KeySource(self.folder, configured=given, previous=previous)
+    def source(self, configured: Secret | None = None, previous: Secret | None = None) -> KeySource:
+        """Return the key source of a process with these settings."""
+        return KeySource(self.folder, configured=configured, previous=previous)
 
-    async def sealer(self, given: Secret | None = None, previous: Secret | None = None) -> Sealer:
-        """Return what a process with these settings starts with."""
-        sealer = Sealer(self.db, self.source(given, previous), [SEALED_COLUMN], utc_now)
+    async def sealer(self, configured: Secret | None = None, previous: Secret | None = None) -> Sealer:
+        """Return the started sealer of a process with these settings."""
+        sealer = Sealer(self.db, self.source(configured, previous), [SEALED_COLUMN], utc_now)
         await sealer.start()
         return sealer
 
-    def rotation(self, given: Secret | None = None, previous: Secret | None = None) -> KeyRotation:
-        """Return the change of keys as that process would do it."""
-        return KeyRotation(self.db, self.source(given, previous), [SEALED_COLUMN], utc_now)
+    def rotation(self, configured: Secret | None = None, previous: Secret | None = None) -> KeyRotation:
+        """Return the key rotation of a process with these settings."""
+        return KeyRotation(self.db, self.source(configured, previous), [SEALED_COLUMN], utc_now)
 
     async def put(self, sealer: Sealer, *ids: str) -> None:
-        """Store a text for each id, which says so."""
+        """Store a text with the id for each id."""
 
         def work(tx: Tx) -> None:
-            for each in ids:
+            for name in ids:
                 row = {
-                    "id": each,
+                    "id": name,
                     "workspace_id": 1,
                     "owner": None,
                     "until": 0,
-                    "sealed": sealer.seal(tx, f"text {each}".encode(), at(each)),
+                    "sealed": sealer.seal(tx, f"text {name}".encode(), make_context(name)),
                 }
                 tx.execute(insert(stored_responses), row)
 
         await self.db.write(work)
 
     async def rows(self) -> dict[str, bytes]:
-        """Return what is sealed, by its id."""
+        """Return the sealed texts by id."""
         rows = await self.db.read(lambda tx: tx.fetch_all(select(stored_responses)))
         return {row.text("id"): row.blob("sealed") for row in rows}
 
-    async def opened(self, sealer: Sealer) -> dict[str, str]:
-        """Return every text, by its id."""
-        return {name: sealer.open(sealed, at(name)).decode() for name, sealed in (await self.rows()).items()}
+    async def open_all(self, sealer: Sealer) -> dict[str, str]:
+        """Return the decrypted texts by id."""
+        return {name: sealer.open(sealed, make_context(name)).decode() for name, sealed in (await self.rows()).items()}
 
     async def change(self, name: str, sealed: bytes) -> None:
-        """Overwrite what is sealed."""
+        """Overwrite a sealed text."""
         await self.db.write(lambda tx: tx.execute(update(stored_responses).where(stored_responses.c.id == name).values(sealed=sealed)))
 
 
-def at(name: str) -> SealContext:
-    """The place of a text."""
+def make_context(name: str) -> SealContext:
+    """Return the context of a text."""
     return SealContext("kept answer", 1, name)
 
 
 @pytest.fixture
 async def box(database: Database, data_dir: Path) -> Box:
-    """An empty store."""
+    """Return an empty store."""
     return Box(database, data_dir)
 
 
 @given(st.binary(max_size=300), st.text(), st.integers(0, 2**62), st.text())
-def test_what_is_sealed_opens_at_its_place_alone(content: bytes, what: str, workspace_id: int, name: str) -> None:
-    """D-07: a text is bound to what it is, whose, and its row; and it is never sealed alike twice."""
-    key, other = SecretKey(FIRST), SecretKey(SECOND)
-    place = SealContext(what, workspace_id, name)
-    sealed = key.seal(content, place)
+def test_a_sealed_text_opens_only_in_its_context(content: bytes, purpose: str, workspace_id: int, name: str) -> None:
+    """A text is bound to its purpose, workspace and row, and each sealing gives other bytes (D-07)."""
+    key, other_key = SecretKey(FIRST), SecretKey(SECOND)
+    context = SealContext(purpose, workspace_id, name)
+    sealed = key.seal(content, context)
 
-    assert key.open(sealed, place) == content
-    assert key.seal(content, place) != sealed
-    for elsewhere in (
-        SealContext(what + "x", workspace_id, name),
-        SealContext(what, workspace_id + 1, name),
-        SealContext(what, workspace_id, name + "x"),
+    assert key.open(sealed, context) == content
+    assert key.seal(content, context) != sealed
+    for other_context in (
+        SealContext(purpose + "x", workspace_id, name),
+        SealContext(purpose, workspace_id + 1, name),
+        SealContext(purpose, workspace_id, name + "x"),
     ):
         with pytest.raises(DecryptionFailed):
-            key.open(sealed, elsewhere)
+            key.open(sealed, other_context)
     with pytest.raises(DecryptionFailed):
-        other.open(sealed, place)
+        other_key.open(sealed, context)
 
 
 @given(st.binary(max_size=50), st.data())
-def test_what_was_changed_does_not_open(content: bytes, data: st.DataObject) -> None:
-    """D-07: one bit more or less, anywhere, or a piece cut off, is noticed."""
+def test_a_changed_sealed_text_does_not_open(content: bytes, data: st.DataObject) -> None:
+    """A flipped bit or a truncation is detected (D-07)."""
     key = SecretKey(FIRST)
-    sealed = bytearray(key.seal(content, at("a")))
+    sealed = bytearray(key.seal(content, make_context("a")))
     bit = data.draw(st.integers(0, len(sealed) * 8 - 1))
     end = data.draw(st.integers(0, len(sealed) - 1))
     with pytest.raises(DecryptionFailed):
-        key.open(bytes(sealed[:end]), at("a"))
+        key.open(bytes(sealed[:end]), make_context("a"))
     sealed[bit // 8] ^= 1 << bit % 8
 
     with pytest.raises(DecryptionFailed):
-        key.open(bytes(sealed), at("a"))
+        key.open(bytes(sealed), make_context("a"))
 
 
 def test_a_secret_key_does_not_print() -> None:
-    """House 6: secrets have a type that does not print; D-07: what is stored of a key is its name."""
+    """Secrets have no readable repr; only the id of a key is stored (house rules 6; D-07)."""
     key = SecretKey(FIRST)
 
     assert FIRST.reveal() not in f"{key!r} {key}"
@@ -139,13 +139,13 @@ def test_a_secret_key_does_not_print() -> None:
 
 
 @pytest.mark.parametrize("weak", ["", "short", "a" * 31, "abcdefg" * 10, "a" * 64])
-def test_a_weak_secret_key_is_refused(weak: str) -> None:
-    """D-07: 32 characters at least, and not one of them repeated; D-02: in one line that does not show it."""
-    with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY") as refusal:
+def test_a_weak_secret_key_is_rejected(weak: str) -> None:
+    """A key has at least 32 characters without repetition; the error does not contain the key (D-07, D-02)."""
+    with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY") as error:
         load_settings({"ROOKERY_SECRET_KEY": weak})
 
-    assert "\n" not in refusal.value.message
-    assert not weak or weak not in refusal.value.message
+    assert "\n" not in error.value.message
+    assert not weak or weak not in error.value.message
 
 
 @pytest.mark.parametrize(
@@ -159,76 +159,76 @@ def test_a_weak_secret_key_is_refused(weak: str) -> None:
         ("a" * 40, "32 random characters"),
     ],
 )
-def test_a_secret_key_that_is_not_random_is_refused(text: str, reason: str) -> None:
-    """Issue 14: the placeholder of the documentation started a production; D-07. One line, which does not show the text."""
-    with pytest.raises(WrongSettings, match=reason) as refusal:
+def test_a_secret_key_that_is_not_random_is_rejected(text: str, reason: str) -> None:
+    """The placeholder of the documentation was accepted in production (issue 14; D-07)."""
+    with pytest.raises(WrongSettings, match=reason) as error:
         load_settings({"ROOKERY_SECRET_KEY": text, "ROOKERY_ENVIRONMENT": "production"})
 
-    assert text not in refusal.value.message
-    assert "openssl rand -base64 32" in refusal.value.message
+    assert text not in error.value.message
+    assert "openssl rand -base64 32" in error.value.message
 
 
-def test_random_secret_keys_are_taken() -> None:
-    """Issue 14: no chance text of `openssl rand`, in Base64 or hexadecimal, is taken for a placeholder; D-07."""
+def test_random_secret_keys_are_accepted() -> None:
+    """No output of `openssl rand` is mistaken for a placeholder (issue 14; D-07)."""
     for _ in range(2_000):
-        chance = os.urandom(32)
-        for key in (base64.b64encode(chance).decode("ascii"), chance.hex()):
+        random_bytes = os.urandom(32)
+        for key in (base64.b64encode(random_bytes).decode("ascii"), random_bytes.hex()):
             assert load_settings({"ROOKERY_SECRET_KEY": key}).settings.secret_key == Secret(key)
 
 
-def test_a_weak_key_of_before_can_still_be_rotated_away() -> None:
-    """Issue 14: a first start with the placeholder key is fixed by setting ROOKERY_SECRET_KEY_PREVIOUS; D-07."""
+def test_a_weak_previous_key_is_accepted_for_a_rotation() -> None:
+    """ROOKERY_SECRET_KEY_PREVIOUS may be weak, so that a weak key can be replaced (issue 14; D-07)."""
     placeholder = "choose-32-random-characters-or-more"
 
     assert load_settings({"ROOKERY_SECRET_KEY_PREVIOUS": placeholder}).settings.secret_key_previous == Secret(placeholder)
 
 
-def test_a_secret_key_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
-    """D-02: secret parts may be ${NAME} or a file."""
+def test_a_secret_key_may_be_in_a_separate_file(tmp_path: Path) -> None:
+    """Secret parts may be ${NAME} or a file (D-02)."""
     (tmp_path / "key").write_text(FIRST.reveal() + "\n", encoding="utf-8")
 
     assert load_settings({"ROOKERY_SECRET_KEY": "${KEY}", "KEY_FILE": str(tmp_path / "key")}).settings.secret_key == FIRST
 
 
-async def test_the_first_start_makes_a_key_for_its_owner_alone(box: Box) -> None:
-    """D-07: secret.key (0600) in the data folder, made at first run; the next start uses it."""
+async def test_the_first_start_creates_a_private_key_file(box: Box) -> None:
+    """The file is secret.key with mode 0600; the next start uses it (D-07)."""
     first = await box.sealer()
     await box.put(first, "a")
     path = box.source().path
 
-    assert (path.stat().st_mode & 0o777, [each.name for each in box.folder.glob("secret.key*")]) == (0o600, ["secret.key"])
-    assert await box.opened(await box.sealer()) == {"a": "text a"}
+    assert (path.stat().st_mode & 0o777, [file.name for file in box.folder.glob("secret.key*")]) == (0o600, ["secret.key"])
+    assert await box.open_all(await box.sealer()) == {"a": "text a"}
     assert b"text a" not in (await box.rows())["a"]
 
 
-def test_many_that_start_together_make_one_key(tmp_path: Path) -> None:
-    """D-01: processes of one host share the data folder; none may seal by a key that another one overwrote."""
+def test_processes_that_start_together_create_one_key(tmp_path: Path) -> None:
+    """No process may seal with a key that another one overwrites (D-01)."""
     with ThreadPoolExecutor(8) as threads:
-        keys = [each.result().id for each in [threads.submit(KeySource(tmp_path).get_or_create_first) for _ in range(8)]]
+        keys = [future.result().id for future in [threads.submit(KeySource(tmp_path).get_or_create_first) for _ in range(8)]]
 
     assert len(set(keys)) == 1
 
 
-@pytest.mark.parametrize(("named", "is_refused"), [("embedded:", False), ("postgresql://h/d", True)])
-def test_a_shared_store_and_production_want_a_key_of_the_settings(tmp_path: Path, named: str, is_refused: bool) -> None:
-    """D-07: in production or on a shared database it must be set; D-02: a combination that cannot work refuses to start."""
-    plain = Settings(data_dir=tmp_path, database_url=Secret(named))
-    assert build_platform(replace(plain, secret_key=FIRST, environment="production"))
+@pytest.mark.parametrize(("database_url", "is_refused"), [("embedded:", False), ("postgresql://h/d", True)])
+def test_a_shared_store_and_production_need_a_configured_key(tmp_path: Path, database_url: str, is_refused: bool) -> None:
+    """Without the setting the start fails there (D-07, D-02)."""
+    settings = Settings(data_dir=tmp_path, database_url=Secret(database_url))
+    assert build_platform(replace(settings, secret_key=FIRST, environment="production"))
     with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY must be set in production"):
-        build_platform(replace(plain, environment="production"))
+        build_platform(replace(settings, environment="production"))
     if is_refused:
         with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY must be set on a shared"):
-            build_platform(plain)
+            build_platform(settings)
     else:
-        assert build_platform(plain)
+        assert build_platform(settings)
 
 
-async def test_a_start_without_the_key_is_refused(box: Box) -> None:
-    """D-07, D-02: another key, or none, than the one that sealed refuses to start, and says which is missing and what to do."""
+async def test_a_start_without_the_right_key_fails(box: Box) -> None:
+    """The error names the missing key and the remedy (D-07, D-02)."""
     sealer = await box.sealer()
     await box.put(sealer, "a")
     path = box.source().path
-    kept = path.read_bytes()
+    key_file = path.read_bytes()
     missing = box.source().get_or_create_first().id
 
     with pytest.raises(WrongSettings, match=missing):
@@ -240,41 +240,41 @@ async def test_a_start_without_the_key_is_refused(box: Box) -> None:
     path.write_bytes(b"# nothing\n")
     with pytest.raises(WrongSettings, match="contains no valid key"):
         await box.sealer()
-    path.write_bytes(kept)
-    assert await box.opened(await box.sealer()) == {"a": "text a"}
+    path.write_bytes(key_file)
+    assert await box.open_all(await box.sealer()) == {"a": "text a"}
 
 
 async def test_a_text_moved_to_another_row_does_not_open(box: Box) -> None:
-    """D-07: who can write the record store cannot pass one text off as another."""
+    """Write access to the store is not enough to replace one text by another (D-07)."""
     sealer = await box.sealer()
     await box.put(sealer, "a", "b")
     await box.change("b", (await box.rows())["a"])
 
     with pytest.raises(DecryptionFailed):
-        await box.opened(sealer)
+        await box.open_all(sealer)
 
 
-async def test_a_new_key_seals_everything_anew_and_the_old_one_is_gone(box: Box) -> None:
-    """D-07, D-04: secrets rotate; beside a process that runs, whose next text is sealed by the new key."""
-    running = await box.sealer()
-    await box.put(running, *(f"{number:03}" for number in range(_MANY)))
+async def test_a_rotation_seals_all_texts_with_a_new_key_and_deletes_the_old_one(box: Box) -> None:
+    """A running process seals its next text with the new key (D-07, D-04)."""
+    running_sealer = await box.sealer()
+    await box.put(running_sealer, *(f"{number:03}" for number in range(_MANY)))
     path = box.source().path
-    old, before = SecretKey(box.source().read_key_texts()[0]), path.read_bytes()
+    old_key, key_file_before = SecretKey(box.source().read_key_texts()[0]), path.read_bytes()
 
-    done = await box.rotation().rotate()
-    await box.put(running, "later")
+    rotation = await box.rotation().rotate()
+    await box.put(running_sealer, "later")
 
-    assert (done.is_changed, done.resealed_count, done.deleted_count) == (True, _MANY, 0)
-    new = box.source().get_or_create_first()
-    assert (done.key_id, path.stat().st_mode & 0o777, list(box.source().load_keys())) == (new.id, 0o600, [new.id])
-    assert new.id != old.id
-    assert before.splitlines()[-1] not in path.read_bytes()
+    assert (rotation.is_changed, rotation.resealed_count, rotation.deleted_count) == (True, _MANY, 0)
+    new_key = box.source().get_or_create_first()
+    assert (rotation.key_id, path.stat().st_mode & 0o777, list(box.source().load_keys())) == (new_key.id, 0o600, [new_key.id])
+    assert new_key.id != old_key.id
+    assert key_file_before.splitlines()[-1] not in path.read_bytes()
     rows = await box.rows()
-    assert {sealed[: len(new.head)] for sealed in rows.values()} == {new.head}
-    assert await box.opened(running) == await box.opened(await box.sealer()) == {name: f"text {name}" for name in rows}
+    assert {sealed[: len(new_key.head)] for sealed in rows.values()} == {new_key.head}
+    assert await box.open_all(running_sealer) == await box.open_all(await box.sealer()) == {name: f"text {name}" for name in rows}
 
 
-_KILLED = """
+_ROTATE_AND_KILL = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from rookery.kernel.clock import utc_now
@@ -293,24 +293,24 @@ asyncio.run(KeyRotation(open_database(url, data_dir=folder), KeySource(folder), 
 
 
 @pytest.mark.parametrize("step", ["kept", "named", "resealed", "removed", "settled"])
-async def test_a_change_of_keys_may_be_killed_at_any_step(box: Box, database_url: str, step: str) -> None:
-    """D-07: kill -9 in the middle leaves everything readable, by servers at work too, and the next run ends what was begun."""
-    running = await box.sealer()
+async def test_a_rotation_can_be_killed_at_any_step(box: Box, database_url: str, step: str) -> None:
+    """All texts stay readable, also for running servers, and the next run completes the rotation (D-07)."""
+    running_sealer = await box.sealer()
     names = [f"{number:03}" for number in range(_MANY)]
-    await box.put(running, *names)
+    await box.put(running_sealer, *names)
     old = box.source().read_key_texts()[0]
-    command = [sys.executable, "-c", _KILLED, database_url, str(box.folder), step]
-    ended = await asyncio.to_thread(subprocess.run, command, check=False, timeout=30)
-    assert ended.returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", _ROTATE_AND_KILL, database_url, str(box.folder), step]
+    process = await asyncio.to_thread(subprocess.run, command, check=False, timeout=30)
+    assert process.returncode == -signal.SIGKILL
 
-    everything = {name: f"text {name}" for name in names}
-    assert await box.opened(running) == everything
-    restarted = await box.sealer()
-    assert await box.opened(restarted) == everything
-    await box.put(restarted, "between")
-    assert await box.opened(running) == {**everything, "between": "text between"}
+    all_texts = {name: f"text {name}" for name in names}
+    assert await box.open_all(running_sealer) == all_texts
+    restarted_sealer = await box.sealer()
+    assert await box.open_all(restarted_sealer) == all_texts
+    await box.put(restarted_sealer, "between")
+    assert await box.open_all(running_sealer) == {**all_texts, "between": "text between"}
     await box.rotation().rotate()
-    assert await box.opened(await box.sealer()) == {**everything, "between": "text between"}
+    assert await box.open_all(await box.sealer()) == {**all_texts, "between": "text between"}
     assert len(box.source().read_key_texts()) == 1
     assert all(old.reveal().encode() not in path.read_bytes() for path in box.folder.iterdir() if path.name.startswith("secret"))
     state = await box.db.read(store.get_state)
@@ -319,32 +319,32 @@ async def test_a_change_of_keys_may_be_killed_at_any_step(box: Box, database_url
     assert {sealed[:9] for sealed in (await box.rows()).values()} == {box.source().get_or_create_first().head}
 
 
-async def test_texts_sealed_during_a_change_of_keys_are_never_lost(box: Box) -> None:
-    """D-07: sealing reads the current key in the same transaction; with concurrent writers and key changes."""
+async def test_texts_sealed_during_a_rotation_are_never_lost(box: Box) -> None:
+    """Sealing reads the current key in the same transaction (D-07)."""
     sealer = await box.sealer()
     written = list[str]()
     is_over = asyncio.Event()
 
-    async def write(who: int) -> None:
+    async def write(writer: int) -> None:
         number = 0
         while not is_over.is_set():
-            await box.put(sealer, f"{who}-{number:04}")
-            written.append(f"{who}-{number:04}")
+            await box.put(sealer, f"{writer}-{number:04}")
+            written.append(f"{writer}-{number:04}")
             number += 1
 
-    writers = [asyncio.create_task(write(who)) for who in range(3)]
+    writers = [asyncio.create_task(write(writer)) for writer in range(3)]
     for count in range(1, 4):
         await eventually(lambda count=count: len(written) >= 20 * count)
         await box.rotation().rotate()
     is_over.set()
     await asyncio.gather(*writers)
 
-    assert await box.opened(await box.sealer()) == {name: f"text {name}" for name in written}
+    assert await box.open_all(await box.sealer()) == {name: f"text {name}" for name in written}
     assert {sealed[:9] for sealed in (await box.rows()).values()} <= {box.source().get_or_create_first().head}
 
 
-async def test_two_changes_of_keys_do_not_cross(box: Box) -> None:
-    """D-07: the second is refused; a process that was killed holds nothing."""
+async def test_two_rotations_exclude_each_other(box: Box) -> None:
+    """The second one is rejected; a killed process holds no lock (D-07)."""
     await box.sealer()
     with box.source().lock_folder(), pytest.raises(WrongSettings, match="Another process"):
         await box.rotation().rotate()
@@ -352,43 +352,43 @@ async def test_two_changes_of_keys_do_not_cross(box: Box) -> None:
     assert (await box.rotation().rotate()).is_changed
 
 
-async def test_a_key_of_the_settings_takes_over_from_the_file(box: Box) -> None:
-    """D-07: from secret.key to ROOKERY_SECRET_KEY without a moment at which something cannot be read."""
+async def test_a_configured_key_replaces_the_key_file(box: Box) -> None:
+    """All texts stay readable during the change from secret.key to ROOKERY_SECRET_KEY (D-07)."""
     await box.put(await box.sealer(), "a")
-    moved = await box.sealer(FIRST)
-    await box.put(moved, "b")
+    sealer_with_setting = await box.sealer(FIRST)
+    await box.put(sealer_with_setting, "b")
 
     assert (await box.rotation(FIRST).inspect_columns()).is_rotation_due
-    done = await box.rotation(FIRST).rotate()
+    rotation = await box.rotation(FIRST).rotate()
 
-    assert (done.key_id, done.resealed_count, box.source().path.exists()) == (SecretKey(FIRST).id, 2, False)
-    assert await box.opened(moved) == {"a": "text a", "b": "text b"}
-    assert await box.opened(await box.sealer(FIRST)) == {"a": "text a", "b": "text b"}
+    assert (rotation.key_id, rotation.resealed_count, box.source().path.exists()) == (SecretKey(FIRST).id, 2, False)
+    assert await box.open_all(sealer_with_setting) == {"a": "text a", "b": "text b"}
+    assert await box.open_all(await box.sealer(FIRST)) == {"a": "text a", "b": "text b"}
     assert not (await box.rotation(FIRST).rotate()).is_changed
 
 
-async def test_a_key_of_the_settings_is_changed_with_the_one_before_beside_it(box: Box) -> None:
-    """D-07: ROOKERY_SECRET_KEY_PREVIOUS; until rotate everybody seals by the old key, so that each process can read each text."""
-    old = await box.sealer(FIRST)
-    await box.put(old, "a")
+async def test_a_configured_key_is_rotated_with_the_previous_key_configured(box: Box) -> None:
+    """Until the rotation all processes seal with the old key, so that each can read each text (D-07)."""
+    old_sealer = await box.sealer(FIRST)
+    await box.put(old_sealer, "a")
     with pytest.raises(WrongSettings, match=SecretKey(FIRST).id):
         await box.sealer(SECOND)
     with pytest.raises(WrongSettings, match=SecretKey(FIRST).id):
         await box.rotation(SECOND).rotate()
-    new = await box.sealer(SECOND, FIRST)
-    await box.put(new, "b")
-    assert await box.opened(old) == {"a": "text a", "b": "text b"}
+    new_sealer = await box.sealer(SECOND, FIRST)
+    await box.put(new_sealer, "b")
+    assert await box.open_all(old_sealer) == {"a": "text a", "b": "text b"}
 
-    done = await box.rotation(SECOND, FIRST).rotate()
+    rotation = await box.rotation(SECOND, FIRST).rotate()
 
-    assert (done.key_id, done.resealed_count) == (SecretKey(SECOND).id, 2)
-    assert await box.opened(await box.sealer(SECOND)) == {"a": "text a", "b": "text b"}
+    assert (rotation.key_id, rotation.resealed_count) == (SecretKey(SECOND).id, 2)
+    assert await box.open_all(await box.sealer(SECOND)) == {"a": "text a", "b": "text b"}
     with pytest.raises(DecryptionFailed):
-        await box.put(old, "c")
+        await box.put(old_sealer, "c")
 
 
-async def test_an_interrupted_change_is_ended_before_the_next(box: Box) -> None:
-    """D-07: settings that changed again meanwhile do not strand what the interrupted change sealed."""
+async def test_an_interrupted_rotation_is_completed_before_the_next(box: Box) -> None:
+    """Texts sealed by the interrupted rotation stay readable after another change of the settings (D-07)."""
     await box.put(await box.sealer(FIRST), "a")
     await box.db.write(lambda tx: store.switch_key(tx, old_key_id=SecretKey(FIRST).id, new_key_id=SecretKey(SECOND).id, now_us=0))
     await box.put(await box.sealer(SECOND, FIRST), "b")
@@ -396,49 +396,51 @@ async def test_an_interrupted_change_is_ended_before_the_next(box: Box) -> None:
         await box.sealer(SECOND)
     await box.rotation(SECOND, FIRST).rotate()
 
-    done = await box.rotation(THIRD, SECOND).rotate()
+    rotation = await box.rotation(THIRD, SECOND).rotate()
 
-    assert done.key_id == SecretKey(THIRD).id
-    assert await box.opened(await box.sealer(THIRD)) == {"a": "text a", "b": "text b"}
+    assert rotation.key_id == SecretKey(THIRD).id
+    assert await box.open_all(await box.sealer(THIRD)) == {"a": "text a", "b": "text b"}
 
 
-async def test_without_a_key_that_is_lost_one_can_go_on(box: Box) -> None:
-    """D-07: backups leave the key out; what only it can open is deleted on request, and nothing else."""
+async def test_texts_of_a_lost_key_can_be_deleted(box: Box) -> None:
+    """Backups do not contain the key; only texts that need it are deleted, on request (D-07)."""
     await box.put(await box.sealer(FIRST), "a", "b")
     await box.rotation(SECOND, FIRST).rotate()
     await box.put(await box.sealer(SECOND), "c")
     with pytest.raises(WrongSettings, match="--lost"):
         await box.rotation(THIRD).rotate()
 
-    done = await box.rotation(THIRD).rotate(delete_unreadable=True)
+    rotation = await box.rotation(THIRD).rotate(delete_unreadable=True)
 
-    assert (done.deleted_count, await box.rows()) == (3, {})
+    assert (rotation.deleted_count, await box.rows()) == (3, {})
     sealer = await box.sealer(THIRD)
     await box.put(sealer, "d")
     assert (await box.rotation(THIRD).rotate(delete_unreadable=True)).deleted_count == 0
-    assert await box.opened(sealer) == {"d": "text d"}
+    assert await box.open_all(sealer) == {"d": "text d"}
 
 
-async def test_a_damaged_text_stops_the_change_before_a_key_is_removed(box: Box) -> None:
-    """D-07: never unreadable data: whether a text is really lost is the operator's to say."""
+async def test_a_damaged_text_stops_the_rotation_before_a_key_is_deleted(box: Box) -> None:
+    """The operator must confirm that a text is lost (D-07)."""
     await box.put(await box.sealer(), "a", "b")
-    broken = bytearray((await box.rows())["a"])
-    broken[-1] ^= 1
-    await box.change("a", bytes(broken))
+    damaged = bytearray((await box.rows())["a"])
+    damaged[-1] ^= 1
+    await box.change("a", bytes(damaged))
     with pytest.raises(DecryptionFailed, match="--lost"):
         await box.rotation().rotate()
     assert (len(box.source().read_key_texts()), (await box.rotation().inspect_columns()).unreadable_count) == (2, 1)
 
-    done = await box.rotation().rotate(delete_unreadable=True)
+    rotation = await box.rotation().rotate(delete_unreadable=True)
 
-    assert (done.deleted_count, len(box.source().read_key_texts())) == (1, 1)
-    assert await box.opened(await box.sealer()) == {"b": "text b"}
+    assert (rotation.deleted_count, len(box.source().read_key_texts())) == (1, 1)
+    assert await box.open_all(await box.sealer()) == {"b": "text b"}
 
 
 @pytest.fixture
-async def nullable(box: Box) -> SealedColumn:
-    """A column of another domain's, whose rows are worth something without their secret."""
-    table = Table("hooks", MetaData(), Column("id", Text), Column("workspace_id", Integer), Column("secret", LargeBinary, nullable=True))
+async def nullable_column(box: Box) -> SealedColumn:
+    """Return a column of another domain whose rows stay useful without their secret."""
+    table = Table(
+        "hooks", MetaData(), Column("id", Text), Column("workspace_id", Integer), Column("secret", LargeBinary, nullable_column=True)
+    )
     kind = "BLOB" if box.db.dialect == "sqlite" else "BYTEA"
     await box.db.write(lambda tx: tx.execute(text(f"CREATE TABLE hooks (id TEXT, workspace_id BIGINT, secret {kind})")))
     sealer = await box.sealer(FIRST)
@@ -450,57 +452,57 @@ async def nullable(box: Box) -> SealedColumn:
     return SealedColumn(table, "secret", purpose="hook")
 
 
-async def test_every_registered_column_is_sealed_anew(box: Box, nullable: SealedColumn) -> None:
-    """D-07: domains register what they seal; where a column may be null, a lost text takes no row with it."""
-    both = [SEALED_COLUMN, nullable]
-    done = await KeyRotation(box.db, box.source(SECOND, FIRST), both, utc_now).rotate()
+async def test_a_rotation_seals_every_registered_column(box: Box, nullable_column: SealedColumn) -> None:
+    """A lost text of a nullable column is set to null instead of deleting the row (D-07)."""
+    columns = [SEALED_COLUMN, nullable_column]
+    rotation = await KeyRotation(box.db, box.source(SECOND, FIRST), columns, utc_now).rotate()
     sealed = (await box.db.read(lambda tx: tx.fetch_all(text("SELECT secret FROM hooks"))))[0].blob("secret")
-    assert (done.resealed_count, SecretKey(SECOND).open(sealed, SealContext("hook", 7, "h"))) == (1, b"whsec")
+    assert (rotation.resealed_count, SecretKey(SECOND).open(sealed, SealContext("hook", 7, "h"))) == (1, b"whsec")
 
-    lost = await KeyRotation(box.db, box.source(THIRD), both, utc_now).rotate(delete_unreadable=True)
+    rotation_with_loss = await KeyRotation(box.db, box.source(THIRD), columns, utc_now).rotate(delete_unreadable=True)
 
     rows = await box.db.read(lambda tx: tx.fetch_all(text("SELECT id, secret FROM hooks")))
-    assert (lost.deleted_count, [row.values[0] for row in rows], rows[0].values[1]) == (1, ["h"], None)
+    assert (rotation_with_loss.deleted_count, [row.values[0] for row in rows], rows[0].values[1]) == (1, ["h"], None)
 
 
-async def test_a_text_that_changed_meanwhile_is_left_alone(box: Box) -> None:
-    """D-07: a key change never overwrites a value that was written after it was read."""
+async def test_a_text_changed_during_the_rotation_is_not_overwritten(box: Box) -> None:
+    """The rotation replaces a value only if it is the one that it read (D-07)."""
     sealer = await box.sealer()
     await box.put(sealer, "a")
-    [seen] = await box.db.read(lambda tx: SEALED_COLUMN.list_others(tx, heads=[], after="", limit=5))
+    [read_row] = await box.db.read(lambda tx: SEALED_COLUMN.list_others(tx, heads=[], after="", limit=5))
     await box.change("a", b"newer")
 
-    assert not await box.db.write(lambda tx: SEALED_COLUMN.replace(tx, seen, b"older"))
-    assert await box.db.write(lambda tx: SEALED_COLUMN.remove(tx, seen)) == 0
+    assert not await box.db.write(lambda tx: SEALED_COLUMN.replace(tx, read_row, b"older"))
+    assert await box.db.write(lambda tx: SEALED_COLUMN.remove(tx, read_row)) == 0
     assert await box.rows() == {"a": b"newer"}
 
 
 @pytest.mark.external_service
-async def test_a_change_of_keys_waits_for_whoever_seals(postgres_database: str, tmp_path: Path) -> None:
-    """D-07: what is being sealed by the old key is committed before the new one is named, so that the change sees it."""
+async def test_a_rotation_waits_for_running_sealing_transactions(postgres_database: str, tmp_path: Path) -> None:
+    """They commit before the new key is active, so that the rotation reads their texts (D-07)."""
     box = Box(open_database(postgres_database, data_dir=tmp_path), tmp_path)
-    other = Box(open_database(postgres_database, data_dir=tmp_path), tmp_path)
+    other_box = Box(open_database(postgres_database, data_dir=tmp_path), tmp_path)
     sealer = await box.sealer(FIRST)
     has_sealed, may_end = threading.Event(), threading.Event()
 
-    def slowly(tx: Tx) -> None:
-        sealed = sealer.seal(tx, b"text a", at("a"))
+    def seal_slowly(tx: Tx) -> None:
+        sealed = sealer.seal(tx, b"text a", make_context("a"))
         has_sealed.set()
         may_end.wait(10)
         tx.execute(insert(stored_responses), {"id": "a", "workspace_id": 1, "owner": None, "until": 0, "sealed": sealed})
 
-    async def in_a_thread() -> None:
-        await other.db.write(slowly)
-        await other.db.close()
+    async def write_in_thread() -> None:
+        await other_box.db.write(seal_slowly)
+        await other_box.db.close()
 
-    sealing = asyncio.create_task(asyncio.to_thread(asyncio.run, in_a_thread()))
+    seal_task = asyncio.create_task(asyncio.to_thread(asyncio.run, write_in_thread()))
     await asyncio.to_thread(has_sealed.wait, 10)
-    changing = asyncio.create_task(box.rotation(SECOND, FIRST).rotate())
-    waiting = text("SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
-    await eventually(lambda: changing.done() or box.db.read(lambda tx: bool(tx.fetch_all(waiting))))
+    rotation_task = asyncio.create_task(box.rotation(SECOND, FIRST).rotate())
+    waiting_locks = text("SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+    await eventually(lambda: rotation_task.done() or box.db.read(lambda tx: bool(tx.fetch_all(waiting_locks))))
     may_end.set()
-    await sealing
+    await seal_task
 
-    assert (await changing).resealed_count == 1
-    assert await box.opened(await box.sealer(SECOND)) == {"a": "text a"}
+    assert (await rotation_task).resealed_count == 1
+    assert await box.open_all(await box.sealer(SECOND)) == {"a": "text a"}
     await box.db.close()
