@@ -46,9 +46,9 @@ UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^
 """Names of constants that give neither quantity nor unit; a limit is MAX_…, a time ends in its unit."""
 
 LEFT: Mapping[str, int] = {
-    "openings: tests": 13,
+    "openings: tests": 12,
     "phrases: benchmarks": 11,
-    "phrases: tests": 27,
+    "phrases: tests": 19,
 }
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 

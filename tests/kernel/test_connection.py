@@ -43,10 +43,10 @@ async def port() -> AsyncIterator[int]:
     await serving_task
 
 
-async def _send(port: int, request: bytes) -> tuple[bytes, bytes]:
+async def _send(port: int, raw_request: bytes) -> tuple[bytes, bytes]:
     """Send bytes, and return the status line and the rest when the server has closed or is silent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
+    writer.write(raw_request)
     received = b""
     try:
         async with asyncio.timeout(_WAIT_S):
@@ -61,12 +61,12 @@ async def _send(port: int, request: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    "request",
+    "raw_request",
     [b"HELLO\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"],
 )
-async def test_input_that_is_not_http_gets_the_standard_error_body(port: int, request: bytes) -> None:
+async def test_input_that_is_not_http_gets_the_standard_error_body(port: int, raw_request: bytes) -> None:
     """This replaces uvicorn's own responses (D-10, D-11)."""
-    status, remaining = await _send(port, request)
+    status, remaining = await _send(port, raw_request)
 
     head, _, body = remaining.partition(b"\r\n\r\n")
     assert status == b"HTTP/1.1 400 Bad Request"
@@ -75,16 +75,16 @@ async def test_input_that_is_not_http_gets_the_standard_error_body(port: int, re
 
 
 @pytest.mark.parametrize(
-    "request",
+    "raw_request",
     [
         b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * 3_000_000,
         b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-A: aaaaaaaa\r\n" * 200_000,
         b"GET /" + b"a" * 3_000_000,
     ],
 )
-async def test_an_endless_head_is_rejected_early(port: int, request: bytes) -> None:
+async def test_an_endless_head_is_rejected_early(port: int, raw_request: bytes) -> None:
     """The size of the head is limited while it is read, before any key is known (D-16)."""
-    status, _ = await _send(port, request)
+    status, _ = await _send(port, raw_request)
 
     assert status in {b"HTTP/1.1 431 Request Header Fields Too Large", b""}  # empty: the reset overtook the response
 
@@ -104,12 +104,12 @@ async def test_a_head_just_under_the_limit_is_served(port: int) -> None:
     assert await _send(port, b"GET / HTTP/1.1\r\nHost: a\r\n" + fields) == _HELLO_RESPONSE
 
 
-@pytest.mark.parametrize(("request", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
-async def test_a_silent_client_is_disconnected(port: int, monkeypatch: pytest.MonkeyPatch, request: bytes, status: bytes) -> None:
+@pytest.mark.parametrize(("raw_request", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
+async def test_a_silent_client_is_disconnected(port: int, monkeypatch: pytest.MonkeyPatch, raw_request: bytes, status: bytes) -> None:
     """Silent connections must not use up the connection limit (D-16)."""
     monkeypatch.setattr(connection, "_HEAD_TIMEOUT_S", 0.05)
 
-    assert (await _send(port, request))[0] == status
+    assert (await _send(port, raw_request))[0] == status
 
 
 async def test_the_limits_apply_to_later_requests_of_a_connection(port: int) -> None:
@@ -124,11 +124,11 @@ async def test_the_limits_apply_to_later_requests_of_a_connection(port: int) -> 
 
 
 @pytest.mark.parametrize(
-    "request", [b"HELLO\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01" * 99]
+    "raw_request", [b"HELLO\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01" * 99]
 )
-async def test_input_that_is_not_http_is_not_logged(port: int, caplog: pytest.LogCaptureFixture, request: bytes) -> None:
+async def test_input_that_is_not_http_is_not_logged(port: int, caplog: pytest.LogCaptureFixture, raw_request: bytes) -> None:
     """Otherwise anybody could fill the disk with log lines (D-16)."""
-    assert (await _send(port, request))[0] == b"HTTP/1.1 400 Bad Request"
+    assert (await _send(port, raw_request))[0] == b"HTTP/1.1 400 Bad Request"
 
     assert caplog.records == []
 
@@ -166,8 +166,8 @@ async def test_an_upgrade_request_is_served_as_a_normal_request(port: int, upgra
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     responses = list[tuple[bytes, bytes]]()
     try:
-        for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", upgrade_request):
-            writer.write(request)
+        for raw_request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", upgrade_request):
+            writer.write(raw_request)
             async with asyncio.timeout(_WAIT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 responses.append(

@@ -454,5 +454,5 @@ def test_the_alerts_use_existing_metrics(tmp_path: Path) -> None:
         used_names = set(re.findall(r"\b(?:rookery|process)_[a-z_]+", rule["expr"]))
         assert used_names, rule
         assert used_names <= known_names, rule
-        assert rule["label_values"]["severity"] in {"critical", "warning"}
+        assert rule["labels"]["severity"] in {"critical", "warning"}
         assert {"summary", "description"} <= rule["annotations"].keys()
