@@ -438,9 +438,7 @@ async def test_a_damaged_text_stops_the_rotation_before_a_key_is_deleted(box: Bo
 @pytest.fixture
 async def nullable_column(box: Box) -> SealedColumn:
     """Return a column of another domain whose rows stay useful without their secret."""
-    table = Table(
-        "hooks", MetaData(), Column("id", Text), Column("workspace_id", Integer), Column("secret", LargeBinary, nullable_column=True)
-    )
+    table = Table("hooks", MetaData(), Column("id", Text), Column("workspace_id", Integer), Column("secret", LargeBinary, nullable=True))
     kind = "BLOB" if box.db.dialect == "sqlite" else "BYTEA"
     await box.db.write(lambda tx: tx.execute(text(f"CREATE TABLE hooks (id TEXT, workspace_id BIGINT, secret {kind})")))
     sealer = await box.sealer(FIRST)
