@@ -79,7 +79,7 @@ def backup(
         if not target.name.endswith(FILE_SUFFIXES):
             target = target.with_name(f"{target.name}{_DEFAULT_SUFFIX}")
         if not target.absolute().parent.is_dir():
-            raise_usage_error(f"The folder {target.parent} does not exist.")
+            raise_usage_error(f"The folder {target.parent} does not exist. Create it first.")
     request = BackupRequest(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
     with _show_byte_progress("Backing up", creation.estimate_bytes(request) if settings.data_dir.is_dir() else 0) as progress:
         result = creation.create_backup(request, progress=progress)

@@ -163,7 +163,7 @@ def _require_empty_folder(folder: Path) -> None:
         raise FolderNotEmpty(f"{folder} is not a folder.")
     names = {entry.name for entry in folder.iterdir()}
     if names - (_RESTORE_FILES if RESTORE_FOLDER in names else set()):
-        raise FolderNotEmpty(f"{folder} is not empty. Restore into an empty folder, which may then replace the old one.")
+        raise FolderNotEmpty(f"{folder} is not empty. Name an empty folder with --data-dir; it may then replace the old one.")
 
 
 def _delete_leftovers(folder: Path) -> None:
