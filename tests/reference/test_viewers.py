@@ -64,6 +64,29 @@ async def test_each_viewer_shows_the_operations_without_other_hosts(server: Serv
 
 
 @pytest.mark.timeout(_TEST_TIMEOUT_S)
+async def test_on_a_phone_every_link_is_visible_and_an_operation_fits_the_width(server: Server, browser: Browser) -> None:
+    """Issue 14, D-83: at 360 px the links to the other viewers were outside the window, and an open operation widened the page."""
+    outside = "[...document.querySelectorAll('header a')].filter(a => a.getBoundingClientRect().right > innerWidth).map(a => a.innerText)"
+    page = await browser.open(server.url, key=server.keys["api_key"])
+    await page.resize(360, 900)
+    for path in ["/", "/servers", "/connect", *_PAGES]:
+        await page.go(path)
+        await eventually(partial(_has_element, page, "header a"), within_s=_RENDER_TIMEOUT_S)
+        assert await page.evaluate(outside) == [], path
+        assert await page.evaluate("document.querySelector('header a').getBoundingClientRect().top >= 4"), path
+
+    await page.go("/api/docs#/Memory")
+    await eventually(partial(_has_element, page, ".opblock-summary-control"), within_s=_RENDER_TIMEOUT_S)
+    await page.evaluate("document.querySelector('.opblock-summary-control').click()")
+    await eventually(partial(_has_element, page, ".responses-table"), within_s=_RENDER_TIMEOUT_S)
+    assert await page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+async def _has_element(page: Page, selector: str) -> bool:
+    return bool(await page.evaluate(f"document.querySelector({selector!r}) !== null"))
+
+
+@pytest.mark.timeout(_TEST_TIMEOUT_S)
 async def test_try_it_out_uses_the_key_that_opened_the_page(server: Server, browser: Browser) -> None:
     """A call of another part of the API (/v1) needs no second sign-in (issue 14, D-09, D-83)."""
     page = await browser.open(server.url, key=server.keys["api_key"])
