@@ -131,6 +131,22 @@ async def test_unknown_names_are_not_found_and_write_no_row(start: Start) -> Non
     assert await list_rows(tools) == []
 
 
+async def test_an_error_about_an_unknown_name_suggests_the_nearest_one_that_the_key_may_see(start: Start) -> None:
+    """Issue 14: most wrong calls are typos. A name outside the allow-list of the key is never suggested."""
+    tools = await start({"clock": make_odd_entry(), "clocks": make_odd_entry()})
+    outcome = await call(tools, "echo", server="clock", text="hi")
+    assert outcome.error is None
+
+    with pytest.raises(ServerNotFound, match=r"^The server 'clocl' does not exist; did you mean 'clock'\?$"):
+        await call(tools, "echo", server="clocl")
+    with pytest.raises(ServerNotFound, match=r"^The server 'cloks' does not exist; did you mean 'clocks'\?$"):
+        await call(tools, "echo", server="cloks", caller=make_caller(servers=frozenset({"clocks"})))
+    with pytest.raises(ServerNotFound, match=r"^The server 'clocl' does not exist\.$"):
+        await call(tools, "echo", server="clocl", caller=make_caller(servers=frozenset({"other"})))
+    with pytest.raises(ToolNotFound, match=r"^The server 'clock' has no tool 'ecoh'; did you mean 'echo'\?$"):
+        await call(tools, "ecoh", server="clock")
+
+
 async def test_a_forbidden_call_writes_a_row_only_if_the_tool_exists(start: Start) -> None:
     """Forbidden calls are recorded; made-up tool names are not (D-38, D-23)."""
     tools = await start({"odd": make_odd_entry()})

@@ -29,9 +29,10 @@ Errors of the tools domain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.suggestions import suggest
 
 
 class CallInvalid(RookeryError):
@@ -56,8 +57,10 @@ class ServerNotFound(RookeryError):
 
     status, code = 404, "server_not_found"
 
-    def __init__(self, server_id: str) -> None:
-        super().__init__(f"The server {server_id!r} does not exist.", server=server_id)
+    def __init__(self, server_id: str, known_ids: Iterable[str] = ()) -> None:
+        """Suggest the nearest of *known_ids*, which the caller may see."""
+        hint = suggest(server_id, known_ids) or "."
+        super().__init__(f"The server {server_id!r} does not exist{hint}", server=server_id)
 
 
 class ToolNotFound(RookeryError):
@@ -65,8 +68,10 @@ class ToolNotFound(RookeryError):
 
     status, code = 404, "tool_not_found"
 
-    def __init__(self, server_id: str, tool: str) -> None:
-        super().__init__(f"The server {server_id!r} has no tool {tool!r}.", server=server_id, tool=tool)
+    def __init__(self, server_id: str, tool: str, known_names: Iterable[str] = ()) -> None:
+        """Suggest the nearest of *known_names*, which the caller may see."""
+        hint = suggest(tool, known_names) or "."
+        super().__init__(f"The server {server_id!r} has no tool {tool!r}{hint}", server=server_id, tool=tool)
 
 
 class PromptNotFound(RookeryError):

@@ -100,6 +100,16 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(cli: CommandLine, p
         assert not file.is_file() or "the key itself" not in file.read_text()
 
 
+def test_a_server_that_servers_json_lacks_gets_a_notice_with_the_nearest_one(cli: CommandLine) -> None:
+    """Issue 14: a mistyped `--server` gave a configuration that fails in the client."""
+    mistyped = cli.run("connect", "cursor", "--server", "brian")
+    built_in = cli.run("connect", "cursor", "--server", "brain")
+
+    assert (mistyped.exit_code, built_in.exit_code) == (0, 0)
+    assert "servers.json has no server 'brian'. Did you mean 'brain'?" in " ".join(mistyped.stderr.split())
+    assert "has no server" not in built_in.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +14,12 @@ from rookery.access.commands.output import print_json, print_notice
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
+from rookery.kernel.suggestions import find_nearest
 from rookery.tools.commands.command_context import get_settings
 from rookery.tools.discovery.client_files import CLIENT_FILES, Client, ClientFileBroken, add_entry, read_client_file, write_client_file
 from rookery.tools.discovery.client_guides import CLIENTS, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
-from rookery.tools.servers.servers_file import SERVER_ID_PATTERN
+from rookery.tools.servers.entries import BUILTIN_IDS
+from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
 
 _WRITABLE_CLIENTS: dict[str, Client] = {str(client): client for client in CLIENT_FILES}
 
@@ -37,6 +40,7 @@ def connect(
     if setup is None:
         raise_usage_error(f"Unknown client {client!r}; use {', '.join(guide.client for guide in list_setups(target))}.")
     _warn_if_not_running(get_settings(context), target)
+    _warn_if_unlisted(get_settings(context), server)
     if not to_write and file is None:
         _show(setup, as_json=as_json)
         return
@@ -64,6 +68,20 @@ def _build_target(context: typer.Context, server: str | None, *, search: bool) -
 def _warn_if_not_running(settings: Settings, target: SetupTarget) -> None:
     if not settings.has_public_urls and find_server(settings.data_dir) is None:
         print_notice(f"No Rookery runs on {settings.data_dir}. Its URL will be {target.url} if it is started with these settings.")
+
+
+def _warn_if_unlisted(settings: Settings, server: str | None) -> None:
+    """Print a notice if neither Rookery nor servers.json has the server. A workspace may have added it over HTTP."""
+    if server is None:
+        return
+    try:
+        known_ids = {*BUILTIN_IDS, *read_servers_file(settings.servers_file, os.environ).servers}
+    except InvalidServersFile:  # `servers check` and `doctor` report it
+        return
+    if server not in known_ids:
+        near = find_nearest(server, known_ids)
+        hint = f"Did you mean {near!r}?" if near else "`rookery servers list` shows its servers."
+        print_notice(f"servers.json has no server {server!r}. {hint} A workspace may have added it over HTTP.")
 
 
 def _show(setup: SetupGuide, *, as_json: bool) -> None:

@@ -377,8 +377,17 @@ def _to_fields(listed_server: _ListedServer, live: str) -> Fields:
         "where": _describe_location(listed_server.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
-        "says": reason if live in {"unknown", "offline"} else None,
+        "says": _explain(server.id, live, reason),
     }
+
+
+def _explain(server_id: str, live: str, reason: str | None) -> str | None:
+    """Return the reason for the health *live*, or the command that shows it; None if the server works or nothing is known."""
+    if live in {"unknown", "offline"} and reason is not None:
+        return reason
+    if live in {"offline", "degraded"}:
+        return f"For the reason: rookery servers check {server_id}"
+    return f"Log in: rookery servers login {server_id}" if live == "needs_login" else None
 
 
 def _check_to_fields(checked: ServerCheckResult) -> Fields:

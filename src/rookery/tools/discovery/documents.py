@@ -94,7 +94,7 @@ class Discovery:
         for listing in self.list_servers(caller):
             if listing.server.id == server_id:
                 return listing
-        raise ServerNotFound(server_id)
+        raise ServerNotFound(server_id, [listing.server.id for listing in self.list_servers(caller)])
 
     def get_mcp_url(self, server_id: str | None = None) -> str:
         """Return the MCP URL of one server, or of all servers together."""
