@@ -168,7 +168,9 @@ def test_no_help_shows_a_type_behind_a_flag() -> None:
         assert "<bool>" not in rookery(*arguments).stdout
 
 
-@pytest.mark.parametrize("arguments", ["keys list", "recall x", "brain:reindex", "webhooks list", "servers list --workspace 1", "doctor"])
+@pytest.mark.parametrize(
+    "arguments", ["keys list", "recall x", "brain:reindex", "webhooks list", "templates list", "servers list --workspace 1", "doctor"]
+)
 def test_a_command_with_a_mistyped_folder_fails_and_creates_nothing(tmp_path: Path, arguments: str) -> None:
     """Issue 14, D-04: after a failed restore `doctor` reported no problem, and the databases that it created blocked the next restore."""
     (tmp_path / "photos").mkdir(mode=0o755)

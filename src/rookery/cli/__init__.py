@@ -94,14 +94,18 @@ class CommandContext:
 
     def open_templates(self) -> AbstractAsyncContextManager[TemplateStore]:
         """Migrate the store and open only templates and workspaces."""
+        from rookery.cli.store import require_data
         from rookery.cli.templates import open_templates
 
+        require_data(self.settings)
         return open_templates(self.settings)
 
     def open_memory(self) -> AbstractAsyncContextManager[MemoryStore]:
         """Migrate the store and open only memories and workspaces."""
         from rookery.cli.memories import open_memory
+        from rookery.cli.store import require_data
 
+        require_data(self.settings)
         return open_memory(self.settings)
 
 
