@@ -48,7 +48,7 @@ UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^
 LEFT: Mapping[str, int] = {
     "openings: tests": 12,
     "phrases: benchmarks": 11,
-    "phrases: tests": 19,
+    "phrases: tests": 11,
 }
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 

@@ -384,12 +384,12 @@ def test_files_are_checked_added_and_replaced_with_commands(shell: _Shell) -> No
     assert shell("add", file, exit_code=1).startswith("The workspace already has a template with the slug 'ours'")
     assert shell("add", file, "--dry-run", exit_code=1).startswith("The workspace already has a template with the slug 'ours'")
     assert "Would add ours" in shell("add", file, "--dry-run", "--replace")
-    changed_file = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: All of ours"))
+    changed_file = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: Our own bug fix"))
     replaced = json.loads(shell("add", changed_file, "--replace", "--json"))
 
-    assert (replaced["name"], replaced["version"] != added["version"]) == ("All of ours", True)
+    assert (replaced["name"], replaced["version"] != added["version"]) == ("Our own bug fix", True)
     assert [load["slug"] for load in json.loads(shell("list", "--json"))] == sorted([*EIGHT, "ours"])
-    assert "name: All of ours" in shell("show", "ours")
+    assert "name: Our own bug fix" in shell("show", "ours")
 
 
 def test_an_invalid_file_is_reported_by_line_and_field(shell: _Shell) -> None:

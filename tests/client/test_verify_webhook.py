@@ -25,45 +25,49 @@ EVENT = WebhookEvent(
 )
 
 
-def plain(body: bytes, secret: str) -> str:
-    """The value of X-Webhook-Signature, by D-81's sentence."""
+def rookery_signature(body: bytes, secret: str) -> str:
+    """Return the value of X-Webhook-Signature (D-81)."""
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def standard(body: bytes, *keys: bytes, at: datetime = NOW) -> dict[str, str]:
-    """The three headers of Standard Webhooks 1.0.0, signed by each of *keys*."""
-    seconds = str(int(at.timestamp()))
-    content = b".".join((b"evt_1", seconds.encode(), body))
+def standard_headers(body: bytes, *keys: bytes, at: datetime = NOW) -> dict[str, str]:
+    """Return the three headers of Standard Webhooks 1.0.0, with a signature of each of *keys*."""
+    timestamp = str(int(at.timestamp()))
+    content = b".".join((b"evt_1", timestamp.encode(), body))
     signatures = [base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode() for key in keys]
-    return {"webhook-id": "evt_1", "webhook-timestamp": seconds, "webhook-signature": " ".join(f"v1,{each}" for each in signatures)}
+    return {
+        "webhook-id": "evt_1",
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+    }
 
 
 def key_of(secret: str) -> bytes:
-    """Return the signing key of *secret* as Standard Webhooks define it."""
+    """Return the signing key of *secret* as Standard Webhooks defines it."""
     return base64.b64decode(secret.removeprefix("whsec_")) if secret == SECRET else secret.encode()
 
 
-def reason(body: bytes, signed: Mapping[str, str] | str, secret: str = SECRET) -> str:
-    """Why the delivery is refused."""
-    with pytest.raises(WebhookRejected) as refused:
-        verify_webhook(body, signed, secret, now=NOW)
-    assert secret not in str(refused.value)
-    return refused.value.reason
+def rejection_reason(body: bytes, signature: Mapping[str, str] | str, secret: str = SECRET) -> str:
+    """Return the reason why the delivery is rejected."""
+    with pytest.raises(WebhookRejected) as error:
+        verify_webhook(body, signature, secret, now=NOW)
+    assert secret not in str(error.value)
+    return error.value.reason
 
 
 @pytest.mark.parametrize("secret", [SECRET, OTHER, "whsec_ is not base64"])
-def test_what_was_signed_by_the_secret_is_believed_by_either_signature(secret: str) -> None:
-    """D-81, D-91: X-Webhook-Signature by the text of the secret, the standard's by its bytes."""
-    headers = {**standard(BODY, key_of(secret)), "X-Webhook-Signature": plain(BODY, secret)}
+def test_a_signed_delivery_is_accepted_by_either_signature(secret: str) -> None:
+    """D-81, D-91: X-Webhook-Signature is computed with the text of the secret, the standard signature with its bytes."""
+    headers = {**standard_headers(BODY, key_of(secret)), "X-Webhook-Signature": rookery_signature(BODY, secret)}
 
     assert verify_webhook(BODY, headers, secret, now=NOW) == EVENT
     assert verify_webhook(BODY, headers["X-Webhook-Signature"], secret) == EVENT
     assert verify_webhook(BODY.decode(), headers["X-Webhook-Signature"], secret) == EVENT
 
 
-def test_in_a_rotation_old_and_new_receivers_and_those_with_both_secrets_believe() -> None:
-    """D-80, D-81: in grace the standard's header has both signatures, X-Webhook-Signature the old secret's."""
-    headers = {**standard(BODY, key_of(SECRET), key_of(OTHER)), "X-Webhook-Signature": plain(BODY, OTHER)}
+def test_during_a_rotation_a_delivery_is_accepted_with_either_secret() -> None:
+    """D-80, D-81: in the grace period the standard header has both signatures, and X-Webhook-Signature that of the old secret."""
+    headers = {**standard_headers(BODY, key_of(SECRET), key_of(OTHER)), "X-Webhook-Signature": rookery_signature(BODY, OTHER)}
 
     for secret in (SECRET, OTHER, [SECRET, OTHER], [OTHER, SECRET]):
         assert verify_webhook(BODY, headers, secret, now=NOW) == EVENT
@@ -73,52 +77,52 @@ def test_in_a_rotation_old_and_new_receivers_and_those_with_both_secrets_believe
 
 
 @given(st.integers(0, len(BODY) * 8 - 1))
-def test_one_changed_bit_of_the_body_is_refused(bit: int) -> None:
+def test_one_changed_bit_of_the_body_is_rejected(bit: int) -> None:
     """Spec 6.2: a receiver rejects a mismatch."""
-    changed = bytearray(BODY)
-    changed[bit // 8] ^= 1 << bit % 8
+    changed_body = bytearray(BODY)
+    changed_body[bit // 8] ^= 1 << bit % 8
 
-    assert reason(bytes(changed), standard(BODY, key_of(SECRET))) == "wrong_signature"
-    assert reason(bytes(changed), plain(BODY, SECRET)) == "wrong_signature"
+    assert rejection_reason(bytes(changed_body), standard_headers(BODY, key_of(SECRET))) == "wrong_signature"
+    assert rejection_reason(bytes(changed_body), rookery_signature(BODY, SECRET)) == "wrong_signature"
 
 
 @given(
     st.binary(),
     st.dictionaries(st.sampled_from(["webhook-id", "webhook-timestamp", "webhook-signature", "X-Webhook-Signature"]), st.text()),
 )
-def test_no_garbage_does_anything_but_be_refused(body: bytes, headers: dict[str, str]) -> None:
-    """Spec 6.2: what a stranger sends is answered 401, never by a failure of the receiver."""
-    assert reason(body, headers)
-    assert reason(body, headers.get("X-Webhook-Signature", ""))
+def test_random_deliveries_are_rejected(body: bytes, headers: dict[str, str]) -> None:
+    """Spec 6.2: a forged delivery is rejected and never makes the receiver fail."""
+    assert rejection_reason(body, headers)
+    assert rejection_reason(body, headers.get("X-Webhook-Signature", ""))
 
 
 @pytest.mark.parametrize(
-    ("late", "expected"),
+    ("age", "expected"),
     [(timedelta(minutes=6), "too_old"), (timedelta(minutes=-6), "too_new"), (timedelta(minutes=4), None), (timedelta(minutes=-4), None)],
 )
-def test_a_delivery_of_another_time_is_refused_unless_any_time_will_do(late: timedelta, expected: str | None) -> None:
-    """D-81: the standard's time is there against deliveries that are overheard and sent again."""
-    headers = standard(BODY, key_of(SECRET), at=NOW - late)
+def test_an_old_delivery_is_rejected_unless_the_tolerance_allows_it(age: timedelta, expected: str | None) -> None:
+    """D-81: the timestamp of the standard prevents a replay of recorded deliveries."""
+    headers = standard_headers(BODY, key_of(SECRET), at=NOW - age)
 
-    assert (reason(BODY, headers) if expected else verify_webhook(BODY, headers, SECRET, now=NOW)) == (expected or EVENT)
+    assert (rejection_reason(BODY, headers) if expected else verify_webhook(BODY, headers, SECRET, now=NOW)) == (expected or EVENT)
     assert verify_webhook(BODY, headers, SECRET, now=NOW, tolerance=None) == EVENT
     assert verify_webhook(BODY, headers, SECRET, now=NOW, tolerance=timedelta(minutes=7)) == EVENT
 
 
-def test_the_check_of_the_time_cannot_be_taken_away_with_its_headers() -> None:
-    """D-81: who overheard a delivery cannot send it later without the headers that say when it was."""
-    overheard = {"X-Webhook-Signature": plain(BODY, SECRET)}
+def test_the_timestamp_cannot_be_bypassed_by_removing_its_headers() -> None:
+    """D-81: a recorded delivery cannot be replayed without the headers that have its time."""
+    without_timestamp = {"X-Webhook-Signature": rookery_signature(BODY, SECRET)}
 
-    assert reason(BODY, overheard) == "no_signature"
-    assert verify_webhook(BODY, overheard, SECRET, tolerance=None) == EVENT
+    assert rejection_reason(BODY, without_timestamp) == "no_signature"
+    assert verify_webhook(BODY, without_timestamp, SECRET, tolerance=None) == EVENT
 
 
-def test_another_time_or_id_than_the_signed_one_is_refused() -> None:
+def test_a_changed_timestamp_or_id_is_rejected() -> None:
     """Standard Webhooks 1.0.0: id and time are signed with the body."""
-    headers = standard(BODY, key_of(SECRET))
+    headers = standard_headers(BODY, key_of(SECRET))
 
-    assert reason(BODY, {**headers, "webhook-id": "evt_2"}) == "wrong_signature"
-    assert reason(BODY, {**headers, "webhook-timestamp": str(int(NOW.timestamp()) + 1)}) == "wrong_signature"
+    assert rejection_reason(BODY, {**headers, "webhook-id": "evt_2"}) == "wrong_signature"
+    assert rejection_reason(BODY, {**headers, "webhook-timestamp": str(int(NOW.timestamp()) + 1)}) == "wrong_signature"
 
 
 @pytest.mark.parametrize(
@@ -134,32 +138,32 @@ def test_another_time_or_id_than_the_signed_one_is_refused() -> None:
         ({"Webhook-Id": "evt_1"}, "bad_signature"),
     ],
 )
-def test_headers_that_are_incomplete_or_there_twice_are_refused_with_their_reason(change: dict[str, str], expected: str) -> None:
-    """House rule: a message says what was wrong; which of two headers counts is not guessed."""
-    assert reason(BODY, {**standard(BODY, key_of(SECRET)), **change}) == expected
+def test_missing_or_repeated_headers_are_rejected_with_a_reason(change: dict[str, str], expected: str) -> None:
+    """House rule: a message names the problem; repeated headers are not resolved by a guess."""
+    assert rejection_reason(BODY, {**standard_headers(BODY, key_of(SECRET)), **change}) == expected
 
 
-def test_headers_are_taken_as_pythons_own_server_has_them_in_any_case() -> None:
-    """D-91: `http.server` hands over an email.message.Message."""
+def test_header_names_are_accepted_in_any_case() -> None:
+    """D-91: the headers of `http.server` are an email.message.Message."""
     message = Message()
-    for name, value in standard(BODY, key_of(SECRET)).items():
+    for name, value in standard_headers(BODY, key_of(SECRET)).items():
         message[name.title()] = value
 
     assert verify_webhook(BODY, message, SECRET, now=NOW) == EVENT
 
 
 @pytest.mark.parametrize("secret", ["", [], ["", SECRET]])
-def test_a_secret_that_cannot_be_one_is_the_receivers_mistake_not_the_senders(secret: str | list[str]) -> None:
-    """House rule: an unset variable must not look like an attack, nor pass for a secret that anybody knows."""
-    with pytest.raises(ValueError, match="secret") as refused:
-        verify_webhook(BODY, standard(BODY, b""), secret, now=NOW)
+def test_an_invalid_secret_raises_value_error(secret: str | list[str]) -> None:
+    """House rule: an unset variable must not look like an attack, nor be accepted as a secret."""
+    with pytest.raises(ValueError, match="secret") as error:
+        verify_webhook(BODY, standard_headers(BODY, b""), secret, now=NOW)
 
-    assert not isinstance(refused.value, WebhookRejected)
+    assert not isinstance(error.value, WebhookRejected)
 
 
 @pytest.mark.parametrize(
     "body", [b"[]", b"{}", b"not JSON", b'{"id":"1","type":"t","created_at":"x","workspace_id":1,"data":{}}', b"[" * 100_000]
 )
-def test_a_signed_body_that_is_no_event_is_refused(body: bytes) -> None:
+def test_a_signed_body_that_is_no_event_is_rejected(body: bytes) -> None:
     """D-81: {id, type, created_at, workspace_id, data}."""
-    assert reason(body, standard(body, key_of(SECRET))) == "bad_body"
+    assert rejection_reason(body, standard_headers(body, key_of(SECRET))) == "bad_body"

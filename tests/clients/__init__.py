@@ -1,1 +1,1 @@
-"""Clients that generators make of the API description: `make test-clients`."""
+"""Clients generated from the API description: `make test-clients`."""

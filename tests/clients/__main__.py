@@ -1,5 +1,5 @@
 """
-Generate clients from a running server's description, compile them, and use one: `make test-clients`.
+Generate clients from a running server's description, compile them, and run one: `make test-clients`.
 
 TypeScript by openapi-typescript, compiled by `tsc --strict`. Python by openapi-python-client, then a real remember and recall. Go by
 openapi-generator, compiled by `go build`, where Java, Maven and Go are installed. What is skipped is named, with the reason.
@@ -30,33 +30,33 @@ _IMPORT = "import time; import rookery_api_client.models; print(time.process_tim
 
 
 class Skipped(Exception):
-    """A tool that is not installed; the text says which."""
+    """A tool that is not installed; the text names it."""
 
 
 def main() -> int:
-    """Make and try each client; return 1 if one failed."""
+    """Generate and test each client; return 1 if one failed."""
     failed = 0
     with tempfile.TemporaryDirectory(prefix="rookery-clients-") as name, run_server(Path(name) / "data") as server:
         folder = Path(name)
         document = folder / "openapi.json"
         document.write_bytes(server.client.get("/docs/openapi.json").content)
         clients: dict[str, Callable[[Path, Path, Server], str]] = {"typescript": typescript, "python": python, "go": go}
-        for client, attempt in clients.items():
-            workshop = folder / client
-            workshop.mkdir()
+        for client, test_client in clients.items():
+            client_folder = folder / client
+            client_folder.mkdir()
             try:
-                print(f"{client}: passed, {attempt(workshop, document, server)}", flush=True)
+                print(f"{client}: passed, {test_client(client_folder, document, server)}", flush=True)
             except Skipped as reason:
                 print(f"{client}: SKIPPED, {reason}", flush=True)
             except (subprocess.CalledProcessError, AssertionError) as error:
                 failed = 1
-                told = error.output if isinstance(error, subprocess.CalledProcessError) else error
-                print(f"{client}: FAILED\n{told}", flush=True)
+                output = error.output if isinstance(error, subprocess.CalledProcessError) else error
+                print(f"{client}: FAILED\n{output}", flush=True)
     return failed
 
 
 def typescript(folder: Path, document: Path, server: Server) -> str:
-    """Make types, and compile a program that gives only required fields."""
+    """Generate types, and compile a program that gives only required fields."""
     del server
     modules = TOOLS / "node_modules"
     if not (modules / "typescript").is_dir():
@@ -72,24 +72,24 @@ def typescript(folder: Path, document: Path, server: Server) -> str:
 
 
 def python(folder: Path, document: Path, server: Server) -> str:
-    """Make a package, import all its models, and store and recall a memory by it."""
+    """Generate a package, import all its models, and store and recall a memory with it."""
     interpreter = TOOLS / "python" / "bin" / "python"
     if not interpreter.exists():
         raise Skipped("tests/clients/python.lock could not be installed")
     run([interpreter, "-m", "openapi_python_client", "generate", "--path", document, "--meta", "none"], folder)
     package = folder / "rookery_api_client"
-    assert package.is_dir(), f"the package has another name: {[each.name for each in folder.iterdir()]}"
+    assert package.is_dir(), f"the package has another name: {[path.name for path in folder.iterdir()]}"
     modules = list((package / "models").glob("*.py"))
     assert len(modules) <= MAX_MODULES, f"{len(modules)} modules of models"
-    spent = float(run([interpreter, "-B", "-c", _IMPORT], folder, PYTHONPATH=str(folder)))
-    assert spent <= MAX_IMPORT_CPU_S, f"{spent:.1f} s of CPU to import the models"
+    cpu_s = float(run([interpreter, "-B", "-c", _IMPORT], folder, PYTHONPATH=str(folder)))
+    assert cpu_s <= MAX_IMPORT_CPU_S, f"{cpu_s:.1f} s of CPU to import the models"
     run([interpreter, HERE / "use.py", server.url], folder, PYTHONPATH=str(folder), ROOKERY_API_KEY=server.keys["api_key"])
-    size = sum(each.stat().st_size for each in package.rglob("*.py"))
-    return f"{len(modules)} modules of models, {size:,} bytes, {spent:.2f} s of CPU to import them; a memory stored and recalled"
+    size = sum(path.stat().st_size for path in package.rglob("*.py"))
+    return f"{len(modules)} modules of models, {size:,} bytes, {cpu_s:.2f} s of CPU to import them; a memory stored and recalled"
 
 
 def go(folder: Path, document: Path, server: Server) -> str:
-    """Make a module and compile it."""
+    """Generate a module and compile it."""
     del server
     missing = [name for name in ("java", "mvn", "go") if shutil.which(name) is None]
     if missing:
@@ -102,30 +102,30 @@ def go(folder: Path, document: Path, server: Server) -> str:
         except subprocess.CalledProcessError as error:
             raise Skipped(f"Maven could not fetch {_GENERATOR}") from error
     run(["java", "-Xmx700m", "-jar", jar, "generate", "-g", "go", "-i", document, "-o", folder / "client"], folder)
-    started = time.monotonic()
+    start = time.monotonic()
     run(["go", "build", "./..."], folder / "client", GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
-    return f"compiled by go build in {time.monotonic() - started:.0f} s"
+    return f"compiled by go build in {time.monotonic() - start:.0f} s"
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
     """
-    Return what a command prints.
+    Return the output of a command.
 
     Raises:
-        CalledProcessError: It failed; `output` has what it printed.
+        CalledProcessError: The command failed; `output` has its output.
     """
-    plain: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
-    ended = subprocess.run(
-        [str(each) for each in command],
+    inherited: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+    result = subprocess.run(
+        [str(argument) for argument in command],
         cwd=folder,
-        env={**plain, **environment},
+        env={**inherited, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=_LIMIT_S,
         check=True,
     )
-    return ended.stdout
+    return result.stdout
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from rookery_api_client.models import Error, RecallBody, RememberBody
 
 client = AuthenticatedClient(base_url=sys.argv[1], token=os.environ["ROOKERY_API_KEY"])
 stored = remember.sync(client=client, body=RememberBody(content="The build runs on Tuesdays.", type_="fact", wait_ms=5000))
-found = recall.sync(client=client, body=RecallBody(query="When does the build run?"))
-assert [memory.id for memory in found.memories] == [stored.id]
-refused = recall.sync(client=AuthenticatedClient(base_url=sys.argv[1], token="unknown"), body=RecallBody(query="anything"))
-assert isinstance(refused, Error)
-assert refused.error == "unauthorised"
+recalled = recall.sync(client=client, body=RecallBody(query="When does the build run?"))
+assert [memory.id for memory in recalled.memories] == [stored.id]
+error = recall.sync(client=AuthenticatedClient(base_url=sys.argv[1], token="unknown"), body=RecallBody(query="anything"))
+assert isinstance(error, Error)
+assert error.error == "unauthorised"

@@ -1,9 +1,9 @@
 """
 Run the official conformance suite through Rookery: `make conformance`.
 
-The suite speaks to /mcp/everything with no key, so a doorman in between adds one. Behind Rookery stands a server of ours with
-all that the suite asks for (everything.py), once in the later era and once in the older one: both requirement sets are run
-against both, so that what Rookery translates between the eras is held to them too.
+The suite sends requests to /mcp/everything without a key, so a proxy in between adds one. Behind Rookery runs a server with
+everything that the suite tests (everything.py), once in the later version and once in the older one. Both requirement sets are
+run against both, so that the translation between the versions is tested too.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ COMBINATIONS = [
 
 
 @asynccontextmanager
-async def doorman(url: str, key: str) -> AsyncGenerator[str]:
-    """Stand before *url* and add *key* to each request, one a connection; what the suite sends is passed on byte by byte."""
+async def authenticating_proxy(url: str, key: str) -> AsyncGenerator[str]:
+    """Serve a proxy for *url* that adds *key* to each request, one per connection; it forwards the other bytes unchanged."""
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 0
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -60,19 +60,21 @@ async def doorman(url: str, key: str) -> AsyncGenerator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n"))[:-2]
-            lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-            theirs, ours = await asyncio.open_connection(host, port)
-            ours.write(b"\r\n".join([*filter(None, lines), b"Authorization: Bearer " + key.encode(), b"Connection: close", b"", b""]))
-            upward = asyncio.create_task(pump(reader, ours))
-            downward = asyncio.create_task(pump(theirs, writer))
-            # Whoever leaves first, the other is told: a client that leaves is how a request is cancelled.
-            await asyncio.wait({upward, downward}, return_when=asyncio.FIRST_COMPLETED)
-            upward.cancel()
-            downward.cancel()
-            ours.close()
+            request_head = (await reader.readuntil(b"\r\n\r\n"))[:-2]
+            lines = [line for line in request_head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+            upstream_reader, upstream_writer = await asyncio.open_connection(host, port)
+            upstream_writer.write(
+                b"\r\n".join([*filter(None, lines), b"Authorization: Bearer " + key.encode(), b"Connection: close", b"", b""])
+            )
+            to_server = asyncio.create_task(pump(reader, upstream_writer))
+            to_client = asyncio.create_task(pump(upstream_reader, writer))
+            # If one side disconnects, disconnect the other: a client cancels a request by disconnecting.
+            await asyncio.wait({to_server, to_client}, return_when=asyncio.FIRST_COMPLETED)
+            to_server.cancel()
+            to_client.cancel()
+            upstream_writer.close()
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # whoever it was has left, or the suite is over
+            pass  # one side has disconnected, or the suite has ended
         finally:
             writer.close()
 
@@ -83,42 +85,42 @@ async def doorman(url: str, key: str) -> AsyncGenerator[str]:
         server.close()
 
 
-def suite(url: str, combination: Combination, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run the suite; its exit code is 0 when nothing failed but what is expected to."""
+def suite(url: str, combination: Combination, *scenario_options: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite; its exit code is 0 if only the expected failures failed."""
     expected = ["--requirements", combination.requirements, "--expected-failures", str(combination.expected_failures)]
-    chosen = ["--spec-version", combination.requirements, *more] if more else expected
-    command = [node(), str(SUITE), "server", "--url", url, *chosen]
+    options = ["--spec-version", combination.requirements, *scenario_options] if scenario_options else expected
+    command = [node(), str(SUITE), "server", "--url", url, *options]
     with tempfile.TemporaryDirectory() as folder:
         return subprocess.run(command, capture_output=True, text=True, timeout=_RUN_S, check=False, cwd=folder)
 
 
-async def run(combinations: list[Combination], *more: str) -> int:
-    """Run *combinations* against a server of their own; return how many were not as expected."""
-    wrong = 0
+async def run(combinations: list[Combination], *scenario_options: str) -> int:
+    """Run *combinations*, each against its own server; return the number of unexpected results."""
+    failure_count = 0
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         arguments = ["-m", "tests.conformance.everything"]
-        # The suite answers with roots of its client.
-        later: dict[str, object] = {"command": sys.executable, "args": arguments, "cwd": str(HERE.parent.parent), "roots": "caller"}
-        older = {**later, "args": [*arguments, "--older-era"]}
-        (data / "servers.json").write_text(json.dumps({"mcpServers": {"later": later, "older": older}}), encoding="utf-8")
+        # The client of the suite provides roots.
+        later_entry: dict[str, object] = {"command": sys.executable, "args": arguments, "cwd": str(HERE.parent.parent), "roots": "caller"}
+        older_entry = {**later_entry, "args": [*arguments, "--older-era"]}
+        (data / "servers.json").write_text(json.dumps({"mcpServers": {"later": later_entry, "older": older_entry}}), encoding="utf-8")
         with run_server(data) as server:
-            async with doorman(server.url, server.keys["agent_key"]) as address:
+            async with authenticating_proxy(server.url, server.keys["agent_key"]) as address:
                 for combination in combinations:
                     url = f"{address}/mcp/{combination.server}"
-                    done = await asyncio.to_thread(suite, url, combination, *more)
-                    said = done.stdout + done.stderr
-                    if done.returncode or more:
-                        print(said)
-                    summary = [line for line in said.splitlines() if line.startswith(("Total:", "Passed:"))]
-                    verdict = verdict_of(done.returncode, " ".join(summary))
+                    result = await asyncio.to_thread(suite, url, combination, *scenario_options)
+                    output = result.stdout + result.stderr
+                    if result.returncode or scenario_options:
+                        print(output)
+                    summary = [line for line in output.splitlines() if line.startswith(("Total:", "Passed:"))]
+                    verdict = verdict_of(result.returncode, " ".join(summary))
                     print(f"{combination.requirements}, server of the {combination.server} era: {verdict}", flush=True)
-                    wrong += done.returncode != 0
-    return wrong
+                    failure_count += result.returncode != 0
+    return failure_count
 
 
 def verdict_of(code: int, summary: str) -> str:
-    """Return the outcome in words. What fails with exit code 0 is not required: listed in expected_failures, or not scored by the suite."""
+    """Return the result as a text. Failures with exit code 0 are not required: in expected_failures, or not scored by the suite."""
     counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed)", summary)}
     if code != 0:
         return f"NOT as required. {summary}"
@@ -128,13 +130,13 @@ def verdict_of(code: int, summary: str) -> str:
 
 
 def main() -> None:
-    """Run everything, or what the arguments name: `2026-07-28 later --scenario tools-list`."""
+    """Run all combinations, or those in the arguments: `2026-07-28 later --scenario tools-list`."""
     if not SUITE.is_file():
         print("The conformance suite is not installed (npm could not be reached): make upstreams")
         return
-    named = [each for each in COMBINATIONS if each.requirements in sys.argv and each.server in sys.argv]
-    more = [each for each in sys.argv[1:] if each not in {"2025-11-25", "2026-07-28", "later", "older"}]
-    sys.exit(1 if asyncio.run(run(named or COMBINATIONS, *more)) else 0)
+    selected = [item for item in COMBINATIONS if item.requirements in sys.argv and item.server in sys.argv]
+    scenario_options = [item for item in sys.argv[1:] if item not in {"2025-11-25", "2026-07-28", "later", "older"}]
+    sys.exit(1 if asyncio.run(run(selected or COMBINATIONS, *scenario_options)) else 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-An MCP server that has everything the official conformance suite asks for, by the names that it fixes; in both eras, or in the older one.
+An MCP server with everything that the official conformance suite tests, in both protocol versions, or only in the older one.
 
     python -m tests.conformance.everything [--older-era]
 """
@@ -30,8 +30,8 @@ Json: TypeAlias = dict[str, Any]
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA="
-_SEAL = b"of this process"
-_ANYTHING: Json = {"type": "object", "properties": {}}
+_STATE_KEY = b"of this process"
+_ANY_OBJECT: Json = {"type": "object", "properties": {}}
 
 
 def _text(text: str) -> Json:
@@ -78,7 +78,7 @@ _FORMS: dict[str, Json] = {
     "test_elicitation_sep1034_defaults": _DEFAULTS,
     "test_elicitation_sep1330_enums": _ENUMS,
 }
-_SAID: dict[str, Json] = {
+_FIXED_RESULTS: dict[str, Json] = {
     "test_simple_text": _text("This is a simple text response for testing."),
     "test_image_content": {"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]},
     "test_audio_content": {"content": [{"type": "audio", "data": WAV, "mimeType": "audio/wav"}]},
@@ -99,7 +99,7 @@ _SAID: dict[str, Json] = {
     },
     "test_error_handling": {**_text("This tool intentionally returns an error for testing"), "isError": True},
 }
-_WANTED: dict[str, dict[str, Json]] = {
+_INPUT_REQUESTS: dict[str, dict[str, Json]] = {
     "test_input_required_result_elicitation": {"user_name": _elicit("What is your name?", "name")},
     "test_input_required_result_sampling": {"capital_question": _sample("What is the capital of France?")},
     "test_input_required_result_list_roots": {"client_roots": _ROOTS},
@@ -126,7 +126,7 @@ _HEADERS: Json = {
         "priority": {"type": "integer", "x-mcp-header": "Priority"},
     },
 }
-_VOCABULARY: Json = {
+_SCHEMA_2020_12: Json = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
     "$defs": {
@@ -149,11 +149,11 @@ _SCHEMAS: dict[str, Json] = {
     "test_sampling": {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]},
     "test_elicitation": {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
     "test_custom_headers": _HEADERS,
-    "json_schema_2020_12_tool": _VOCABULARY,
+    "json_schema_2020_12_tool": _SCHEMA_2020_12,
 }
 _TOOLS = [
-    *_SAID,
-    *_WANTED,
+    *_FIXED_RESULTS,
+    *_INPUT_REQUESTS,
     *_FORMS,
     *_SCHEMAS,
     "test_input_required_result_multi_round",
@@ -163,7 +163,7 @@ _TOOLS = [
     "test_missing_capability",
     "test_trigger_tool_change",
     "test_trigger_prompt_change",
-    "update_watched_resource",  # ours: the suite never has one changed
+    "update_watched_resource",  # not part of the suite, which never changes a resource
 ]
 _PROMPTS: list[Json] = [
     {"name": "test_simple_prompt", "description": "A prompt without arguments"},
@@ -178,7 +178,7 @@ _PROMPTS: list[Json] = [
         "arguments": [{"name": "resourceUri", "required": True}],
     },
     {"name": "test_prompt_with_image", "description": "A prompt with an image in it"},
-    {"name": "test_input_required_result_prompt", "description": "A prompt that asks before it is given"},
+    {"name": "test_input_required_result_prompt", "description": "A prompt that requires input"},
 ]
 _RESOURCES: dict[str, Json] = {
     "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
@@ -201,50 +201,54 @@ class Everything:
         add("resources/list", page, self._resources)
         add("resources/templates/list", page, self._templates)
         add("resources/read", types.ReadResourceRequestParams, self._read)
-        add("resources/subscribe", types.SubscribeRequestParams, self._nothing)
-        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._nothing)
+        add("resources/subscribe", types.SubscribeRequestParams, self._acknowledge)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._acknowledge)
         add("prompts/list", page, self._prompts)
         add("prompts/get", types.GetPromptRequestParams, self._prompt)
         add("completion/complete", types.CompleteRequestParams, self._complete)
-        add("logging/setLevel", types.SetLevelRequestParams, self._nothing)
+        add("logging/setLevel", types.SetLevelRequestParams, self._acknowledge)
 
     async def _tools(self, ctx: Context, params: types.PaginatedRequestParams) -> Json:
         names = list(dict.fromkeys([*_TOOLS, *self._extra]))
-        return _listed("tools", [{"name": name, "description": name, "inputSchema": _SCHEMAS.get(name, _ANYTHING)} for name in names])
+        return _list_result(
+            "tools", [{"name": name, "description": name, "inputSchema": _SCHEMAS.get(name, _ANY_OBJECT)} for name in names]
+        )
 
     async def _resources(self, ctx: Context, params: types.PaginatedRequestParams) -> Json:
-        return _listed("resources", [{"uri": uri, "name": uri, "mimeType": each["mimeType"]} for uri, each in _RESOURCES.items()])
+        return _list_result(
+            "resources", [{"uri": uri, "name": uri, "mimeType": resource["mimeType"]} for uri, resource in _RESOURCES.items()]
+        )
 
     async def _templates(self, ctx: Context, params: types.PaginatedRequestParams) -> Json:
         template = {"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"}
-        return _listed("resourceTemplates", [template])
+        return _list_result("resourceTemplates", [template])
 
     async def _prompts(self, ctx: Context, params: types.PaginatedRequestParams) -> Json:
-        return _listed("prompts", [*_PROMPTS, *self._extra_prompts])
+        return _list_result("prompts", [*_PROMPTS, *self._extra_prompts])
 
-    async def _nothing(self, ctx: Context, params: object) -> Json:
+    async def _acknowledge(self, ctx: Context, params: object) -> Json:
         return {}
 
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> Json:
-        return _done({"completion": {"values": ["paris", "park", "party"], "total": 3, "hasMore": False}})
+        return _complete_result({"completion": {"values": ["paris", "park", "party"], "total": 3, "hasMore": False}})
 
     async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> Json:
         uri = str(params.uri)
         if uri in _RESOURCES:
-            return _listed("contents", [{"uri": uri, **_RESOURCES[uri]}])
+            return _list_result("contents", [{"uri": uri, **_RESOURCES[uri]}])
         if uri.startswith("test://template/") and uri.endswith("/data"):
             number = uri.removeprefix("test://template/").removesuffix("/data")
             text = json.dumps({"id": number, "templateTest": True, "data": f"Data for ID: {number}"})
-            return _listed("contents", [{"uri": uri, "mimeType": "application/json", "text": text}])
+            return _list_result("contents", [{"uri": uri, "mimeType": "application/json", "text": text}])
         raise MCPError(types.INVALID_PARAMS, "Resource not found", {"uri": uri})
 
     async def _prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> Json:
         name, arguments = params.name, params.arguments or {}
         if name == "test_input_required_result_prompt":
-            answers = _answers(ctx)
-            if "user_context" not in answers:
-                return _wanted({"user_context": _elicit("What context should the prompt use?", "context")})
-            return _messages({"type": "text", "text": f"Context: {answers['user_context']}"})
+            responses = _input_responses(ctx)
+            if "user_context" not in responses:
+                return _input_required({"user_context": _elicit("What context should the prompt use?", "context")})
+            return _messages({"type": "text", "text": f"Context: {responses['user_context']}"})
         if name == "test_prompt_with_arguments":
             return _messages(
                 {"type": "text", "text": f"Prompt with arguments: arg1='{arguments.get('arg1')}', arg2='{arguments.get('arg2')}'"}
@@ -258,14 +262,14 @@ class Everything:
 
     async def _call(self, ctx: Context, params: types.CallToolRequestParams) -> Json:
         name, is_modern = params.name, ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if name in _SAID:
-            return _done(_SAID[name])
+        if name in _FIXED_RESULTS:
+            return _complete_result(_FIXED_RESULTS[name])
         if name in _FORMS or name == "test_sampling":
-            return await self._question(ctx, name, dict(params.arguments or {}), is_modern=is_modern)
-        if name in _WANTED:
-            return await self._wanted(ctx, name, is_modern=is_modern)
+            return await self._request_input(ctx, name, dict(params.arguments or {}), is_modern=is_modern)
+        if name in _INPUT_REQUESTS:
+            return await self._require_input(ctx, name, is_modern=is_modern)
         if name == "test_input_required_result_multi_round":
-            return _rounds(ctx)
+            return _multi_round(ctx)
         if name not in _TOOLS and name not in self._extra:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
         if name.startswith("test_trigger_"):
@@ -274,24 +278,24 @@ class Everything:
             await self._bus.publish(ResourceUpdated("test://watched-resource"))
             if not is_modern:
                 await ctx.session.send_resource_updated("test://watched-resource")
-        await self._notices(ctx, name, is_modern=is_modern)
-        return _done(_text(f"{name} is done"))
+        await self._send_notifications(ctx, name, is_modern=is_modern)
+        return _complete_result(_text(f"{name} is done"))
 
-    async def _notices(self, ctx: Context, name: str, *, is_modern: bool) -> None:
-        """Say something while the call runs."""
+    async def _send_notifications(self, ctx: Context, name: str, *, is_modern: bool) -> None:
+        """Send notifications while the call runs."""
         if name == "test_missing_capability":
-            _must_sample(ctx)
+            _require_sampling(ctx)
         elif name == "test_tool_with_progress":
             for step in (0, 50, 100):
                 await ctx.session.report_progress(step, 100, f"step {step}")
                 await asyncio.sleep(0.05)
         elif name in {"test_tool_with_logging", "test_logging_tool"}:
-            for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-                await self._log(ctx, said, is_modern=is_modern)
+            for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+                await self._log(ctx, message, is_modern=is_modern)
                 await asyncio.sleep(0.05)
 
     async def _trigger(self, ctx: Context, name: str, *, is_modern: bool) -> None:
-        """Change a list, and say so."""
+        """Change a list, and send the notification."""
         if name == "test_trigger_tool_change":
             self._extra.append(f"test_added_{len(self._extra)}")
             await self._bus.publish(ToolsListChanged())
@@ -303,15 +307,15 @@ class Everything:
             if not is_modern:
                 await ctx.session.send_prompt_list_changed()
 
-    async def _log(self, ctx: Context, said: str, *, is_modern: bool) -> None:
+    async def _log(self, ctx: Context, message: str, *, is_modern: bool) -> None:
         meta = cast("Mapping[str, object]", (ctx.params or {}).get("_meta") or {})
         if is_modern and types.LOG_LEVEL_META_KEY not in meta:
             return
-        notice = {"method": "notifications/message", "params": {"level": "info", "logger": "everything", "data": said}}
+        notice = {"method": "notifications/message", "params": {"level": "info", "logger": "everything", "data": message}}
         await ctx.session.send_notification(types.LoggingMessageNotification.model_validate(notice), related_request_id=ctx.request_id)
 
-    async def _question(self, ctx: Context, name: str, arguments: Json, *, is_modern: bool) -> Json:
-        """Ask the client as its era does."""
+    async def _request_input(self, ctx: Context, name: str, arguments: Json, *, is_modern: bool) -> Json:
+        """Request input from the client, by the rules of its protocol version."""
         if name == "test_sampling":
             request = _sample(str(arguments.get("prompt", "")))
         else:
@@ -319,95 +323,97 @@ class Everything:
             message = str(arguments.get("message", "Please answer"))
             request = {"method": "elicitation/create", "params": _form(message, fields, *(fields if name == "test_elicitation" else ()))}
         if is_modern:
-            answer = _answers(ctx).get("question")
-            if answer is None:
-                return _wanted({"question": request})
+            response = _input_responses(ctx).get("question")
+            if response is None:
+                return _input_required({"question": request})
         else:
-            answer = await _asked(ctx, request)
+            response = await _request_from_client(ctx, request)
         if name == "test_sampling":
-            return _done(_text(f"LLM response: {answer.get('content', {}).get('text')}"))
-        return _done(_text(f"Elicitation completed: action={answer.get('action')}, content={json.dumps(answer.get('content') or {})}"))
+            return _complete_result(_text(f"LLM response: {response.get('content', {}).get('text')}"))
+        return _complete_result(
+            _text(f"Elicitation completed: action={response.get('action')}, content={json.dumps(response.get('content') or {})}")
+        )
 
-    async def _wanted(self, ctx: Context, name: str, *, is_modern: bool) -> Json:
+    async def _require_input(self, ctx: Context, name: str, *, is_modern: bool) -> Json:
         declared = ctx.session.client_capabilities
-        wanted = _WANTED[name]
+        requests = _INPUT_REQUESTS[name]
         if name == "test_input_required_result_capabilities" and (declared is None or declared.elicitation is None):
-            wanted = {key: each for key, each in wanted.items() if each["method"] != "elicitation/create"}
+            requests = {key: request for key, request in requests.items() if request["method"] != "elicitation/create"}
         if not is_modern:
-            answers: Json = {key: await _asked(ctx, each) for key, each in wanted.items()}
-            return _done(_text(f"Answered: {json.dumps(answers)}"))
+            responses: Json = {key: await _request_from_client(ctx, request) for key, request in requests.items()}
+            return _complete_result(_text(f"Answered: {json.dumps(responses)}"))
         if name == "test_streaming_elicitation":
             await ctx.session.report_progress(1, 2, "asking")
-        state, answers = (ctx.params or {}).get("requestState"), _answers(ctx)
-        if state is not None and state != _state(name):
-            raise MCPError(types.INVALID_PARAMS, "The requestState is not the one that was given")
-        if any(not isinstance(answers.get(key), dict) or not answers[key] for key in wanted):
-            return _wanted(wanted, _state(name) if name in _STATEFUL else None)
-        return _done(_text(f"state-ok: {json.dumps({key: answers[key] for key in wanted})}"))
+        state, responses = (ctx.params or {}).get("requestState"), _input_responses(ctx)
+        if state is not None and state != _sign_state(name):
+            raise MCPError(types.INVALID_PARAMS, "The requestState is invalid")
+        if any(not isinstance(responses.get(key), dict) or not responses[key] for key in requests):
+            return _input_required(requests, _sign_state(name) if name in _STATEFUL else None)
+        return _complete_result(_text(f"state-ok: {json.dumps({key: responses[key] for key in requests})}"))
 
 
-def _must_sample(ctx: Context) -> None:
+def _require_sampling(ctx: Context) -> None:
     declared = ctx.session.client_capabilities
     if declared is None or declared.sampling is None:
         data: Json = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "The client must support sampling", data)
 
 
-def _rounds(ctx: Context) -> Json:
-    state, answers = (ctx.params or {}).get("requestState"), _answers(ctx)
-    if state == _state("round 1") and "step1" in answers:
-        return _wanted({"step2": _elicit("Step 2: What is your favorite color?", "color")}, _state("round 2"))
-    if state == _state("round 2") and "step2" in answers:
-        return _done(_text(f"Done: {json.dumps(answers)}"))
-    return _wanted({"step1": _elicit("Step 1: What is your name?", "name")}, _state("round 1"))
+def _multi_round(ctx: Context) -> Json:
+    state, responses = (ctx.params or {}).get("requestState"), _input_responses(ctx)
+    if state == _sign_state("round 1") and "step1" in responses:
+        return _input_required({"step2": _elicit("Step 2: What is your favorite color?", "color")}, _sign_state("round 2"))
+    if state == _sign_state("round 2") and "step2" in responses:
+        return _complete_result(_text(f"Done: {json.dumps(responses)}"))
+    return _input_required({"step1": _elicit("Step 1: What is your name?", "name")}, _sign_state("round 1"))
 
 
-def _state(name: str) -> str:
-    return f"{name}.{hmac.new(_SEAL, name.encode(), hashlib.sha256).hexdigest()}"
+def _sign_state(name: str) -> str:
+    return f"{name}.{hmac.new(_STATE_KEY, name.encode(), hashlib.sha256).hexdigest()}"
 
 
-def _answers(ctx: Context) -> Json:
+def _input_responses(ctx: Context) -> Json:
     return cast("Json", (ctx.params or {}).get("inputResponses") or {})
 
 
-def _wanted(requests: dict[str, Json], state: str | None = None) -> Json:
+def _input_required(requests: dict[str, Json], state: str | None = None) -> Json:
     wanted: Json = {"resultType": "input_required", "inputRequests": requests}
     return wanted if state is None else {**wanted, "requestState": state}
 
 
-def _done(result: Json) -> Json:
+def _complete_result(result: Json) -> Json:
     return {"resultType": "complete", **result}
 
 
-def _listed(field: str, things: list[Json]) -> Json:
-    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", field: things}
+def _list_result(field: str, items: list[Json]) -> Json:
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", field: items}
 
 
 def _messages(*contents: Json) -> Json:
-    return _done({"messages": [{"role": "user", "content": content} for content in contents]})
+    return _complete_result({"messages": [{"role": "user", "content": content} for content in contents]})
 
 
-async def _asked(ctx: Context, request: Json) -> Json:
-    shapes: dict[str, tuple[type[Any], type[Any]]] = {
+async def _request_from_client(ctx: Context, request: Json) -> Json:
+    types_by_method: dict[str, tuple[type[Any], type[Any]]] = {
         "elicitation/create": (types.ElicitRequest, types.ElicitResult),
         "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
         "roots/list": (types.ListRootsRequest, types.ListRootsResult),
     }
-    asking, answering = shapes[request["method"]]
+    request_type, result_type = types_by_method[request["method"]]
     metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
-    answer = await ctx.session.send_request(asking.model_validate(request), answering, metadata=metadata)
-    return cast("Json", answer.model_dump(mode="json", by_alias=True, exclude_none=True))
+    response = await ctx.session.send_request(request_type.model_validate(request), result_type, metadata=metadata)
+    return cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 async def main(*, is_older: bool) -> None:
     """Serve over standard input and output."""
     server = Everything().server
     options = server.create_initialization_options(NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True))
-    async with stdio_server() as (incoming, outgoing):
+    async with stdio_server() as (read_stream, write_stream):
         if is_older:
-            await serve_loop(server, incoming, outgoing, lifespan_state=None, init_options=options)
+            await serve_loop(server, read_stream, write_stream, lifespan_state=None, init_options=options)
         else:
-            await server.run(incoming, outgoing, options)
+            await server.run(read_stream, write_stream, options)
 
 
 if __name__ == "__main__":

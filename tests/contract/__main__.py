@@ -15,27 +15,27 @@ from tests.contract.statements import open_api
 
 
 def main() -> None:
-    """Try each statement once on one server; exit with 1 when one does not hold."""
-    wanted = " ".join(sys.argv[1:])
-    chosen = [each for each in STATEMENTS if wanted in each.id]
+    """Check each statement once on one server; exit with 1 if one does not hold."""
+    pattern = " ".join(sys.argv[1:])
+    selected = [item for item in STATEMENTS if pattern in item.id]
     console = Console()
-    broken, by_section = list[str](), Counter[str]()
+    failures, by_section = list[str](), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="rookery-contract-") as folder, open_api(Path(folder)) as api:
-        for each in track(chosen, description="Statements", console=console, disable=not console.is_terminal):
+        for item in track(selected, description="Statements", console=console, disable=not console.is_terminal):
             try:
-                each.check(api)
+                item.check(api)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # noqa: BLE001 - whatever goes wrong, pytest.fail too, the statement does not hold
-                broken.append(f"{each.id}\n    {type(error).__name__}: {str(error)[:400]}")
+            except BaseException as error:  # noqa: BLE001 - the statement fails with any exception, also that of pytest.fail
+                failures.append(f"{item.id}\n    {type(error).__name__}: {str(error)[:400]}")
             else:
-                by_section[each.section] += 1
-    for section, total in sorted(Counter(each.section for each in chosen).items()):
+                by_section[item.section] += 1
+    for section, total in sorted(Counter(item.section for item in selected).items()):
         console.print(f"{section:9} {by_section[section]:3} of {total}", highlight=False)
-    for text in broken:
+    for text in failures:
         console.print(text, markup=False, highlight=False, style="red")
-    console.print(f"{len(chosen) - len(broken)} of {len(chosen)} statements hold", highlight=False)
-    sys.exit(bool(broken))
+    console.print(f"{len(selected) - len(failures)} of {len(selected)} statements hold", highlight=False)
+    sys.exit(bool(failures))
 
 
 if __name__ == "__main__":

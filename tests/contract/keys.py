@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
+from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
 
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
 
@@ -20,10 +20,10 @@ PERMISSIONS = [
 ]
 
 
-def stored(api: Api, table: str, column: str, key_id: str) -> Any:  # noqa: ANN401 - a value of the store
+def read_column(api: Api, table: str, column: str, key_id: str) -> Any:  # noqa: ANN401 - a value of the store
     """Return a column of a key's row in the record store."""
     with sqlite3.connect(f"file:{api.folder / 'records.db'}?mode=ro", uri=True) as connection:
-        return connection.execute(f"SELECT {column} FROM {table} WHERE id = ?", (key_id,)).fetchone()[0]  # noqa: S608 - names of ours
+        return connection.execute(f"SELECT {column} FROM {table} WHERE id = ?", (key_id,)).fetchone()[0]  # noqa: S608 - known names
 
 
 statements_about_fields(
@@ -47,13 +47,13 @@ statements_about_fields(
 
 @statement("spec 2.2", "An agent key shows last_used_ip to a key with audit:read.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    api.get("/v1/plans", key=made["key"])
+    key = api.agent_key("plans.read")
+    api.get("/v1/plans", key=key["key"])
     deadline = time.monotonic() + 5
-    while (shown := api.get(f"/api/v1/agent-keys/{made['id']}").json())["last_used_ip"] is None and time.monotonic() < deadline:
+    while (key_body := api.get(f"/api/v1/agent-keys/{key['id']}").json())["last_used_ip"] is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert shown["last_used_ip"] == "127.0.0.1"
-    assert shown["last_used_at"] is not None
+    assert key_body["last_used_ip"] == "127.0.0.1"
+    assert key_body["last_used_at"] is not None
 
 
 @statement("spec 2.2", "An agent key is ak_ and 32 random alphanumeric characters.")
@@ -63,27 +63,27 @@ def _(api: Api) -> None:
 
 @statement("spec 2.2", "An agent key is shown once, at creation.")
 def _(api: Api) -> None:
-    made = api.agent_key()
-    assert made["key"] not in api.get(f"/api/v1/agent-keys/{made['id']}").text
-    assert "key" not in api.get(f"/api/v1/agent-keys/{made['id']}").json()
+    key = api.agent_key()
+    assert key["key"] not in api.get(f"/api/v1/agent-keys/{key['id']}").text
+    assert "key" not in api.get(f"/api/v1/agent-keys/{key['id']}").json()
 
 
 @statement("spec 2.2", "An agent key is stored only as a SHA-256 hash.")
 def _(api: Api) -> None:
-    made = api.agent_key()
+    key = api.agent_key()
     files = b"".join(path.read_bytes() for path in api.folder.glob("records.db*"))
-    assert made["key"].encode() not in files
-    digest = hashlib.sha256(made["key"].encode())
+    assert key["key"].encode() not in files
+    digest = hashlib.sha256(key["key"].encode())
     assert digest.digest() in files or digest.hexdigest().encode() in files
 
 
 @statement("spec 2.2", "call_count counts the calls.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
+    key = api.agent_key("plans.read")
     for _ in range(3):
-        api.get("/v1/plans", key=made["key"])
+        api.get("/v1/plans", key=key["key"])
     deadline = time.monotonic() + 5
-    while api.get(f"/api/v1/agent-keys/{made['id']}").json()["call_count"] != 3:
+    while api.get(f"/api/v1/agent-keys/{key['id']}").json()["call_count"] != 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -112,46 +112,46 @@ statements_about_fields(
 
 @statement("spec 2.3", "plaintext_key is available only at creation.")
 def _(api: Api) -> None:
-    made = api.api_key("brain:read")
-    assert "plaintext_key" not in api.get(f"/api/v1/api-keys/{made['id']}").json()
+    key = api.api_key("brain:read")
+    assert "plaintext_key" not in api.get(f"/api/v1/api-keys/{key['id']}").json()
 
 
 @statement("spec 2.3", "The store has a bcrypt hash, never the plaintext.")
 def _(api: Api) -> None:
-    made = api.api_key("brain:read")
+    key = api.api_key("brain:read")
     files = b"".join(path.read_bytes() for path in api.folder.glob("records.db*"))
-    assert made["plaintext_key"].encode() not in files
+    assert key["plaintext_key"].encode() not in files
     assert b"$2b$" in files
 
 
-def takes_tier(api: Api, tier: str) -> None:
-    """Assert that a key is made in *tier*."""
+def accepts_tier(api: Api, tier: str) -> None:
+    """Assert that a key can be created in *tier*."""
     assert api.api_key("brain:read", rate_limit_tier=tier)["rate_limit_tier"] == tier
 
 
-statement_per_value("spec 2.3", "rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], takes_tier)
+statement_per_value("spec 2.3", "rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], accepts_tier)
 
 
-def takes_environment(api: Api, environment: str) -> None:
-    """Assert that a key is made in *environment*, and says so in its prefix."""
-    made = api.api_key("brain:read", environment=environment)
-    assert re.fullmatch(rf"sk_{environment}_[A-Za-z0-9]{{32}}", made["plaintext_key"])
+def accepts_environment(api: Api, environment: str) -> None:
+    """Assert that a key can be created in *environment*, with its prefix."""
+    key = api.api_key("brain:read", environment=environment)
+    assert re.fullmatch(rf"sk_{environment}_[A-Za-z0-9]{{32}}", key["plaintext_key"])
 
 
-statement_per_value("spec 2.3", "environment may be {}.", ["live", "test"], takes_environment)
+statement_per_value("spec 2.3", "environment may be {}.", ["live", "test"], accepts_environment)
 
 
-@statement("spec 2.3", "Another tier is refused.")
+@statement("spec 2.3", "Another tier is rejected.")
 def _(api: Api) -> None:
-    refused(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["*"], "rate_limit_tier": "gold"}), 422)
+    assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["*"], "rate_limit_tier": "gold"}), 422)
 
 
 @statement("spec 2.3", "A key has usage records, one for each call.")
 def _(api: Api) -> None:
-    made = api.api_key("plans.read")
-    api.get("/v1/plans", key=made["plaintext_key"])
+    key = api.api_key("plans.read")
+    api.get("/v1/plans", key=key["plaintext_key"])
     deadline = time.monotonic() + 5
-    while not (rows := api.get(f"/api/v1/api-keys/{made['id']}/usage").json()["data"]):
+    while not (rows := api.get(f"/api/v1/api-keys/{key['id']}/usage").json()["data"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert rows[0]["status"] == 200
@@ -165,51 +165,51 @@ def _(api: Api) -> None:
     assert api.agent_key()["status"] == "Active"
 
 
-@statement("spec 3.2", "Revoking makes it Revoked at once; requests fail with key_revoked.")
+@statement("spec 3.2", "A revoked key is Revoked immediately; requests fail with key_revoked.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    assert api.post(f"/api/v1/agent-keys/{made['id']}/revoke").json()["status"] == "Revoked"
-    refused(api.get("/v1/plans", key=made["key"]), 401, "key_revoked")
+    key = api.agent_key("plans.read")
+    assert api.post(f"/api/v1/agent-keys/{key['id']}/revoke").json()["status"] == "Revoked"
+    assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_revoked")
 
 
-@statement("spec 3.2", "Past its expiry a key is Expired; requests fail with key_expired.")
+@statement("spec 3.2", "After its expiry a key is Expired; requests fail with key_expired.")
 def _(api: Api) -> None:
-    soon = (datetime.now(UTC) + timedelta(seconds=1.2)).isoformat()
-    made = api.agent_key("plans.read", expires_at=soon)
+    expires_at = (datetime.now(UTC) + timedelta(seconds=1.2)).isoformat()
+    key = api.agent_key("plans.read", expires_at=expires_at)
     deadline = time.monotonic() + 8
-    while api.get("/v1/plans", key=made["key"]).status_code == 200:
+    while api.get("/v1/plans", key=key["key"]).status_code == 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    refused(api.get("/v1/plans", key=made["key"]), 401, "key_expired")
-    assert api.get(f"/api/v1/agent-keys/{made['id']}").json()["status"] == "Expired"
-    extended = api.post(f"/api/v1/agent-keys/{made['id']}/extend", {"expires_at": IN_AN_HOUR})
+    assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_expired")
+    assert api.get(f"/api/v1/agent-keys/{key['id']}").json()["status"] == "Expired"
+    extended = api.post(f"/api/v1/agent-keys/{key['id']}/extend", {"expires_at": IN_AN_HOUR})
     assert extended.json()["status"] == "Active", "D-21: extending a past expiry makes the key active"
 
 
-@statement("spec 3.2", "Extending replaces the expiry; null clears it.")
+@statement("spec 3.2", "Extending replaces the expiry; null removes it.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read", expires_at=IN_AN_HOUR)
-    assert api.post(f"/api/v1/agent-keys/{made['id']}/extend", {"expires_at": None}).json()["expires_at"] is None
+    key = api.agent_key("plans.read", expires_at=IN_AN_HOUR)
+    assert api.post(f"/api/v1/agent-keys/{key['id']}/extend", {"expires_at": None}).json()["expires_at"] is None
 
 
 @statement("D-21", "A revoked key stays revoked.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    api.post(f"/api/v1/agent-keys/{made['id']}/revoke")
-    assert api.post(f"/api/v1/agent-keys/{made['id']}/resume").status_code == 409
-    assert api.get(f"/api/v1/agent-keys/{made['id']}").json()["status"] == "Revoked"
+    key = api.agent_key("plans.read")
+    api.post(f"/api/v1/agent-keys/{key['id']}/revoke")
+    assert api.post(f"/api/v1/agent-keys/{key['id']}/resume").status_code == 409
+    assert api.get(f"/api/v1/agent-keys/{key['id']}").json()["status"] == "Revoked"
 
 
 @statement("D-21", "A suspended key is 401 key_revoked until it is resumed.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    api.post(f"/api/v1/agent-keys/{made['id']}/suspend")
-    refused(api.get("/v1/plans", key=made["key"]), 401, "key_revoked")
-    api.post(f"/api/v1/agent-keys/{made['id']}/resume")
-    assert api.get("/v1/plans", key=made["key"]).status_code == 200
+    key = api.agent_key("plans.read")
+    api.post(f"/api/v1/agent-keys/{key['id']}/suspend")
+    assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_revoked")
+    api.post(f"/api/v1/agent-keys/{key['id']}/resume")
+    assert api.get("/v1/plans", key=key["key"]).status_code == 200
 
 
-@statement("D-21", "An agent key has 600 requests a minute by default.")
+@statement("D-21", "An agent key has 600 requests per minute by default.")
 def _(api: Api) -> None:
     assert api.agent_key()["rate_limit"] == 600
 
@@ -218,11 +218,11 @@ def _(api: Api) -> None:
 
 
 def rotate(api: Api, **body: object) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make a key and rotate it; return both."""
+    """Create a key and rotate it; return both."""
     old = api.api_key("plans.read", "brain:read", rate_limit_tier="business")
-    answer = api.post(f"/api/v1/api-keys/{old['id']}/rotate", body)
-    assert answer.status_code == 201, answer.text
-    return old, answer.json()
+    response = api.post(f"/api/v1/api-keys/{old['id']}/rotate", body)
+    assert response.status_code == 201, response.text
+    return old, response.json()
 
 
 @statement("spec 3.3", "Rotation returns a new key with the same scopes and settings, and a new plaintext.")
@@ -248,26 +248,28 @@ def _(api: Api) -> None:
 @statement("spec 3.3", "After the grace period the old key does not authenticate.")
 def _(api: Api) -> None:
     old, _ = rotate(api, grace_period_hours=0)
-    refused(api.get("/v1/plans", key=old["plaintext_key"]), 401, "unauthorised")
+    assert_error(api.get("/v1/plans", key=old["plaintext_key"]), 401, "unauthorised")
 
 
 @statement("spec 3.3", "Expired keys are deleted by the prune command.")
 def _(api: Api) -> None:
-    done = api.run("keys", "prune", "--yes")
-    assert done.returncode == 0, done.stderr
+    result = api.run("keys", "prune", "--yes")
+    assert result.returncode == 0, result.stderr
 
 
 @statement("D-26", "A key in its grace period cannot be rotated again.")
 def _(api: Api) -> None:
     old, _ = rotate(api, grace_period_hours=1)
-    refused(api.post(f"/api/v1/api-keys/{old['id']}/rotate", {}), 409)
+    assert_error(api.post(f"/api/v1/api-keys/{old['id']}/rotate", {}), 409)
 
 
 statement_per_value(
     "D-26",
-    "A grace period of {} hours is refused.",
+    "A grace period of {} hours is rejected.",
     [-1, 721],
-    lambda api, hours: refused(api.post(f"/api/v1/api-keys/{api.api_key('brain:read')['id']}/rotate", {"grace_period_hours": hours}), 422),
+    lambda api, hours: assert_error(
+        api.post(f"/api/v1/api-keys/{api.api_key('brain:read')['id']}/rotate", {"grace_period_hours": hours}), 422
+    ),
 )
 
 
@@ -280,18 +282,18 @@ def _(api: Api) -> None:
     assert api.send("GET", "/v1/plans", key=None, headers={"Authorization": f"Basic {basic}"}).status_code == 200
 
 
-def grants(api: Api, case: tuple[str, str, int]) -> None:
-    """Assert what a scope opens."""
+def check_scope(api: Api, case: tuple[str, str, int]) -> None:
+    """Assert the status of a request with a scope."""
     scope, request, status = case
     method, path = request.split()
     body = {"title": api.name("Plan")} if method == "POST" else None
-    found = api.send(method, path, body, key=api.api_key(scope)["plaintext_key"])
-    assert found.status_code == status, found.text
+    response = api.send(method, path, body, key=api.api_key(scope)["plaintext_key"])
+    assert response.status_code == status, response.text
 
 
 statement_per_value(
     "spec 5.2",
-    "Scopes open what they name: {}.",
+    "A scope allows its requests and no others: {}.",
     [
         ("plans:read", "GET /v1/plans", 200),
         ("plans:write", "POST /v1/plans", 201),
@@ -304,11 +306,11 @@ statement_per_value(
         ("brain:read", "GET /v1/plans", 403),
         ("plans:write", "GET /v1/plans", 403),
     ],
-    grants,
+    check_scope,
 )
 
 
-@statement("spec 5.2", "{resource}:delete opens deleting.")
+@statement("spec 5.2", "{resource}:delete allows deleting.")
 def _(api: Api) -> None:
     memory = api.remember("To be deleted.")
     assert api.send("DELETE", f"/v1/brain/memories/{memory['id']}", key=api.api_key("brain:delete")["plaintext_key"]).status_code == 204
@@ -316,28 +318,28 @@ def _(api: Api) -> None:
 
 @statement("spec 5.2", "A missing scope is 403 with error and required_scope.")
 def _(api: Api) -> None:
-    body = refused(api.get("/v1/plans", key=api.api_key("brain:read")["plaintext_key"]), 403)
+    body = assert_error(api.get("/v1/plans", key=api.api_key("brain:read")["plaintext_key"]), 403)
     assert body["required_scope"] in {"plans.read", "plans:read"}
 
 
 @statement("spec 5.2", "An expired key is 401 with an error field.")
 def _(api: Api) -> None:
-    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    made = api.api_key("plans.read", expires_at=soon)
+    expires_at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    key = api.api_key("plans.read", expires_at=expires_at)
     deadline = time.monotonic() + 8
-    while api.get("/v1/plans", key=made["plaintext_key"]).status_code == 200:
+    while api.get("/v1/plans", key=key["plaintext_key"]).status_code == 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    refused(api.get("/v1/plans", key=made["plaintext_key"]), 401, "key_expired")
+    assert_error(api.get("/v1/plans", key=key["plaintext_key"]), 401, "key_expired")
 
 
-@statement("spec 5.2", "A test key does not touch production data.")
+@statement("spec 5.2", "A test key has no access to production data.")
 def _(api: Api) -> None:
     key = api.api_key("*", environment="test")["plaintext_key"]
     memory = api.remember(f"Only in the sandbox {api.name()}.", key=key)
-    refused(api.get(f"/v1/brain/memories/{memory['id']}"), 404)
+    assert_error(api.get(f"/v1/brain/memories/{memory['id']}"), 404)
     live = api.remember(f"Only in production {api.name()}.")
-    refused(api.get(f"/v1/brain/memories/{live['id']}", key=key), 404)
+    assert_error(api.get(f"/v1/brain/memories/{live['id']}", key=key), 404)
 
 
 @statement("spec 5.2", "A test key has a higher rate limit: ten times that of its tier.")
@@ -350,9 +352,9 @@ def _(api: Api) -> None:
 
 
 def is_granted(api: Api, permission: str) -> None:
-    """Check one value."""
-    made = api.agent_key(permission)
-    assert [each.replace(":", ".") for each in made["permissions"]] == [permission.replace(":", ".")]
+    """Assert that a permission can be granted."""
+    key = api.agent_key(permission)
+    assert [permission.replace(":", ".") for permission in key["permissions"]] == [permission.replace(":", ".")]
 
 
 statement_per_value(
@@ -363,28 +365,28 @@ statement_per_value(
 )
 
 
-def opens(api: Api, case: tuple[str, str]) -> None:
-    """Assert that a permission opens a request, and that without it the request is refused with that permission."""
+def check_permission(api: Api, case: tuple[str, str]) -> None:
+    """Assert that a permission allows a request, and that the error without it names the permission."""
     permission, request = case
     method, path = request.split()
     plan = api.plan("One") if "{" in path else {}
-    found = path.format(plan=plan.get("slug"))
+    url = path.format(plan=plan.get("slug"))
     bodies: dict[str, object] = {
         "/v1/plans": {"title": api.name("Plan")},
         "/v1/sessions": {"agent_type": "x"},
         "/v1/plans/{plan}/phases": {"name": "Next"},
     }
     body = bodies[path] if method == "POST" else None
-    answer = api.send(method, found, body, key=api.agent_key(permission)["key"])
-    assert answer.status_code < 300, answer.text
-    other = next(each for each in ("tools.read", "templates.read") if each != permission)
-    refusal = refused(api.send(method, found, body, key=api.agent_key(other)["key"]), 403, "permission_denied")
+    response = api.send(method, url, body, key=api.agent_key(permission)["key"])
+    assert response.status_code < 300, response.text
+    other = next(candidate for candidate in ("tools.read", "templates.read") if candidate != permission)
+    refusal = assert_error(api.send(method, url, body, key=api.agent_key(other)["key"]), 403, "permission_denied")
     assert refusal["required_permission"].replace(":", ".") == permission.replace(":", ".")
 
 
 statement_per_value(
     "spec 5.3",
-    "A permission opens its requests and no others: {}.",
+    "A permission allows its requests and no others: {}.",
     [
         ("plans.read", "GET /v1/plans"),
         ("plans.write", "POST /v1/plans"),
@@ -394,22 +396,22 @@ statement_per_value(
         ("tools.read", "GET /api/agent/tools/analytics"),
         ("templates.read", "GET /v1/templates"),
     ],
-    opens,
+    check_permission,
 )
 
 
 @statement("spec 5.3", "templates.instantiate creates plans from templates.")
 def _(api: Api) -> None:
     slug = api.get("/v1/templates").json()["data"][0]["slug"]
-    answer = api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("templates.instantiate")["key"])
-    assert answer.status_code in {201, 422}, answer.text
-    refused(api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("plans.write")["key"]), 403)
+    response = api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("templates.instantiate")["key"])
+    assert response.status_code in {201, 422}, response.text
+    assert_error(api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("plans.write")["key"]), 403)
 
 
-@statement("spec 5.3", "A key can be asked whether it has one permission, any of a list, or all of a list.")
+@statement("spec 5.3", "A key can be checked for one permission, any of a list, or all of a list.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read", "plans.write")
-    path = f"/api/v1/agent-keys/{made['id']}/permissions"
+    key = api.agent_key("plans.read", "plans.write")
+    path = f"/api/v1/agent-keys/{key['id']}/permissions"
     assert api.get(f"{path}?has=plans.read").json()["has"] is True
     assert api.get(f"{path}?any=plans.read,tools.read").json()["any"] is True
     assert api.get(f"{path}?all=plans.read,tools.read").json()["all"] is False
@@ -417,26 +419,26 @@ def _(api: Api) -> None:
 
 @statement("spec 5.3", "The permissions of a key can be replaced.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    answer = api.send("PUT", f"/api/v1/agent-keys/{made['id']}/permissions", {"permissions": ["tools.read"]})
-    assert answer.json()["permissions"] == ["tools.read"]
-    assert api.get("/v1/plans", key=made["key"]).status_code == 403
+    key = api.agent_key("plans.read")
+    response = api.send("PUT", f"/api/v1/agent-keys/{key['id']}/permissions", {"permissions": ["tools.read"]})
+    assert response.json()["permissions"] == ["tools.read"]
+    assert api.get("/v1/plans", key=key["key"]).status_code == 403
 
 
-def restricted(api: Api, *entries: str) -> dict[str, Any]:
+def restricted_key(api: Api, *entries: str) -> dict[str, Any]:
     """Return an agent key that is restricted to addresses."""
     return api.agent_key("plans.read", ip_restriction=True, ip_list=list(entries))
 
 
 @statement("spec 5.3", "With a restriction the address must be on the list.")
 def _(api: Api) -> None:
-    body = refused(api.get("/v1/plans", key=restricted(api, "10.0.0.0/8")["key"]), 403, "ip_not_allowed")
+    body = assert_error(api.get("/v1/plans", key=restricted_key(api, "10.0.0.0/8")["key"]), 403, "ip_not_allowed")
     assert body["your_ip"] == "127.0.0.1"
 
 
 def is_admitted(api: Api, entry: str) -> None:
-    """Check one value."""
-    assert api.get("/v1/plans", key=restricted(api, entry)["key"]).status_code == 200
+    """Assert that a list entry admits the client."""
+    assert api.get("/v1/plans", key=restricted_key(api, entry)["key"]).status_code == 200
 
 
 statement_per_value(
@@ -448,8 +450,8 @@ statement_per_value(
 
 
 def is_listed(api: Api, entry: str) -> None:
-    """Check one value."""
-    assert entry in restricted(api, entry)["ip_list"]
+    """Assert that a list entry is stored."""
+    assert entry in restricted_key(api, entry)["ip_list"]
 
 
 statement_per_value(
@@ -460,9 +462,9 @@ statement_per_value(
 )
 
 
-@statement("spec 5.3", "The list can be added to, removed from and replaced.")
+@statement("spec 5.3", "Addresses can be added, removed and replaced.")
 def _(api: Api) -> None:
-    path = f"/api/v1/agent-keys/{restricted(api, '192.0.2.1')['id']}/ips"
+    path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
     api.post(path, {"ips": ["192.0.2.2"]})
     assert api.get(path).json()["ips"] == ["192.0.2.1", "192.0.2.2"]
     api.send("DELETE", path, {"ips": ["192.0.2.1"]})
@@ -471,52 +473,52 @@ def _(api: Api) -> None:
     assert api.get(path).json()["ips"] == ["192.0.2.3"]
 
 
-@statement("spec 5.3", "A pasted text has one entry a line; lines that start with # are comments.")
+@statement("spec 5.3", "A list as text has one entry per line; lines that start with # are comments.")
 def _(api: Api) -> None:
-    path = f"/api/v1/agent-keys/{restricted(api, '192.0.2.1')['id']}/ips"
+    path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
     api.send("PUT", path, {"text": "# the office\n192.0.2.9\n\n2001:db8::/32\n"})
     assert api.get(path).json()["ips"] == ["192.0.2.9", "2001:db8::/32"]
 
 
 @statement("spec 5.3", "An invalid line produces `<input>: Invalid IP address`.")
 def _(api: Api) -> None:
-    path = f"/api/v1/agent-keys/{restricted(api, '192.0.2.1')['id']}/ips"
-    body = refused(api.send("PUT", path, {"text": "192.0.2.9\nnonsense\n"}), 422)
+    path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
+    body = assert_error(api.send("PUT", path, {"text": "192.0.2.9\nnonsense\n"}), 422)
     assert body["errors"]["ips"] == ["nonsense: Invalid IP address"]
-    assert api.get(path).json()["ips"] == ["192.0.2.1"], "D-28: a list with a bad line stores nothing"
+    assert api.get(path).json()["ips"] == ["192.0.2.1"], "D-28: a list with an invalid line stores nothing"
 
 
-@statement("D-28", "A list that is given switches the restriction on.")
+@statement("D-28", "Setting a list enables the restriction.")
 def _(api: Api) -> None:
-    made = api.agent_key("plans.read")
-    api.send("PUT", f"/api/v1/agent-keys/{made['id']}/ips", {"ips": ["10.0.0.0/8"]})
-    refused(api.get("/v1/plans", key=made["key"]), 403, "ip_not_allowed")
+    key = api.agent_key("plans.read")
+    api.send("PUT", f"/api/v1/agent-keys/{key['id']}/ips", {"ips": ["10.0.0.0/8"]})
+    assert_error(api.get("/v1/plans", key=key["key"]), 403, "ip_not_allowed")
 
 
 @statement("D-28", "A restriction with an empty list denies all.")
 def _(api: Api) -> None:
-    refused(api.get("/v1/plans", key=api.agent_key("plans.read", ip_restriction=True, ip_list=[])["key"]), 403, "ip_not_allowed")
+    assert_error(api.get("/v1/plans", key=api.agent_key("plans.read", ip_restriction=True, ip_list=[])["key"]), 403, "ip_not_allowed")
 
 
-@statement("spec 5.3", "Revoked and expired are checked before the address.")
+@statement("spec 5.3", "Revocation and expiry are checked before the address.")
 def _(api: Api) -> None:
-    made = restricted(api, "10.0.0.0/8")
-    api.post(f"/api/v1/agent-keys/{made['id']}/revoke")
-    refused(api.get("/v1/plans", key=made["key"]), 401, "key_revoked")
+    key = restricted_key(api, "10.0.0.0/8")
+    api.post(f"/api/v1/agent-keys/{key['id']}/revoke")
+    assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_revoked")
 
 
 @statement("spec 5.3", "The address is checked before the permissions.")
 def _(api: Api) -> None:
-    made = api.agent_key("tools.read", ip_restriction=True, ip_list=["10.0.0.0/8"])
-    refused(api.get("/v1/plans", key=made["key"]), 403, "ip_not_allowed")
+    key = api.agent_key("tools.read", ip_restriction=True, ip_list=["10.0.0.0/8"])
+    assert_error(api.get("/v1/plans", key=key["key"]), 403, "ip_not_allowed")
 
 
-@statement("spec 5.3", "The permissions are checked before the rate limit, which a refusal does not spend.")
+@statement("spec 5.3", "The permissions are checked before the rate limit, and a rejected request does not count.")
 def _(api: Api) -> None:
     key = api.agent_key("tools.read", rate_limit=1)["key"]
-    refused(api.get("/v1/plans", key=key), 403)
+    assert_error(api.get("/v1/plans", key=key), 403)
     assert api.get("/api/agent/tools/analytics", key=key).status_code == 200
-    refused(api.get("/api/agent/tools/analytics", key=key), 429, "rate_limited")
+    assert_error(api.get("/api/agent/tools/analytics", key=key), 429, "rate_limited")
 
 
 # Limits
@@ -526,53 +528,53 @@ def _(api: Api) -> None:
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", rate_limit=2)["key"]
     assert [api.get("/v1/plans", key=key).status_code for _ in range(3)] == [200, 200, 429]
-    answer = api.get("/v1/plans", key=key)
-    refused(answer, 429, "rate_limited")
-    assert 0 < int(answer.headers["Retry-After"]) <= 60
+    response = api.get("/v1/plans", key=key)
+    assert_error(response, 429, "rate_limited")
+    assert 0 < int(response.headers["Retry-After"]) <= 60
 
 
 statement_per_value(
     "spec 8",
-    "The tier and its requests an hour: {}.",
+    "The tier and its requests per hour: {}.",
     [("free", 1000), ("pro", 10000), ("business", 50000)],
     lambda api, case: _has_limit(api, case[0], case[1]),
 )
 
 
 def _has_limit(api: Api, tier: str, limit: int) -> None:
-    answer = api.get("/v1/plans", key=api.api_key("plans.read", rate_limit_tier=tier)["plaintext_key"])
-    assert answer.headers["X-RateLimit-Limit"] == str(limit)
-    assert answer.headers["X-RateLimit-Remaining"] == str(limit - 1)
-    assert 0 < int(answer.headers["X-RateLimit-Reset"]) - time.time() <= 3601
+    response = api.get("/v1/plans", key=api.api_key("plans.read", rate_limit_tier=tier)["plaintext_key"])
+    assert response.headers["X-RateLimit-Limit"] == str(limit)
+    assert response.headers["X-RateLimit-Remaining"] == str(limit - 1)
+    assert 0 < int(response.headers["X-RateLimit-Reset"]) - time.time() <= 3601
 
 
 @statement("spec 8", "The tier enterprise is unlimited.")
 def _(api: Api) -> None:
-    answer = api.get("/v1/plans", key=api.api_key("plans.read", rate_limit_tier="enterprise")["plaintext_key"])
-    assert answer.headers["X-RateLimit-Limit"] == answer.headers["X-RateLimit-Remaining"] == "2147483647"
+    response = api.get("/v1/plans", key=api.api_key("plans.read", rate_limit_tier="enterprise")["plaintext_key"])
+    assert response.headers["X-RateLimit-Limit"] == response.headers["X-RateLimit-Remaining"] == "2147483647"
 
 
 @statement("spec 8", "X-RateLimit-Reset of an agent key is in seconds until the window resets.")
 def _(api: Api) -> None:
-    answer = api.get("/v1/plans", key=api.agent_key("plans.read", rate_limit=7)["key"])
-    assert answer.headers["X-RateLimit-Limit"] == "7"
-    assert 0 < int(answer.headers["X-RateLimit-Reset"]) <= 60
+    response = api.get("/v1/plans", key=api.agent_key("plans.read", rate_limit=7)["key"])
+    assert response.headers["X-RateLimit-Limit"] == "7"
+    assert 0 < int(response.headers["X-RateLimit-Reset"]) <= 60
 
 
 def has_status(api: Api, name: str) -> None:
-    """Check one value."""
+    """Assert that the status of a rate limit has a field."""
     assert isinstance(api.get("/api/agent/rate-limit", key=api.agent).json()[name], int)
 
 
 statement_per_value(
     "spec 8",
-    "The status of a limit has {}.",
+    "The status of a rate limit has {}.",
     ["limit", "remaining", "reset_in_seconds", "used"],
     has_status,
 )
 
 
-@statement("D-27", "Asking for the status of a limit does not spend it.")
+@statement("D-27", "A request for the status of a rate limit does not count.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", rate_limit=5)["key"]
     api.get("/v1/plans", key=key)
@@ -584,7 +586,7 @@ def _(api: Api) -> None:
 
 @statement("D-22", "Two different keys in one request are 401.")
 def _(api: Api) -> None:
-    refused(api.get("/v1/plans", **{"X-API-Key": api.agent}), 401)
+    assert_error(api.get("/v1/plans", **{"X-API-Key": api.agent}), 401)
 
 
 @statement("D-22", "A key in the query string is not accepted.")
@@ -592,89 +594,89 @@ def _(api: Api) -> None:
     assert api.get(f"/v1/plans?api_key={api.agent}", key=None).status_code == 401
 
 
-@statement("D-23", "A dot and a colon mean the same in names of scopes.")
+@statement("D-23", "A dot and a colon are equivalent in names of scopes.")
 def _(api: Api) -> None:
     assert api.get("/v1/plans", key=api.api_key("plans:read")["plaintext_key"]).status_code == 200
     assert api.get("/v1/plans", key=api.agent_key("plans.read")["key"]).status_code == 200
 
 
-@statement("D-23", "Platform scopes lie outside of wildcards.")
+@statement("D-23", "Wildcards do not include platform scopes.")
 def _(api: Api) -> None:
-    refused(api.post("/api/v1/workspaces", {"name": api.name("w")}, key=api.api_key("*")["plaintext_key"]), 403)
+    assert_error(api.post("/api/v1/workspaces", {"name": api.name("w")}, key=api.api_key("*")["plaintext_key"]), 403)
 
 
-@statement("D-23", "Platform scopes are granted by the command line alone.")
+@statement("D-23", "Platform scopes are granted only by the command line.")
 def _(api: Api) -> None:
-    answer = api.post("/api/v1/api-keys", {"name": "x", "scopes": ["platform:workspaces"]})
-    assert "only the command line" in refused(answer, 422)["errors"]["scopes"][0]
+    response = api.post("/api/v1/api-keys", {"name": "x", "scopes": ["platform:workspaces"]})
+    assert "only the command line" in assert_error(response, 422)["errors"]["scopes"][0]
 
 
-@statement("D-23", "An unknown scope is refused.")
+@statement("D-23", "An unknown scope is rejected.")
 def _(api: Api) -> None:
-    refused(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["foo:bar"]}), 422)
+    assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["foo:bar"]}), 422)
 
 
 @statement("D-23", "A key's list of servers is applied: others are not listed, and calling them is 403.")
 def _(api: Api) -> None:
     key = api.api_key("mcp:read", "mcp:write", servers=["trial"])["plaintext_key"]
-    assert {each["id"] for each in api.get("/api/v1/mcp/servers", key=key).json()["servers"]} == {"trial"}
-    refused(api.call("toolbox", "echo", key=key, text="x"), 403)
+    assert {server["id"] for server in api.get("/api/v1/mcp/servers", key=key).json()["servers"]} == {"trial"}
+    assert_error(api.call("toolbox", "echo", key=key, text="x"), 403)
 
 
 @statement("D-23", "A key's list of tools is applied.")
 def _(api: Api) -> None:
     key = api.api_key("mcp:read", "mcp:write", tools=["toolbox/echo"])["plaintext_key"]
     assert api.call("toolbox", "echo", key=key, text="x").status_code == 200
-    refused(api.call("toolbox", "write", key=key, text="x"), 403)
+    assert_error(api.call("toolbox", "write", key=key, text="x"), 403)
 
 
-@statement("D-23", "A key's list of orgs is applied to what it stores and recalls.")
+@statement("D-23", "A key's list of orgs applies to the memories that it stores and recalls.")
 def _(api: Api) -> None:
     org = api.name("org")
     key = api.api_key("brain:read", "brain:write", orgs=[org])["plaintext_key"]
-    refused(api.post("/v1/brain/remember", {"content": "x", "type": "fact", "org": "elsewhere"}, key=key), 403)
+    assert_error(api.post("/v1/brain/remember", {"content": "x", "type": "fact", "org": "elsewhere"}, key=key), 403)
     api.remember("Visible to the org.", org=org)
     api.remember("Invisible to the org.", org=f"{org}-other")
-    assert {each["org"] for each in api.recall("visible", key=key, top_k=50)["memories"]} <= {org}
+    assert {memory["org"] for memory in api.recall("visible", key=key, top_k=50)["memories"]} <= {org}
 
 
-@statement("D-24", "A key hands on no scope that it does not hold.")
+@statement("D-24", "A key cannot create a key with a scope that it does not have.")
 def _(api: Api) -> None:
     key = api.api_key("keys:write", "brain:read")["plaintext_key"]
-    refused(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["brain:write"]}, key=key), 403)
+    assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["brain:write"]}, key=key), 403)
 
 
 @statement("D-29", "Keys are listed, shown, changed and deleted.")
 def _(api: Api) -> None:
-    made = api.api_key("brain:read")
-    path = f"/api/v1/api-keys/{made['id']}"
+    key = api.api_key("brain:read")
+    path = f"/api/v1/api-keys/{key['id']}"
     assert api.send("PATCH", path, {"name": "renamed"}).json()["name"] == "renamed"
     assert api.get(path).json()["name"] == "renamed"
-    assert made["id"] in api.get("/api/v1/api-keys?per_page=5").text
+    assert key["id"] in api.get("/api/v1/api-keys?per_page=5").text
     assert api.send("DELETE", path).status_code == 204
-    refused(api.get(path), 404, "resource_not_found")
+    assert_error(api.get(path), 404, "resource_not_found")
 
 
 @statement("D-29", "A deleted key does not authenticate.")
 def _(api: Api) -> None:
-    made = api.api_key("plans.read")
-    api.send("DELETE", f"/api/v1/api-keys/{made['id']}")
-    refused(api.get("/v1/plans", key=made["plaintext_key"]), 401, "unauthorised")
+    key = api.api_key("plans.read")
+    api.send("DELETE", f"/api/v1/api-keys/{key['id']}")
+    assert_error(api.get("/v1/plans", key=key["plaintext_key"]), 401, "unauthorised")
 
 
-@statement("D-29", "Every change of a key is in the audit log, with who, when and what.")
+@statement("D-29", "Every change of a key is in the audit log, with actor, time and fields.")
 def _(api: Api) -> None:
-    made = api.api_key("brain:read")
+    key = api.api_key("brain:read")
     rows = api.get("/api/v1/audit?per_page=20").json()["data"]
-    assert any(made["id"] in str(row) for row in rows)
+    assert any(key["id"] in str(row) for row in rows)
 
 
-@statement("D-29", "The chain of the audit log is verified by a command.")
+@statement("D-29", "A command verifies the chain of the audit log.")
 def _(api: Api) -> None:
     assert api.run("audit", "verify").returncode == 0
 
 
-@statement("D-29", "Usage adds up by day, and is exported as CSV.")
+@statement("D-29", "Usage is summed by day, and exported as CSV.")
 def _(api: Api) -> None:
     assert api.get("/api/v1/api-keys/usage").status_code == 200
     assert "," in api.get("/api/v1/api-keys/usage", Accept="text/csv").text

@@ -6,15 +6,15 @@ import time
 import uuid
 from typing import Any
 
-from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
+from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
 
 BRAIN = "/v1/brain"
 
 
-def shown(api: Api) -> dict[str, Any]:
-    """Return a memory as its GET shows it."""
-    made = api.remember("A memory with every field.", org="acme", project="shop", agent_id="ann", tags=["one"])
-    return api.get(f"{BRAIN}/memories/{made['id']}").json()
+def get_memory(api: Api) -> dict[str, Any]:
+    """Return a memory from its GET route."""
+    memory = api.remember("A memory with every field.", org="acme", project="shop", agent_id="ann", tags=["one"])
+    return api.get(f"{BRAIN}/memories/{memory['id']}").json()
 
 
 statements_about_fields(
@@ -37,7 +37,7 @@ statements_about_fields(
         "created_at": "time",
         "updated_at": "time",
     },
-    shown,
+    get_memory,
 )
 
 
@@ -54,42 +54,42 @@ statement_per_value(
 )
 
 
-def _equals(found: object, wanted: object) -> None:
-    assert found == wanted, found
+def _equals(actual: object, expected: object) -> None:
+    assert actual == expected, actual
 
 
-def in_scope(api: Api, scope: str) -> None:
+def accepts_scope(api: Api, scope: str) -> None:
     """Assert that a memory is stored in a scope."""
     owner = {"agent": {"agent_id": "ann"}, "session": {"session_id": "s1"}, "shared": {"org": "acme"}}.get(scope, {})
     assert api.remember(memory_scope=scope, **owner)["memory_scope"] == scope
 
 
-statement_per_value("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], in_scope)
+statement_per_value("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], accepts_scope)
 
 
-def is_too_long(api: Api, case: tuple[str, int]) -> None:
-    """Check one value."""
+def has_max_length(api: Api, case: tuple[str, int]) -> None:
+    """Assert that a field is accepted at its maximum length and rejected beyond it."""
     name, length = case
     assert api.remember(**{name: "x" * length})[name] == "x" * length
-    refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", name: "x" * (length + 1)}), 422, "validation_error")
+    assert_error(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", name: "x" * (length + 1)}), 422, "validation_error")
 
 
 statement_per_value(
     "spec 2.5",
-    "A field beyond its length is refused: {}.",
+    "A field beyond its maximum length is rejected: {}.",
     [("org", 100), ("project", 255), ("agent_id", 100)],
-    is_too_long,
+    has_max_length,
 )
 
 
 @statement("spec 2.5", "source is manual when absent.")
 def _(api: Api) -> None:
-    found = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
-    assert found["source"] == "manual"
+    body = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
+    assert body["source"] == "manual"
 
 
-def finds(api: Api, mode: str) -> None:
-    """Check one value."""
+def finds_memory(api: Api, mode: str) -> None:
+    """Assert that recall finds a memory in a mode."""
     org = api.name("org")
     api.remember("The capybara bathes.", org=org)
     assert contents(api.recall("capybara", org=org, mode=mode)) == {"The capybara bathes."}
@@ -97,22 +97,22 @@ def finds(api: Api, mode: str) -> None:
 
 statement_per_value(
     "spec 2.5",
-    "A confidence of {} is refused.",
+    "A confidence of {} is rejected.",
     [-0.1, 1.1],
-    lambda api, value: refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "confidence": value}), 422),
+    lambda api, value: assert_error(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "confidence": value}), 422),
 )
 
 
 # 2.7, 2.8
 
 
-def contents(answer: dict[str, Any]) -> set[str]:
-    """Return what a recall found."""
-    return {each["content"] for each in answer["memories"]}
+def contents(response: dict[str, Any]) -> set[str]:
+    """Return the contents of the recalled memories."""
+    return {memory["content"] for memory in response["memories"]}
 
 
-def spaces(api: Api) -> tuple[str, dict[str, str]]:
-    """Store a memory in each of some spaces of a new org; return the org, and the contents by space."""
+def store_in_scopes(api: Api) -> tuple[str, dict[str, str]]:
+    """Store a memory in each of several scopes of a new org; return the org, and the contents by scope."""
     org = api.name("org")
     marker = api.name("marker")
     stored = {
@@ -124,106 +124,106 @@ def spaces(api: Api) -> tuple[str, dict[str, str]]:
         "session": {"org": org, "memory_scope": "session", "session_id": f"{org}-s"},
         "other": {"org": f"{org}-other", "project": "one"},
     }
-    made = {name: f"The {marker} lies in {name}." for name in stored}
+    contents_by_scope = {name: f"The {marker} lies in {name}." for name in stored}
     for name, space in stored.items():
-        api.remember(made[name], **space)
-    return org, made
+        api.remember(contents_by_scope[name], **space)
+    return org, contents_by_scope
 
 
-def recalls(api: Api, wanted: set[str], unwanted: set[str], **scope: str) -> None:
-    """Assert which spaces a recall covers."""
-    org, made = spaces(api)
+def check_recall(api: Api, included: set[str], excluded: set[str], **scope: str) -> None:
+    """Assert which scopes a recall covers."""
+    org, contents_by_scope = store_in_scopes(api)
     values = {name: value.format(org=org) for name, value in scope.items()}
-    found = contents(api.recall(f"Where is the {org} marker?", top_k=100, **values))
-    assert {made[name] for name in wanted} <= found
-    assert found.isdisjoint({made[name] for name in unwanted})
+    recalled = contents(api.recall(f"Where is the {org} marker?", top_k=100, **values))
+    assert {contents_by_scope[name] for name in included} <= recalled
+    assert recalled.isdisjoint({contents_by_scope[name] for name in excluded})
 
 
-@statement("spec 2.7", "A memory of a project is shared by all who recall there.")
+@statement("spec 2.7", "A memory of a project is shared by all agents that recall in the project.")
 def _(api: Api) -> None:
-    recalls(api, {"one"}, set(), org="{org}", project="one")
+    check_recall(api, {"one"}, set(), org="{org}", project="one")
 
 
-@statement("spec 2.7", "A memory of an agent is that agent's own.")
+@statement("spec 2.7", "A memory of an agent is recalled only for that agent.")
 def _(api: Api) -> None:
-    recalls(api, {"agent"}, set(), org="{org}", agent_id="{org}-ann")
-    recalls(api, set(), {"agent"}, org="{org}")
+    check_recall(api, {"agent"}, set(), org="{org}", agent_id="{org}-ann")
+    check_recall(api, set(), {"agent"}, org="{org}")
 
 
-@statement("spec 2.7", "A memory of a session belongs to that session.")
+@statement("spec 2.7", "A memory of a session is recalled only in that session.")
 def _(api: Api) -> None:
-    recalls(api, {"session"}, set(), org="{org}", session_id="{org}-s")
-    recalls(api, set(), {"session"}, org="{org}")
+    check_recall(api, {"session"}, set(), org="{org}", session_id="{org}-s")
+    check_recall(api, set(), {"session"}, org="{org}")
 
 
 @statement("spec 2.7", "A shared memory is found across the projects of its org.")
 def _(api: Api) -> None:
-    recalls(api, {"shared"}, set(), org="{org}", project="two")
+    check_recall(api, {"shared"}, set(), org="{org}", project="two")
 
 
 @statement("spec 2.8", "Recall with org and project filters to that project.")
 def _(api: Api) -> None:
-    recalls(api, {"one"}, {"two", "other"}, org="{org}", project="one")
+    check_recall(api, {"one"}, {"two", "other"}, org="{org}", project="one")
 
 
 @statement("spec 2.8", "Recall with org alone covers all projects of the org.")
 def _(api: Api) -> None:
-    recalls(api, {"one", "two", "org"}, {"other"}, org="{org}")
+    check_recall(api, {"one", "two", "org"}, {"other"}, org="{org}")
 
 
 @statement("spec 2.8", "Recall with neither covers the whole workspace.")
 def _(api: Api) -> None:
-    recalls(api, {"one", "two", "other"}, set())
+    check_recall(api, {"one", "two", "other"}, set())
 
 
 @statement("spec 2.8", "An org filter never returns memories of another org, in search, lists, tags and scopes too.")
 def _(api: Api) -> None:
-    org, made = spaces(api)
+    org, contents_by_scope = store_in_scopes(api)
     for path in (f"search?q=marker&org={org}&limit=100", f"memories?org={org}&per_page=100"):
-        assert made["other"] not in api.get(f"{BRAIN}/{path}").text
-    assert {each["org"] for each in api.get(f"{BRAIN}/scopes?org={org}").json()["scopes"]} == {org}
+        assert contents_by_scope["other"] not in api.get(f"{BRAIN}/{path}").text
+    assert {scope["org"] for scope in api.get(f"{BRAIN}/scopes?org={org}").json()["scopes"]} == {org}
 
 
-@statement("spec 2.8", "workspace_id is a hard boundary: another workspace finds and changes nothing.")
+@statement("spec 2.8", "workspace_id is a hard boundary: another workspace neither finds nor changes a memory.")
 def _(api: Api) -> None:
-    made = api.remember(f"Of the first workspace {api.name()}.")
+    memory = api.remember(f"Of the first workspace {api.name()}.")
     workspace = api.post("/api/v1/workspaces", {"name": api.name("other")})
     assert workspace.status_code == 201, workspace.text
     number = workspace.json()["workspace_id"]
     key = api.post(f"/api/v1/workspaces/{number}/api-keys", {"name": "first", "scopes": ["*"]}).json()["plaintext_key"]
-    refused(api.get(f"{BRAIN}/memories/{made['id']}", key=key), 404)
+    assert_error(api.get(f"{BRAIN}/memories/{memory['id']}", key=key), 404)
     assert api.recall("Of the first workspace", key=key)["memories"] == []
     assert api.get(f"{BRAIN}/search?q=workspace", key=key).json()["total"] == 0
-    refused(api.send("DELETE", f"{BRAIN}/memories/{made['id']}", key=key), 404)
+    assert_error(api.send("DELETE", f"{BRAIN}/memories/{memory['id']}", key=key), 404)
 
 
 # 3.4
 
 
-@statement("spec 3.4", "remember stores at once; the response has indexed false.")
+@statement("spec 3.4", "remember stores immediately; the response has indexed false.")
 def _(api: Api) -> None:
-    answer = api.post(f"{BRAIN}/remember", {"content": f"Not indexed yet {api.name()}.", "type": "fact"})
-    assert answer.status_code == 201
-    assert answer.json()["indexed"] is False
-    assert api.get(f"{BRAIN}/memories/{answer.json()['id']}").status_code == 200
+    response = api.post(f"{BRAIN}/remember", {"content": f"Not indexed yet {api.name()}.", "type": "fact"})
+    assert response.status_code == 201
+    assert response.json()["indexed"] is False
+    assert api.get(f"{BRAIN}/memories/{response.json()['id']}").status_code == 200
 
 
 @statement("spec 3.4", "The indexing job sets indexed_at; the memory is indexed.")
 def _(api: Api) -> None:
-    made = api.remember()
-    found = api.get(f"{BRAIN}/memories/{made['id']}").json()
-    assert found["indexed_at"] is not None
-    assert found["state"] == "indexed"
+    memory = api.remember()
+    body = api.get(f"{BRAIN}/memories/{memory['id']}").json()
+    assert body["indexed_at"] is not None
+    assert body["state"] == "indexed"
 
 
 @statement("spec 3.4", "Changed content is indexed again.")
 def _(api: Api) -> None:
-    made = api.remember("The cat sleeps.")
+    memory = api.remember("The cat sleeps.")
     word = api.name("zebra").replace("-", "")
-    changed = api.send("PATCH", f"{BRAIN}/memories/{made['id']}", {"content": f"The {word} sleeps."}).json()
+    changed = api.send("PATCH", f"{BRAIN}/memories/{memory['id']}", {"content": f"The {word} sleeps."}).json()
     assert changed["state"] in {"stale", "indexed"}
     deadline = time.monotonic() + 10
-    while api.get(f"{BRAIN}/memories/{made['id']}").json()["state"] != "indexed":
+    while api.get(f"{BRAIN}/memories/{memory['id']}").json()["state"] != "indexed":
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 1
@@ -234,29 +234,29 @@ def _(api: Api) -> None:
     word = api.name("walrus").replace("-", "")
     old = api.remember(f"The {word} is grey.")
     new = api.remember("It is brown.", supersedes_id=old["id"])
-    refused(api.get(f"{BRAIN}/memories/{old['id']}"), 404)
+    assert_error(api.get(f"{BRAIN}/memories/{old['id']}"), 404)
     assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
     assert api.get(f"{BRAIN}/memories/{new['id']}").json()["supersedes_id"] == old["id"]
 
 
-@statement("spec 3.4", "Archived means removed from active recall but kept.")
+@statement("spec 3.4", "An archived memory is kept, but removed from active recall.")
 def _(api: Api) -> None:
     word = api.name("lynx").replace("-", "")
-    made = api.remember(f"The {word} is shy.")
-    archived = api.post(f"{BRAIN}/memories/{made['id']}/archive")
+    memory = api.remember(f"The {word} is shy.")
+    archived = api.post(f"{BRAIN}/memories/{memory['id']}/archive")
     assert archived.json()["state"] == "archived"
     assert f"The {word} is shy." not in contents(api.recall(f"{word} shy", top_k=100, mode="hybrid"))
     assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
-    assert api.get(f"{BRAIN}/memories/{made['id']}").status_code == 200
-    assert api.post(f"{BRAIN}/memories/{made['id']}/restore").json()["state"] != "archived"
+    assert api.get(f"{BRAIN}/memories/{memory['id']}").status_code == 200
+    assert api.post(f"{BRAIN}/memories/{memory['id']}/restore").json()["state"] != "archived"
 
 
-@statement("spec 3.4", "Deleted means removed from all stores.")
+@statement("spec 3.4", "A deleted memory is removed from all stores.")
 def _(api: Api) -> None:
     word = api.name("otter").replace("-", "")
-    made = api.remember(f"The {word} swims.")
-    assert api.send("DELETE", f"{BRAIN}/memories/{made['id']}").status_code == 204
-    refused(api.get(f"{BRAIN}/memories/{made['id']}"), 404)
+    memory = api.remember(f"The {word} swims.")
+    assert api.send("DELETE", f"{BRAIN}/memories/{memory['id']}").status_code == 204
+    assert_error(api.get(f"{BRAIN}/memories/{memory['id']}"), 404)
     assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
     assert f"The {word} swims." not in contents(api.recall(f"{word} swims", top_k=100))
 
@@ -265,23 +265,23 @@ def _(api: Api) -> None:
 
 statements_about_fields(
     "spec 4.3",
-    "The answer of remember",
+    "The response of remember",
     {"id": "string", "type": "string", "org": "string or null", "project": "string or null", "indexed": "boolean", "created_at": "time"},
     lambda api: api.remember(org="acme", project="shop"),
 )
 
 
-def takes(api: Api, case: tuple[str, object]) -> None:
-    """Assert that remember takes a field and stores it."""
+def accepts_field(api: Api, case: tuple[str, object]) -> None:
+    """Assert that remember accepts a field and stores it."""
     name, value = case
     extra = {"session_id": "s"} if value == "session" else {}
-    made = api.remember(**{name: value}, **extra)
-    assert api.get(f"{BRAIN}/memories/{made['id']}").json()[name] == value
+    memory = api.remember(**{name: value}, **extra)
+    assert api.get(f"{BRAIN}/memories/{memory['id']}").json()[name] == value
 
 
 statement_per_value(
     "spec 4.3",
-    "remember takes the field {}.",
+    "remember accepts the field {}.",
     [
         ("type", "decision"),
         ("org", "acme"),
@@ -292,18 +292,18 @@ statement_per_value(
         ("source", "meeting"),
         ("memory_scope", "project"),
     ],
-    takes,
+    accepts_field,
 )
 
 
-@statement("spec 4.3", "remember answers 201.")
+@statement("spec 4.3", "remember returns 201.")
 def _(api: Api) -> None:
     assert api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact"}).status_code == 201
 
 
 # 4.3: recall
 
-statements_about_fields("spec 4.3", "The answer of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
+statements_about_fields("spec 4.3", "The response of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
 statements_about_fields(
     "spec 4.3",
     "A recalled memory",
@@ -343,14 +343,14 @@ def _(api: Api) -> None:
     assert contents(api.recall("own", org=org, agent_id=f"{org}-ann")) == {"Ann's own."}
 
 
-@statement("spec 4.3", "include_scopes names the scopes that are covered.")
+@statement("spec 4.3", "include_scopes selects the scopes.")
 def _(api: Api) -> None:
-    org, made = spaces(api)
-    found = contents(api.recall("marker", org=org, agent_id=f"{org}-ann", include_scopes=["agent", "shared"], top_k=100))
-    assert found == {made["agent"], made["shared"]}
+    org, contents_by_scope = store_in_scopes(api)
+    recalled = contents(api.recall("marker", org=org, agent_id=f"{org}-ann", include_scopes=["agent", "shared"], top_k=100))
+    assert recalled == {contents_by_scope["agent"], contents_by_scope["shared"]}
 
 
-@statement("spec 4.3", "keywords raise the memories that have them, by boost_keywords.")
+@statement("spec 4.3", "keywords raise the score of memories that contain them, by boost_keywords.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("The harbour opens at nine.", org=org)
@@ -368,29 +368,29 @@ def _(api: Api) -> None:
     org = api.name("org")
     for scope in ("session", "shared", "project", "agent"):
         api.remember("The same text.", org=org, memory_scope=scope, agent_id=f"{org}-a", session_id=f"{org}-s")
-    found = api.recall("The same text.", org=org, agent_id=f"{org}-a", session_id=f"{org}-s", mode="semantic")["memories"]
-    assert [each["memory_scope"] for each in found] == ["agent", "project", "shared", "session"]
+    memories = api.recall("The same text.", org=org, agent_id=f"{org}-a", session_id=f"{org}-s", mode="semantic")["memories"]
+    assert [recalled["memory_scope"] for recalled in memories] == ["agent", "project", "shared", "session"]
 
 
 @statement("spec 4.3", "At equal relevance and scope the higher confidence is first, then the newer memory.")
 def _(api: Api) -> None:
     org = api.name("org")
     ids = [api.remember("The same text.", org=org, confidence=value)["id"] for value in (0.5, 0.9, 0.5)]
-    found = [each["id"] for each in api.recall("The same text.", org=org, mode="semantic")["memories"]]
-    assert found == [ids[1], ids[2], ids[0]]
+    recalled_ids = [memory["id"] for memory in api.recall("The same text.", org=org, mode="semantic")["memories"]]
+    assert recalled_ids == [ids[1], ids[2], ids[0]]
 
 
 # 4.3: search, tags, scopes, feedback, context
 
 statements_about_fields(
     "spec 4.3",
-    "The answer of search",
+    "The response of search",
     {"hits": "array", "total": "integer", "took_ms": "integer"},
     lambda api: api.remember() and api.get(f"{BRAIN}/search?q=Tuesdays").json(),
 )
 
 
-@statement("spec 4.3", "search is by words, not by meaning.")
+@statement("spec 4.3", "search matches words, not meaning.")
 def _(api: Api) -> None:
     word = api.name("quagga").replace("-", "")
     api.remember(f"The {word} is extinct.")
@@ -405,19 +405,19 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/search?q=paint+door&org={org}").json()["total"] == 1
 
 
-@statement("spec 4.3", "search takes org.")
+@statement("spec 4.3", "search accepts org.")
 def _(api: Api) -> None:
-    org, _ = spaces(api)
-    assert {each["org"] for each in api.get(f"{BRAIN}/search?q=marker&org={org}").json()["hits"]} == {org}
+    org, _ = store_in_scopes(api)
+    assert {hit["org"] for hit in api.get(f"{BRAIN}/search?q=marker&org={org}").json()["hits"]} == {org}
 
 
-@statement("spec 4.3", "tags are objects with name and count, the most frequent first; org and project narrow them.")
+@statement("spec 4.3", "tags are objects with name and count, the most frequent first; org and project filter them.")
 def _(api: Api) -> None:
     org = api.name("org")
     for tags in (["often", "seldom"], ["often"]):
         api.remember(org=org, project="p", tags=tags)
-    wanted = [{"name": "often", "count": 2}, {"name": "seldom", "count": 1}]
-    assert api.get(f"{BRAIN}/tags?org={org}&project=p").json()["tags"] == wanted
+    expected = [{"name": "often", "count": 2}, {"name": "seldom", "count": 1}]
+    assert api.get(f"{BRAIN}/tags?org={org}&project=p").json()["tags"] == expected
 
 
 @statement("spec 4.3", "scopes are orgs with count and projects, each with name and count.")
@@ -425,31 +425,31 @@ def _(api: Api) -> None:
     org = api.name("org")
     for project in ("a", "a", "b"):
         api.remember(org=org, project=project)
-    (found,) = [each for each in api.get(f"{BRAIN}/scopes").json()["scopes"] if each["org"] == org]
-    assert found["count"] == 3
-    assert {each["name"]: each["count"] for each in found["projects"]} == {"a": 2, "b": 1}
+    (body,) = [scope for scope in api.get(f"{BRAIN}/scopes").json()["scopes"] if scope["org"] == org]
+    assert body["count"] == 3
+    assert {project["name"]: project["count"] for project in body["projects"]} == {"a": 2, "b": 1}
 
 
-def feedback(api: Api, **ids: str) -> tuple[float, float]:
+def give_feedback(api: Api, **ids: str) -> tuple[float, float]:
     """Store a memory, recall it, give feedback and return its confidence before and after."""
     org = api.name("org")
-    made = api.remember("Feedback.", org=org, confidence=0.5)
+    memory = api.remember("Feedback.", org=org, confidence=0.5)
     recall_id = api.recall("Feedback", org=org)["recall_id"]
     (kind,) = ids
-    answer = api.post(f"{BRAIN}/recall/{recall_id}/feedback", {kind: [made["id"]]})
-    assert answer.status_code == 200, answer.text
-    return 0.5, api.get(f"{BRAIN}/memories/{made['id']}").json()["confidence"]
+    response = api.post(f"{BRAIN}/recall/{recall_id}/feedback", {kind: [memory["id"]]})
+    assert response.status_code == 200, response.text
+    return 0.5, api.get(f"{BRAIN}/memories/{memory['id']}").json()["confidence"]
 
 
 @statement("spec 4.3", "Used memories gain confidence.")
 def _(api: Api) -> None:
-    before, after = feedback(api, used="")
+    before, after = give_feedback(api, used="")
     assert after > before
 
 
 @statement("spec 4.3", "Ignored memories lose confidence.")
 def _(api: Api) -> None:
-    before, after = feedback(api, ignored="")
+    before, after = give_feedback(api, ignored="")
     assert after < before
 
 
@@ -459,7 +459,7 @@ def _(api: Api) -> None:
     for confidence in (0.3, 0.9, 0.6):
         api.remember(f"Confidence {confidence}.", memory_scope="agent", agent_id=agent, confidence=confidence)
     page = api.get(f"{BRAIN}/agent/{agent}/context?per_page=2").json()
-    assert [each["confidence"] for each in page["data"]] == [0.9, 0.6]
+    assert [item["confidence"] for item in page["data"]] == [0.9, 0.6]
     assert page["meta"]["total"] == 3
 
 
@@ -474,14 +474,14 @@ def _(api: Api) -> None:
 
 @statement("D-48", "The boot of an agent combines its own, shared, project and session memories.")
 def _(api: Api) -> None:
-    org, made = spaces(api)
-    found = api.get(f"{BRAIN}/agent/{org}-ann/boot?org={org}&project=one&session_id={org}-s&max_memories=10").json()
-    assert {name: [each["content"] for each in found[name]] for name in ("agent", "shared", "session")} == {
-        "agent": [made["agent"]],
-        "shared": [made["shared"]],
-        "session": [made["session"]],
+    org, contents_by_scope = store_in_scopes(api)
+    body = api.get(f"{BRAIN}/agent/{org}-ann/boot?org={org}&project=one&session_id={org}-s&max_memories=10").json()
+    assert {name: [listed["content"] for listed in body[name]] for name in ("agent", "shared", "session")} == {
+        "agent": [contents_by_scope["agent"]],
+        "shared": [contents_by_scope["shared"]],
+        "session": [contents_by_scope["session"]],
     }
-    assert made["one"] in str(found["project"])
+    assert contents_by_scope["one"] in str(body["project"])
 
 
 # Decisions
@@ -489,7 +489,7 @@ def _(api: Api) -> None:
 
 statement_per_value(
     "D-40",
-    "remember refuses {}.",
+    "remember rejects {}.",
     [
         {"type": "fact"},
         {"content": "", "type": "fact"},
@@ -501,7 +501,7 @@ statement_per_value(
         {"content": "x", "type": "fact", "tags": ["t"] * 101},
         {"content": "x", "type": "fact", "unknown": 1},
     ],
-    lambda api, body: refused(api.post(f"{BRAIN}/remember", body), 422, "validation_error"),
+    lambda api, body: assert_error(api.post(f"{BRAIN}/remember", body), 422, "validation_error"),
 )
 
 
@@ -512,38 +512,40 @@ def _(api: Api) -> None:
 
 @statement("D-40", "type is observation by default.")
 def _(api: Api) -> None:
-    answer = api.post(f"{BRAIN}/remember", {"content": "No type."})
-    assert (answer.status_code, answer.json()["type"]) == (201, "observation")
+    response = api.post(f"{BRAIN}/remember", {"content": "No type."})
+    assert (response.status_code, response.json()["type"]) == (201, "observation")
 
 
-@statement("D-40", "Tags are lower-cased, and repeats are dropped.")
+@statement("D-40", "Tags are lower-cased, and duplicates are removed.")
 def _(api: Api) -> None:
     assert api.remember(tags=["One", "one", "TWO"])["tags"] == ["one", "two"]
 
 
-@statement("D-40", "expires_in hours sets expires_at.")
+@statement("D-40", "expires_in, in hours, sets expires_at.")
 def _(api: Api) -> None:
     assert api.remember(expires_in=1)["expires_at"] is not None
 
 
 @statement("D-40", "dedupe returns the existing memory with 200.")
 def _(api: Api) -> None:
-    made = api.remember(f"Twice {api.name()}.")
-    content = api.get(f"{BRAIN}/memories/{made['id']}").json()["content"]
-    again = api.post(f"{BRAIN}/remember", {"content": content, "type": "fact", "dedupe": True})
-    assert (again.status_code, again.json()["id"], again.json()["duplicate"]) == (200, made["id"], True)
+    memory = api.remember(f"Twice {api.name()}.")
+    content = api.get(f"{BRAIN}/memories/{memory['id']}").json()["content"]
+    repeated = api.post(f"{BRAIN}/remember", {"content": content, "type": "fact", "dedupe": True})
+    assert (repeated.status_code, repeated.json()["id"], repeated.json()["duplicate"]) == (200, memory["id"], True)
 
 
 @statement("D-41", "An unknown supersedes_id is 422.")
 def _(api: Api) -> None:
-    refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": str(uuid.uuid4())}), 422)
+    assert_error(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": str(uuid.uuid4())}), 422)
 
 
 @statement("D-41", "Superseding twice is 409 already_superseded with the id of the newest.")
 def _(api: Api) -> None:
     old = api.remember("Old.")
     new = api.remember("New.", supersedes_id=old["id"])
-    body = refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": old["id"]}), 409, "already_superseded")
+    body = assert_error(
+        api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": old["id"]}), 409, "already_superseded"
+    )
     assert new["id"] in str(body)
 
 
@@ -564,55 +566,55 @@ def _(api: Api) -> None:
 
 statement_per_value(
     "D-42",
-    "recall refuses {}.",
+    "recall rejects {}.",
     [{"query": ""}, {"query": "x" * 2001}, {"query": "x", "top_k": 0}, {"query": "x", "top_k": 101}, {"query": "x", "boost_keywords": 2}],
-    lambda api, body: refused(api.post(f"{BRAIN}/recall", body), 422),
+    lambda api, body: assert_error(api.post(f"{BRAIN}/recall", body), 422),
 )
 
 
-@statement("D-42", "The answer has recall_id and took_ms; explain shows how each memory was ranked.")
+@statement("D-42", "The response has recall_id and took_ms; explain shows how each memory was ranked.")
 def _(api: Api) -> None:
     api.remember()
-    found = api.recall("Tuesdays", explain=True)
-    assert isinstance(found["took_ms"], int)
-    assert found["recall_id"]
-    assert found["memories"][0]["explain"]
+    body = api.recall("Tuesdays", explain=True)
+    assert isinstance(body["took_ms"], int)
+    assert body["recall_id"]
+    assert body["memories"][0]["explain"]
 
 
 statement_per_value(
     "D-44",
     "recall has the mode {}.",
     ["semantic", "keyword", "hybrid"],
-    finds,
+    finds_memory,
 )
 
 
-@statement("D-43", "An agent key does not name another agent.")
+@statement("D-43", "An agent key cannot name another agent.")
 def _(api: Api) -> None:
-    made = api.agent_key("brain:read")
-    answer = api.post(f"{BRAIN}/recall", {"query": "x", "agent_id": "somebody-else"}, key=made["key"])
-    refused(answer, 403, "permission_denied")
+    key = api.agent_key("brain:read")
+    response = api.post(f"{BRAIN}/recall", {"query": "x", "agent_id": "somebody-else"}, key=key["key"])
+    assert_error(response, 403, "permission_denied")
 
 
-@statement("D-45", "An effective confidence is shown: a memory's confidence as its age leaves it.")
+@statement("D-45", "effective_confidence is the confidence of a memory after its decay by age.")
 def _(api: Api) -> None:
-    found = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
-    assert 0 < found["effective_confidence"] <= found["confidence"]
+    body = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
+    assert 0 < body["effective_confidence"] <= body["confidence"]
 
 
 @statement("D-47", "Feedback on a memory that the recall did not return is 422.")
 def _(api: Api) -> None:
     api.remember()
     recall_id = api.recall("x")["recall_id"]
-    refused(api.post(f"{BRAIN}/recall/{recall_id}/feedback", {"used": [str(uuid.uuid4())]}), 422)
+    assert_error(api.post(f"{BRAIN}/recall/{recall_id}/feedback", {"used": [str(uuid.uuid4())]}), 422)
 
 
 @statement("D-47", "Feedback on an unknown recall is 404.")
 def _(api: Api) -> None:
-    refused(api.post(f"{BRAIN}/recall/{uuid.uuid4()}/feedback", {"used": []}), 404)
+    assert_error(api.post(f"{BRAIN}/recall/{uuid.uuid4()}/feedback", {"used": []}), 404)
 
 
-@statement("D-49", "A quoted phrase and a leading minus narrow a search; hits have a highlight.")
+@statement("D-49", "A quoted phrase and a leading minus restrict a search; hits have a highlight.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("red green blue", org=org)
@@ -625,14 +627,14 @@ def _(api: Api) -> None:
 
 @statement("D-50", "A batch of memories is stored, each with its status.")
 def _(api: Api) -> None:
-    answer = api.post(f"{BRAIN}/remember/batch", {"memories": [{"content": "One.", "type": "fact"}, {"content": "", "type": "fact"}]})
-    assert [each["status"] for each in answer.json()["results"]] == [201, 422]
+    response = api.post(f"{BRAIN}/remember/batch", {"memories": [{"content": "One.", "type": "fact"}, {"content": "", "type": "fact"}]})
+    assert [result["status"] for result in response.json()["results"]] == [201, 422]
 
 
-@statement("D-50", "A memory is changed by PATCH.")
+@statement("D-50", "PATCH changes a memory.")
 def _(api: Api) -> None:
-    made = api.remember()
-    assert api.send("PATCH", f"{BRAIN}/memories/{made['id']}", {"tags": ["new"]}).json()["tags"] == ["new"]
+    memory = api.remember()
+    assert api.send("PATCH", f"{BRAIN}/memories/{memory['id']}", {"tags": ["new"]}).json()["tags"] == ["new"]
 
 
 @statement("D-50", "Memories are listed in pages, with filters.")

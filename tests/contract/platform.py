@@ -11,14 +11,14 @@ from typing import Any
 
 import httpx2
 
-from tests.contract.statements import Api, is_time, refused, statement, statement_per_value
+from tests.contract.statements import Api, assert_error, is_time, statement, statement_per_value
 from tests.processes import run_server
 
 BRAIN = "/v1/brain"
 SECRET_KEY = "a secret key of the contract: 0123456789"
 
 
-def document(api: Api) -> dict[str, Any]:
+def get_document(api: Api) -> dict[str, Any]:
     """Return the description of the API."""
     return api.get("/api/docs/openapi").json()
 
@@ -40,7 +40,7 @@ statement_per_value(
     "spec 4.5",
     "The raw document has the key {}.",
     ["openapi", "info", "paths", "components"],
-    lambda api, name: _is_in(name, document(api)),
+    lambda api, name: _is_in(name, get_document(api)),
 )
 
 
@@ -50,7 +50,7 @@ def _is_in(part: object, whole: Any) -> None:  # noqa: ANN401 - any container
 
 @statement("spec 4.5", "The document is OpenAPI 3.0.")
 def _(api: Api) -> None:
-    assert document(api)["openapi"].startswith("3.0.")
+    assert get_document(api)["openapi"].startswith("3.0.")
 
 
 @statement("spec 4.5", "The documentation needs a key.")
@@ -58,20 +58,20 @@ def _(api: Api) -> None:
     assert api.get("/api/docs", key=None).status_code == api.get("/api/docs/openapi", key=None).status_code == 401
 
 
-@statement("spec 4.5", "The documentation needs a view permission.")
+@statement("spec 4.5", "The documentation needs the scope docs:read.")
 def _(api: Api) -> None:
-    refused(api.get("/api/docs/openapi", key=api.api_key("brain:read")["plaintext_key"]), 403)
+    assert_error(api.get("/api/docs/openapi", key=api.api_key("brain:read")["plaintext_key"]), 403)
     assert api.get("/api/docs/openapi", key=api.api_key("docs:read")["plaintext_key"]).status_code == 200
 
 
 @statement("spec 4.5", "The documentation is off in production by default.")
 def _(api: Api) -> None:
     with run_server(api.folder.parent / api.name("production"), environment="production", secret_key=SECRET_KEY) as server:
-        refused(server.client.get("/api/docs"), 404)
-        refused(server.client.get("/api/docs/openapi"), 404)
+        assert_error(server.client.get("/api/docs"), 404)
+        assert_error(server.client.get("/api/docs/openapi"), 404)
 
 
-@statement("spec 4.5", "API_DOCS_ENABLED switches the documentation on in production.")
+@statement("spec 4.5", "API_DOCS_ENABLED enables the documentation in production.")
 def _(api: Api) -> None:
     folder = api.folder.parent / api.name("production")
     with run_server(folder, environment="production", secret_key=SECRET_KEY, api_docs_enabled="true") as server:
@@ -80,42 +80,47 @@ def _(api: Api) -> None:
 
 @statement("spec 4.5", "Rate limit headers and X-Workspace-ID are documented.")
 def _(api: Api) -> None:
-    text = json.dumps(document(api))
+    text = json.dumps(get_document(api))
     for header in ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Workspace-ID"):
         assert header in text
 
 
 @statement("spec 9", "The description has version 1.0.0.")
 def _(api: Api) -> None:
-    assert document(api)["info"]["version"] == "1.0.0"
+    assert get_document(api)["info"]["version"] == "1.0.0"
 
 
 @statement("D-83", "The two security schemes are bearerAuth and apiKeyAuth.")
 def _(api: Api) -> None:
-    assert document(api)["components"]["securitySchemes"].keys() >= {"bearerAuth", "apiKeyAuth"}
+    assert get_document(api)["components"]["securitySchemes"].keys() >= {"bearerAuth", "apiKeyAuth"}
 
 
-@statement("D-83", "Each operation has an operationId of its own.")
+@statement("D-83", "Each operation has a unique operationId.")
 def _(api: Api) -> None:
-    names = Counter(each["operationId"] for path in document(api)["paths"].values() for each in path.values() if "operationId" in each)
+    names = Counter(
+        operation["operationId"]
+        for path in get_document(api)["paths"].values()
+        for operation in path.values()
+        if "operationId" in operation
+    )
     assert max(names.values()) == 1
 
 
 @statement("D-83", "/docs/openapi.json is the same document.")
 def _(api: Api) -> None:
-    assert api.get("/docs/openapi.json").json() == document(api)
+    assert api.get("/docs/openapi.json").json() == get_document(api)
 
 
 # 4.6
 
 
-def is_list(api: Api, path: str) -> None:
-    """Check one value."""
-    found = api.get(path).json()
-    assert found.keys() >= {"data", "links", "meta"}
-    assert found["links"].keys() == {"first", "last", "prev", "next"}
-    assert found["meta"]["current_page"] == 1
-    assert isinstance(found["meta"]["total"], int)
+def check_list(api: Api, path: str) -> None:
+    """Assert that a list has data, links and meta."""
+    body = api.get(path).json()
+    assert body.keys() >= {"data", "links", "meta"}
+    assert body["links"].keys() == {"first", "last", "prev", "next"}
+    assert body["meta"]["current_page"] == 1
+    assert isinstance(body["meta"]["total"], int)
 
 
 statement_per_value(
@@ -135,7 +140,7 @@ statement_per_value(
         "/api/v1/servers",
         "/api/agent/tools/calls",
     ],
-    is_list,
+    check_list,
 )
 
 
@@ -143,64 +148,64 @@ statement_per_value(
 def _(api: Api) -> None:
     for _ in range(16):
         api.agent_key("plans.read")
-    found = api.get("/api/v1/agent-keys").json()
-    assert len(found["data"]) == 15
-    assert found["links"]["next"] is not None
-    assert found["links"]["prev"] is None
+    body = api.get("/api/v1/agent-keys").json()
+    assert len(body["data"]) == 15
+    assert body["links"]["next"] is not None
+    assert body["links"]["prev"] is None
 
 
-@statement("spec 4.6", "per_page and page choose a page.")
+@statement("spec 4.6", "per_page and page select a page.")
 def _(api: Api) -> None:
     for _ in range(3):
         api.agent_key("plans.read")
-    found = api.get("/api/v1/agent-keys?per_page=2&page=2").json()
-    assert (len(found["data"]), found["meta"]["current_page"], found["meta"]["per_page"]) == (2, 2, 2)
+    body = api.get("/api/v1/agent-keys?per_page=2&page=2").json()
+    assert (len(body["data"]), body["meta"]["current_page"], body["meta"]["per_page"]) == (2, 2, 2)
 
 
 statement_per_value(
     "D-12",
-    "{} is refused.",
+    "{} is rejected.",
     ["page=0", "per_page=0", "per_page=101", "page=x"],
-    lambda api, query: refused(api.get(f"/v1/plans?{query}"), 422),
+    lambda api, query: assert_error(api.get(f"/v1/plans?{query}"), 422),
 )
 
 
-@statement("D-12", "Links do not come from the Host header.")
+@statement("D-12", "Links do not use the Host header.")
 def _(api: Api) -> None:
-    answer = api.get("/v1/plans", Host="localhost")
-    assert api.server.url in answer.json()["links"]["first"]
+    response = api.get("/v1/plans", Host="localhost")
+    assert api.server.url in response.json()["links"]["first"]
 
 
-def is_ok(api: Api, path: str) -> None:
-    """Check one value."""
+def returns_200(api: Api, path: str) -> None:
+    """Assert that a route returns 200."""
     assert api.get(path).status_code == 200
 
 
-statement_per_value("spec 9", "The path {} carries v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], is_ok)
+statement_per_value("spec 9", "The path {} contains v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], returns_200)
 
 
 # Decisions on operation
 
 
-@statement("D-01", "What a command commits is seen by the next request.")
+@statement("D-01", "The next request sees the changes of a command.")
 def _(api: Api) -> None:
-    made = api.run_json("keys", "create", "--workspace", "default", "--name", "seen", "--scope", "plans.read")
-    assert api.get("/v1/plans", key=made["plaintext_key"]).status_code == 200
+    key = api.run_json("keys", "create", "--workspace", "default", "--name", "seen", "--scope", "plans.read")
+    assert api.get("/v1/plans", key=key["plaintext_key"]).status_code == 200
 
 
-@statement("D-02", "A wrong setting refuses to start in one clear line.")
+@statement("D-02", "An invalid setting prevents the start, with a clear message.")
 def _(api: Api) -> None:
-    done = api.run("serve", "--port", "70000")
-    assert done.returncode != 0
-    assert len(done.stderr.strip().splitlines()) <= 8
-    assert "Traceback" not in done.stderr
+    result = api.run("serve", "--port", "70000")
+    assert result.returncode != 0
+    assert len(result.stderr.strip().splitlines()) <= 8
+    assert "Traceback" not in result.stderr
 
 
-@statement("D-03", "init makes the workspace and both keys once.")
+@statement("D-03", "init creates the workspace and both keys once.")
 def _(api: Api) -> None:
-    again = api.run_json("init")
-    assert again["api_key"] is None
-    assert again["agent_key"] is None
+    repeated = api.run_json("init")
+    assert repeated["api_key"] is None
+    assert repeated["agent_key"] is None
 
 
 @statement("D-05", "/healthz needs no key.")
@@ -210,32 +215,32 @@ def _(api: Api) -> None:
 
 @statement("D-05", "/readyz needs no key and names each engine.")
 def _(api: Api) -> None:
-    found = api.get("/readyz", key=None).json()
-    assert found["status"] in {"ok", "degraded"}
-    assert found["engines"]
+    body = api.get("/readyz", key=None).json()
+    assert body["status"] in {"ok", "degraded"}
+    assert body["engines"]
 
 
 @statement("D-05", "/metrics needs platform:metrics.")
 def _(api: Api) -> None:
     assert api.get("/metrics", key=None).status_code == 401
-    refused(api.get("/metrics", key=api.api_key("*")["plaintext_key"]), 403)
+    assert_error(api.get("/metrics", key=api.api_key("*")["plaintext_key"]), 403)
     assert "rookery_" in api.get("/metrics").text
 
 
-@statement("D-09", "A foreign Host is refused.")
+@statement("D-09", "An unknown Host is rejected.")
 def _(api: Api) -> None:
     assert api.get("/healthz", Host="evil.example").status_code >= 400
 
 
-@statement("D-09", "401 carries WWW-Authenticate: Bearer.")
+@statement("D-09", "A 401 response has WWW-Authenticate: Bearer.")
 def _(api: Api) -> None:
     assert api.get("/v1/plans", key=None).headers["WWW-Authenticate"].startswith("Bearer")
 
 
-@statement("D-09", "Basic with a foreign Origin is refused.")
+@statement("D-09", "Basic with another Origin is rejected.")
 def _(api: Api) -> None:
-    answer = httpx2.get(f"{api.server.url}/v1/plans", auth=(api.key, ""), headers={"Origin": "https://evil.example"})
-    assert answer.status_code == 403
+    response = httpx2.get(f"{api.server.url}/v1/plans", auth=(api.key, ""), headers={"Origin": "https://evil.example"})
+    assert response.status_code == 403
 
 
 @statement("D-09", "Pages have security headers.")
@@ -245,71 +250,74 @@ def _(api: Api) -> None:
     assert "Content-Security-Policy" in headers
 
 
-@statement("D-09", "Allowed origins are answered at a preflight; without the setting none is.")
+@statement("D-09", "A preflight request is answered for allowed origins; without the setting no origin is allowed.")
 def _(api: Api) -> None:
-    sent = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
-    assert "access-control-allow-origin" not in api.send("OPTIONS", f"{BRAIN}/remember", key=None, headers=sent).headers
+    request_headers = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in api.send("OPTIONS", f"{BRAIN}/remember", key=None, headers=request_headers).headers
 
 
-@statement("D-11", "X-Request-ID is on every answer: the caller's, or ours.")
+@statement("D-11", "X-Request-ID is on every response: that of the caller, or a new one.")
 def _(api: Api) -> None:
     assert api.get("/healthz", **{"X-Request-ID": "abc-1"}).headers["X-Request-ID"] == "abc-1"
     assert api.get("/healthz", **{"X-Request-ID": "not valid!"}).headers["X-Request-ID"] != "not valid!"
     assert api.get("/nothing-here").headers["X-Request-ID"]
 
 
-@statement("D-13", "Ids are UUIDs of version 7, sessions sess_ and one, times UTC with Z.")
+@statement("D-13", "Ids are UUIDs of version 7, those of sessions with the prefix sess_; times are UTC with Z.")
 def _(api: Api) -> None:
-    made = api.remember()
-    assert made["id"][14] == "7"
-    assert is_time(made["created_at"])
-    moment = datetime.fromisoformat(made["created_at"])
-    assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
+    memory = api.remember()
+    assert memory["id"][14] == "7"
+    assert is_time(memory["created_at"])
+    created_at = datetime.fromisoformat(memory["created_at"])
+    assert abs((datetime.now(UTC) - created_at).total_seconds()) < 60
 
 
-def repeat(api: Api, path: str, body: Mapping[str, object], mark: str) -> Any:  # noqa: ANN401 - a response
+def send_with_key(api: Api, path: str, body: Mapping[str, object], idempotency_key: str) -> Any:  # noqa: ANN401 - a response
     """Send a POST with an Idempotency-Key."""
-    return api.send("POST", path, body, headers={"Idempotency-Key": mark})
+    return api.send("POST", path, body, headers={"Idempotency-Key": idempotency_key})
 
 
-@statement("D-14", "A repeated request with the same Idempotency-Key gets the stored answer.")
+@statement("D-14", "A repeated request with the same Idempotency-Key gets the stored response.")
 def _(api: Api) -> None:
-    mark, body = api.name("mark"), {"content": "Only once.", "type": "fact"}
-    first, second = repeat(api, f"{BRAIN}/remember", body, mark), repeat(api, f"{BRAIN}/remember", body, mark)
+    idempotency_key, body = api.name("idempotency_key"), {"content": "Only once.", "type": "fact"}
+    first, second = (
+        send_with_key(api, f"{BRAIN}/remember", body, idempotency_key),
+        send_with_key(api, f"{BRAIN}/remember", body, idempotency_key),
+    )
     assert first.json() == second.json()
     assert second.headers["Idempotent-Replay"] == "true"
 
 
 @statement("D-14", "Another body with the same Idempotency-Key is 422 idempotency_mismatch.")
 def _(api: Api) -> None:
-    mark = api.name("mark")
-    repeat(api, f"{BRAIN}/remember", {"content": "One.", "type": "fact"}, mark)
-    refused(repeat(api, f"{BRAIN}/remember", {"content": "Two.", "type": "fact"}, mark), 422, "idempotency_mismatch")
+    idempotency_key = api.name("idempotency_key")
+    send_with_key(api, f"{BRAIN}/remember", {"content": "One.", "type": "fact"}, idempotency_key)
+    assert_error(send_with_key(api, f"{BRAIN}/remember", {"content": "Two.", "type": "fact"}, idempotency_key), 422, "idempotency_mismatch")
 
 
-@statement("D-14", "An answer that shows a secret is not shown again: 409 secret_already_shown with the id.")
+@statement("D-14", "A response with a secret is not repeated: 409 secret_already_shown with the id.")
 def _(api: Api) -> None:
-    mark, body = api.name("mark"), {"name": "once", "scopes": ["brain:read"]}
-    first = repeat(api, "/api/v1/api-keys", body, mark)
-    found = refused(repeat(api, "/api/v1/api-keys", body, mark), 409, "secret_already_shown")
-    assert first.json()["id"] in str(found)
+    idempotency_key, body = api.name("idempotency_key"), {"name": "once", "scopes": ["brain:read"]}
+    first = send_with_key(api, "/api/v1/api-keys", body, idempotency_key)
+    error_body = assert_error(send_with_key(api, "/api/v1/api-keys", body, idempotency_key), 409, "secret_already_shown")
+    assert first.json()["id"] in str(error_body)
 
 
 @statement("D-15", "X-Workspace-ID of another workspace is 403 permission_denied.")
 def _(api: Api) -> None:
-    refused(api.get("/v1/plans", **{"X-Workspace-ID": "999"}), 403, "permission_denied")
+    assert_error(api.get("/v1/plans", **{"X-Workspace-ID": "999"}), 403, "permission_denied")
     assert api.get("/v1/plans", **{"X-Workspace-ID": "1"}).status_code == 200
 
 
 @statement("D-16", "A body over 1 MiB is 413.")
 def _(api: Api) -> None:
-    refused(api.post(f"{BRAIN}/remember", {"content": "x" * 1_100_000, "type": "fact"}), 413, "payload_too_large")
+    assert_error(api.post(f"{BRAIN}/remember", {"content": "x" * 1_100_000, "type": "fact"}), 413, "payload_too_large")
 
 
-def malformed(api: Api, case: tuple[bytes, int]) -> None:
-    """Assert the status of a body that is no good JSON."""
+def check_malformed_body(api: Api, case: tuple[bytes, int]) -> None:
+    """Assert the status of a body that is invalid JSON."""
     body, status = case
-    refused(api.send("POST", f"{BRAIN}/remember", body), status)
+    assert_error(api.send("POST", f"{BRAIN}/remember", body), status)
 
 
 statement_per_value(
@@ -322,11 +330,11 @@ statement_per_value(
         (b'{"content": "a\\u0000b", "type": "fact"}', 422),
         (b'{"content": "\\ud800", "type": "fact"}', 422),
     ],
-    malformed,
+    check_malformed_body,
 )
 
 
-@statement("D-17", "With too little disk left every write is 507 storage_full, and reads go on.")
+@statement("D-17", "With too little free disk space every write is 507 storage_full, and reads succeed.")
 def _(api: Api) -> None:
     with run_server(api.folder.parent / api.name("full"), min_free_disk_mb="1000000") as server:
         for path, body in (
@@ -336,35 +344,35 @@ def _(api: Api) -> None:
             ("/api/v1/api-keys", {"name": "x", "scopes": ["brain:read"]}),
             ("/api/v1/webhooks", {"url": "https://example.com/", "events": ["*"]}),
         ):
-            refused(server.client.post(path, json=body), 507, "storage_full")
+            assert_error(server.client.post(path, json=body), 507, "storage_full")
         assert server.client.get("/v1/plans").status_code == 200
         assert server.client.post(f"{BRAIN}/recall", json={"query": "x", "mode": "keyword"}).status_code == 200
 
 
-@statement("D-02", "A page says at / what runs, and JSON does for programs.")
+@statement("D-02", "/ describes the server, as a page for browsers and as JSON for programs.")
 def _(api: Api) -> None:
     assert api.get("/", Accept="text/html").headers["content-type"].startswith("text/html")
     assert api.get("/", Accept="application/json").json()
 
 
-def has_head(api: Api, path: str) -> None:
-    """Check one value."""
-    answer = api.send("HEAD", path)
-    assert answer.status_code == 200
-    assert answer.content == b""
+def check_head(api: Api, path: str) -> None:
+    """Assert that HEAD returns the status without a body."""
+    response = api.send("HEAD", path)
+    assert response.status_code == 200
+    assert response.content == b""
 
 
 statement_per_value(
     "D-05",
-    "HEAD {} answers as GET does, without a body.",
+    "HEAD {} returns the status of GET, without a body.",
     ["/healthz", "/readyz", "/servers", "/v1/plans"],
-    has_head,
+    check_head,
 )
 
 
 @statement("D-05", "/readyz becomes ok.")
 def _(api: Api) -> None:
     deadline = time.monotonic() + 20
-    while (found := api.get("/readyz", key=None).json())["status"] != "ok":
-        assert time.monotonic() < deadline, found
+    while (body := api.get("/readyz", key=None).json())["status"] != "ok":
+        assert time.monotonic() < deadline, body
         time.sleep(0.1)

@@ -1,5 +1,5 @@
 """
-The statements of the specification and of the decisions, each with the requests that prove it on a running server.
+The statements of the specification and of the decisions, each with the requests that verify it on a running server.
 
 A module of this folder registers its statements by `statement` and `statements_about_fields`; `test_contract.py` runs each as a test, and
 `python -m tests.contract` prints how many hold.
@@ -49,7 +49,7 @@ SERVERS: Mapping[str, object] = {
 
 @dataclass(slots=True)
 class Api:
-    """A running server with its first keys, and ways to more of both."""
+    """A running server with its first keys, and functions that create more."""
 
     server: Server
     _numbers: Iterable[int] = field(default_factory=itertools.count)
@@ -70,17 +70,19 @@ class Api:
         return self.server.keys["agent_key"]
 
     def name(self, prefix: str = "n") -> str:
-        """Return a name that no other statement has."""
+        """Return a unique name."""
         return f"{prefix}-{next(iter(self._numbers))}"
 
     def send(self, method: str, path: str, body: object = None, *, key: str | None = "", headers: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - a response whose JSON may be anything
         """Send a request with *key*: the first API key by default, None for no key."""
         token = self.key if key == "" else key
-        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        request_headers = {"Authorization": f"Bearer {token}"} if token else {}
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         if content is not None:
-            sent["Content-Type"] = "application/json"
-        return httpx2.request(method, f"{self.server.url}{path}", content=content, headers=sent | dict(headers or {}), timeout=40)
+            request_headers["Content-Type"] = "application/json"
+        return httpx2.request(
+            method, f"{self.server.url}{path}", content=content, headers=request_headers | dict(headers or {}), timeout=40
+        )
 
     def get(self, path: str, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - as above
         """Send a GET."""
@@ -91,29 +93,29 @@ class Api:
         return self.send("POST", path, body, key=key, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     def api_key(self, *scopes: str, **fields: object) -> dict[str, Any]:
-        """Create an API key and return the answer."""
-        answer = self.post("/api/v1/api-keys", {"name": self.name("key"), "scopes": scopes or ["*"]} | fields)
-        assert answer.status_code == 201, answer.text
-        return cast("dict[str, Any]", answer.json())
+        """Create an API key and return the response."""
+        response = self.post("/api/v1/api-keys", {"name": self.name("key"), "scopes": scopes or ["*"]} | fields)
+        assert response.status_code == 201, response.text
+        return cast("dict[str, Any]", response.json())
 
     def agent_key(self, *permissions: str, **fields: object) -> dict[str, Any]:
-        """Create an agent key and return the answer."""
+        """Create an agent key and return the response."""
         body = {"name": self.name("agent"), "permissions": permissions or ["brain:read", "brain:write"]} | fields
-        answer = self.post("/api/v1/agent-keys", body)
-        assert answer.status_code == 201, answer.text
-        return cast("dict[str, Any]", answer.json())
+        response = self.post("/api/v1/agent-keys", body)
+        assert response.status_code == 201, response.text
+        return cast("dict[str, Any]", response.json())
 
     def remember(self, content: str = "We deploy on Tuesdays.", *, key: str | None = "", **fields: object) -> dict[str, Any]:
-        """Store a memory, wait until it is indexed and return the answer."""
-        answer = self.post("/v1/brain/remember", {"content": content, "type": "fact", "wait_ms": 5000} | fields, key=key)
-        assert answer.status_code == 201, answer.text
-        return cast("dict[str, Any]", answer.json())
+        """Store a memory, wait until it is indexed and return the response."""
+        response = self.post("/v1/brain/remember", {"content": content, "type": "fact", "wait_ms": 5000} | fields, key=key)
+        assert response.status_code == 201, response.text
+        return cast("dict[str, Any]", response.json())
 
     def recall(self, query: str, *, key: str | None = "", **fields: object) -> dict[str, Any]:
-        """Recall and return the answer."""
-        answer = self.post("/v1/brain/recall", {"query": query} | fields, key=key)
-        assert answer.status_code == 200, answer.text
-        return cast("dict[str, Any]", answer.json())
+        """Recall memories and return the response."""
+        response = self.post("/v1/brain/recall", {"query": query} | fields, key=key)
+        assert response.status_code == 200, response.text
+        return cast("dict[str, Any]", response.json())
 
     def call(self, server: str, tool: str, *, key: str | None = "", **arguments: object) -> Any:  # noqa: ANN401 - as above
         """Call a tool."""
@@ -122,9 +124,9 @@ class Api:
     def plan(self, *tasks: str, **fields: object) -> dict[str, Any]:
         """Create an active plan with one phase of *tasks* and return it."""
         phases = [{"name": "First", "tasks": [{"name": task} for task in tasks]}]
-        answer = self.post("/v1/plans", {"title": self.name("Plan"), "status": "active", "phases": phases} | fields)
-        assert answer.status_code == 201, answer.text
-        return cast("dict[str, Any]", answer.json())
+        response = self.post("/v1/plans", {"title": self.name("Plan"), "status": "active", "phases": phases} | fields)
+        assert response.status_code == 201, response.text
+        return cast("dict[str, Any]", response.json())
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line on the data folder of the server."""
@@ -141,9 +143,9 @@ class Api:
 
     def run_json(self, *arguments: str) -> Any:  # noqa: ANN401 - as above
         """Run a command with --json and return its document."""
-        done = self.run(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        result = self.run(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
 
 
 @contextmanager
@@ -168,8 +170,8 @@ class Statement:
 
     Attributes:
         section: `spec 4.3` or `D-44`.
-        text: The sentence, in our words.
-        check: Sends requests; raises AssertionError where the sentence is not true.
+        text: The sentence.
+        check: Sends requests; raises AssertionError if the sentence is not true.
     """
 
     section: str
@@ -221,13 +223,13 @@ KINDS: Mapping[str, Callable[[object], bool]] = {
 
 
 def statements_about_fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
-    """Register a statement for each field of a table: the object that *example* returns has it, with its type."""
+    """Register a statement for each field of a table: the object that *example* returns has the field, with its type."""
     for name, kind in kinds.items():
 
         def check(api: Api, name: str = name, kind: str = kind) -> None:
-            found = example(api)
-            assert name in found, f"{thing} has {sorted(found)}"
-            assert KINDS[kind](found[name]), f"{name} is {found[name]!r}, not {kind}"
+            example_object = example(api)
+            assert name in example_object, f"{thing} has {sorted(example_object)}"
+            assert KINDS[kind](example_object[name]), f"{name} is {example_object[name]!r}, not {kind}"
 
         STATEMENTS.append(Statement(section, f"{thing} has {name} ({kind}).", check))
 
@@ -242,8 +244,8 @@ def statement_per_value(section: str, text: str, values: Sequence[object], check
         STATEMENTS.append(Statement(section, text.format(value), run))
 
 
-def refused(response: Any, status: int, code: str | None = None) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Assert that a request was refused with *status* and *code* in the one body of errors (D-10), and return that body."""
+def assert_error(response: Any, status: int, code: str | None = None) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Assert that the response is an error with *status* and *code* in the one body of errors (D-10); return that body."""
     assert response.status_code == status, f"{response.status_code}: {response.text[:300]}"
     body = cast("dict[str, Any]", response.json())
     assert isinstance(body["error"], str), body

@@ -13,18 +13,18 @@ from tests.contract.statements import Api, Statement, open_api
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A running server."""
-    with open_api(tmp_path_factory.mktemp("contract")) as opened:
-        yield opened
+    with open_api(tmp_path_factory.mktemp("contract")) as api_:
+        yield api_
 
 
-@pytest.mark.parametrize("each", STATEMENTS, ids=lambda each: each.id)
-def test_the_server_does_what_the_contract_says(each: Statement, api: Api) -> None:
-    """Issue 14: every statement of the specification is tried on a running server, as a table; the test's id is the statement."""
-    each.check(api)
+@pytest.mark.parametrize("item", STATEMENTS, ids=lambda item: item.id)
+def test_the_server_fulfils_the_contract(item: Statement, api: Api) -> None:
+    """Issue 14: every statement of the specification is checked on a running server; the id of the test is the statement."""
+    item.check(api)
 
 
-def test_no_statement_stands_twice() -> None:
-    """Issue 14: the count is of different statements."""
-    ids = [each.id for each in STATEMENTS]
+def test_statements_are_unique() -> None:
+    """Issue 14: the count includes each statement once."""
+    ids = [statement.id for statement in STATEMENTS]
 
     assert sorted(ids) == sorted(set(ids))

@@ -6,14 +6,14 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
+from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
 
 BASE = "/api/v1/mcp"
 
 
-def summary(api: Api) -> dict[str, Any]:
+def get_summary(api: Api) -> dict[str, Any]:
     """Return the summary of the toolbox."""
-    return next(each for each in api.get(f"{BASE}/servers").json()["servers"] if each["id"] == "toolbox")
+    return next(server for server in api.get(f"{BASE}/servers").json()["servers"] if server["id"] == "toolbox")
 
 
 def server(api: Api) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def server(api: Api) -> dict[str, Any]:
     return api.get(f"{BASE}/servers/toolbox").json()
 
 
-def called(api: Api) -> dict[str, Any]:
-    """Return the answer of a call."""
+def call_echo(api: Api) -> dict[str, Any]:
+    """Call a tool and return the response."""
     return api.call("toolbox", "echo", text="hello").json()
 
 
@@ -30,7 +30,7 @@ statements_about_fields(
     "spec 2.1",
     "ServerSummary",
     {"id": "string", "name": "string", "tagline": "string", "status": "string", "tool_count": "integer", "resource_count": "integer"},
-    summary,
+    get_summary,
 )
 statements_about_fields("spec 2.1", "ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
 statements_about_fields(
@@ -64,7 +64,7 @@ statements_about_fields(
     "spec 2.1",
     "ToolCallResponse",
     {"success": "boolean", "server": "string", "tool": "string", "result": "object", "duration_ms": "integer"},
-    called,
+    call_echo,
 )
 statements_about_fields("spec 2.1", "A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
 statements_about_fields(
@@ -77,32 +77,32 @@ statements_about_fields(
 
 @statement("spec 2.1", "ServerList.count is the number of servers.")
 def _(api: Api) -> None:
-    found = api.get(f"{BASE}/servers").json()
-    assert found["count"] == len(found["servers"])
+    body = api.get(f"{BASE}/servers").json()
+    assert body["count"] == len(body["servers"])
 
 
-@statement("spec 2.1", "ToolCallResponse repeats server and tool of the request.")
+@statement("spec 2.1", "ToolCallResponse has the server and tool of the request.")
 def _(api: Api) -> None:
-    found = called(api)
-    assert (found["server"], found["tool"]) == ("toolbox", "echo")
+    body = call_echo(api)
+    assert (body["server"], body["tool"]) == ("toolbox", "echo")
 
 
-@statement("spec 2.1", "A resource's uri has the form server://path.")
+@statement("spec 2.1", "The uri of a resource has the form server://path.")
 def _(api: Api) -> None:
     assert server(api)["resources"][0]["uri"] == "toolbox://memo/notes"
 
 
-@statement("spec 2.1", "inputSchema is the tool's own schema, with any properties.")
+@statement("spec 2.1", "inputSchema is the tool's own schema.")
 def _(api: Api) -> None:
-    tool = next(each for each in server(api)["tools"] if each["name"] == "echo")
+    tool = next(tool for tool in server(api)["tools"] if tool["name"] == "echo")
     assert tool["inputSchema"]["properties"]["text"]["type"] == "string"
 
 
-def has_status(api: Api, wanted: tuple[str, str]) -> None:
-    """Assert that a server shows the status of its entry."""
-    name, status = wanted
+def has_status(api: Api, expected: tuple[str, str]) -> None:
+    """Assert that a server has the status of its entry."""
+    name, status = expected
     assert api.get(f"{BASE}/servers/{name}").json().get("status", status) == status
-    assert next(each for each in api.get(f"{BASE}/servers").json()["servers"] if each["id"] == name)["status"] == status
+    assert next(server for server in api.get(f"{BASE}/servers").json()["servers"] if server["id"] == name)["status"] == status
 
 
 statement_per_value(
@@ -113,77 +113,77 @@ statement_per_value(
 )
 
 
-@statement("spec 4.1", "GET /servers answers 200 with a ServerList.")
+@statement("spec 4.1", "GET /servers returns 200 with a ServerList.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers").status_code == 200
 
 
-@statement("spec 4.1", "GET /servers/{serverId} answers 200 with its tools and resources.")
+@statement("spec 4.1", "GET /servers/{serverId} returns 200 with its tools and resources.")
 def _(api: Api) -> None:
-    found = server(api)
-    assert {each["name"] for each in found["tools"]} >= {"echo", "fail"}
-    assert found["resources"]
+    body = server(api)
+    assert {tool["name"] for tool in body["tools"]} >= {"echo", "fail"}
+    assert body["resources"]
 
 
-@statement("spec 4.1", "GET /servers/{serverId} answers 404 where the server is not found.")
+@statement("spec 4.1", "GET /servers/{serverId} returns 404 if the server is not found.")
 def _(api: Api) -> None:
-    refused(api.get(f"{BASE}/servers/nope"), 404)
+    assert_error(api.get(f"{BASE}/servers/nope"), 404)
 
 
-@statement("spec 4.1", "GET /servers/{serverId}/tools answers 200.")
+@statement("spec 4.1", "GET /servers/{serverId}/tools returns 200.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers/toolbox/tools").status_code == 200
 
 
-@statement("spec 4.1", "GET /servers/{serverId}/resources answers 200.")
+@statement("spec 4.1", "GET /servers/{serverId}/resources returns 200.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers/toolbox/resources").status_code == 200
 
 
-@statement("spec 4.1", "POST /tools/call answers 200.")
+@statement("spec 4.1", "POST /tools/call returns 200.")
 def _(api: Api) -> None:
-    answer = api.call("toolbox", "echo", text="hello")
-    assert answer.status_code == 200
-    assert answer.json()["result"]["content"][0]["text"] == "hello"
+    response = api.call("toolbox", "echo", text="hello")
+    assert response.status_code == 200
+    assert response.json()["result"]["content"][0]["text"] == "hello"
 
 
-@statement("spec 4.1", "POST /tools/call answers 400 to an invalid request.")
+@statement("spec 4.1", "POST /tools/call returns 400 for an invalid request.")
 def _(api: Api) -> None:
-    refused(api.post(f"{BASE}/tools/call", {"server": "toolbox"}), 400, "invalid_request")
+    assert_error(api.post(f"{BASE}/tools/call", {"server": "toolbox"}), 400, "invalid_request")
 
 
-@statement("spec 4.1", "POST /tools/call answers 401 without a key.")
+@statement("spec 4.1", "POST /tools/call returns 401 without a key.")
 def _(api: Api) -> None:
-    refused(api.call("toolbox", "echo", key=None, text="x"), 401)
+    assert_error(api.call("toolbox", "echo", key=None, text="x"), 401)
 
 
-@statement("spec 4.1", "POST /tools/call answers 404 where the server is not found.")
+@statement("spec 4.1", "POST /tools/call returns 404 if the server is not found.")
 def _(api: Api) -> None:
-    refused(api.call("nope", "echo"), 404, "server_not_found")
+    assert_error(api.call("nope", "echo"), 404, "server_not_found")
 
 
-@statement("spec 4.1", "POST /tools/call answers 404 where the tool is not found.")
+@statement("spec 4.1", "POST /tools/call returns 404 if the tool is not found.")
 def _(api: Api) -> None:
-    refused(api.call("toolbox", "nope"), 404, "tool_not_found")
+    assert_error(api.call("toolbox", "nope"), 404, "tool_not_found")
 
 
-@statement("spec 4.1", "POST /tools/call answers 500 where the tool fails.")
+@statement("spec 4.1", "POST /tools/call returns 500 if the tool fails.")
 def _(api: Api) -> None:
     assert api.call("toolbox", "fail").status_code == 500
 
 
-@statement("spec 4.1", "GET /resources/{uri} answers 200 with a ResourceResponse.")
+@statement("spec 4.1", "GET /resources/{uri} returns 200 with a ResourceResponse.")
 def _(api: Api) -> None:
-    answer = api.get(f"{BASE}/resources/toolbox://memo/notes")
-    assert answer.status_code == 200
-    assert answer.json()["uri"] == "toolbox://memo/notes"
+    response = api.get(f"{BASE}/resources/toolbox://memo/notes")
+    assert response.status_code == 200
+    assert response.json()["uri"] == "toolbox://memo/notes"
 
 
 statement_per_value(
     "spec 4.1",
-    "Without a key {} answers 401.",
+    "Without a key {} returns 401.",
     ["/servers", "/servers/toolbox", "/servers/toolbox/tools", "/servers/toolbox/resources", "/resources/toolbox://memo/notes"],
-    lambda api, path: refused(api.get(f"{BASE}{path}", key=None), 401),
+    lambda api, path: assert_error(api.get(f"{BASE}{path}", key=None), 401),
 )
 
 
@@ -198,13 +198,13 @@ def _(api: Api) -> None:
 
 statement_per_value(
     "spec 4.2",
-    "The host of the API answers {}.",
+    "The host of the API serves {}.",
     ["/v1/plans", "/docs/openapi.json", "/api/agent/plans"],
     lambda api, path: _is_ok(api.get(path)),
 )
 statement_per_value(
     "spec 4.2",
-    "The host of the catalogue answers {}.",
+    "The host of the catalogue serves {}.",
     ["/.well-known/mcp-servers.json", "/servers", "/connect"],
     lambda api, path: _is_ok(api.get(path)),
 )
@@ -214,10 +214,10 @@ def _is_ok(response: Any) -> None:  # noqa: ANN401 - a response
     assert response.status_code == 200, response.text
 
 
-@statement("spec 4.2", "The host of the catalogue answers POST /mcp/tools/call.")
+@statement("spec 4.2", "The host of the catalogue serves POST /mcp/tools/call.")
 def _(api: Api) -> None:
-    answer = api.post("/mcp/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}})
-    assert answer.json()["result"]["content"][0]["text"] == "hello"
+    response = api.post("/mcp/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}})
+    assert response.json()["result"]["content"][0]["text"] == "hello"
 
 
 @statement("spec 4.2", "A listing of plans is requested with a Bearer agent key.")
@@ -235,7 +235,7 @@ def _(api: Api) -> None:
     _is_ok(api.send("GET", f"{BASE}/servers", key=None, headers={"X-API-Key": api.key}))
 
 
-@statement("spec 5.1", "A key has a prefix and three segments, separated by underscores.")
+@statement("spec 5.1", "A key has three segments, separated by underscores.")
 def _(api: Api) -> None:
     assert [len(part) for part in api.key.split("_")] == [2, 4, 32]
 
@@ -258,7 +258,7 @@ def _(api: Api) -> None:
 
 @statement("D-30", "An unknown resource is 404.")
 def _(api: Api) -> None:
-    refused(api.get(f"{BASE}/resources/toolbox://memo/nope"), 404)
+    assert_error(api.get(f"{BASE}/resources/toolbox://memo/nope"), 404)
 
 
 @statement("D-30", "A server's resource templates are listed.")
@@ -271,10 +271,10 @@ def _(api: Api) -> None:
     assert "greeting" in api.get(f"{BASE}/servers/toolbox/prompts").text
 
 
-@statement("D-30", "A prompt is filled in.")
+@statement("D-30", "A prompt is rendered with its arguments.")
 def _(api: Api) -> None:
-    answer = api.post(f"{BASE}/servers/toolbox/prompts/greeting", {"arguments": {"name": "Ann"}})
-    assert "Greet Ann." in answer.text, answer.text
+    response = api.post(f"{BASE}/servers/toolbox/prompts/greeting", {"arguments": {"name": "Ann"}})
+    assert "Greet Ann." in response.text, response.text
 
 
 # D-31
@@ -282,21 +282,21 @@ def _(api: Api) -> None:
 
 @statement("D-31", "A server is added over HTTP by its URL, listed, shown, changed and removed.")
 def _(api: Api) -> None:
-    made = api.post("/api/v1/servers", {"id": "added", "url": "http://127.0.0.1:9/mcp"})
-    assert made.status_code == 201, made.text
+    response = api.post("/api/v1/servers", {"id": "added", "url": "http://127.0.0.1:9/mcp"})
+    assert response.status_code == 201, response.text
     assert "added" in api.get("/api/v1/servers").text
     assert api.send("PATCH", "/api/v1/servers/added", {"tagline": "Another"}).json()["tagline"] == "Another"
     assert api.get("/api/v1/servers/added").json()["tagline"] == "Another"
     assert api.send("DELETE", "/api/v1/servers/added").status_code == 204
-    refused(api.get("/api/v1/servers/added"), 404)
+    assert_error(api.get("/api/v1/servers/added"), 404)
 
 
-@statement("D-31", "A server with a command is not added over HTTP.")
+@statement("D-31", "A server with a command cannot be added over HTTP.")
 def _(api: Api) -> None:
-    refused(api.post("/api/v1/servers", {"id": "command", "command": "true"}), 422)
+    assert_error(api.post("/api/v1/servers", {"id": "command", "command": "true"}), 422)
 
 
-@statement("D-31", "Secrets of an added server are never shown.")
+@statement("D-31", "Secrets of an added server are never returned.")
 def _(api: Api) -> None:
     body = {
         "id": "sealed",
@@ -304,14 +304,14 @@ def _(api: Api) -> None:
         "headers": {"Authorization": "Bearer ${TOKEN}"},
         "secrets": {"TOKEN": "hush-hush"},
     }
-    made = api.post("/api/v1/servers", body)
-    assert made.status_code == 201, made.text
-    assert "hush-hush" not in made.text + api.get("/api/v1/servers/sealed").text + api.get("/api/v1/servers").text
+    response = api.post("/api/v1/servers", body)
+    assert response.status_code == 201, response.text
+    assert "hush-hush" not in response.text + api.get("/api/v1/servers/sealed").text + api.get("/api/v1/servers").text
     api.send("DELETE", "/api/v1/servers/sealed")
 
 
-def is_refused_id(api: Api, name: str) -> None:
-    """Check one value."""
+def is_reserved(api: Api, name: str) -> None:
+    """Assert that the id of a new server is rejected."""
     assert api.post("/api/v1/servers", {"id": name, "url": "http://127.0.0.1:9/mcp"}).status_code in {409, 422}
 
 
@@ -319,19 +319,19 @@ statement_per_value(
     "D-31",
     "The id {} of a built-in server is reserved.",
     ["brain", "agents", "tools"],
-    is_refused_id,
+    is_reserved,
 )
 
 
-@statement("D-31", "The built-in servers are listed beside the others.")
+@statement("D-31", "The built-in servers are listed with the others.")
 def _(api: Api) -> None:
-    assert {each["id"] for each in api.get(f"{BASE}/servers").json()["servers"]} >= {"brain", "agents", "toolbox"}
+    assert {server["id"] for server in api.get(f"{BASE}/servers").json()["servers"]} >= {"brain", "agents", "toolbox"}
 
 
 # D-32, D-33
 
 
-@statement("D-32", "A crash during a call fails that call alone; the next one works.")
+@statement("D-32", "A crash during a call fails only that call; the next one succeeds.")
 def _(api: Api) -> None:
     assert api.call("trial", "crash").status_code == 500
     assert api.call("trial", "echo", text="again").json()["success"] is True
@@ -339,26 +339,26 @@ def _(api: Api) -> None:
 
 @statement("D-32", "A call of a server that cannot start is 500 server_unavailable, not 404.")
 def _(api: Api) -> None:
-    answer = api.call("missing", "anything")
-    assert (answer.status_code, answer.json()["code"]) == (500, "server_unavailable")
+    response = api.call("missing", "anything")
+    assert (response.status_code, response.json()["code"]) == (500, "server_unavailable")
 
 
-@statement("D-33", "A server has a health: online where it works.")
+@statement("D-33", "A working server has the health online.")
 def _(api: Api) -> None:
-    called(api)
-    assert summary(api)["health"] == "online"
+    call_echo(api)
+    assert get_summary(api)["health"] == "online"
 
 
 @statement("D-33", "A disabled server is 403 disabled.")
 def _(api: Api) -> None:
-    refused(api.call("off", "echo", text="x"), 403, "disabled")
+    assert_error(api.call("off", "echo", text="x"), 403, "disabled")
 
 
-@statement("D-33", "A deprecated server works and answers with the header Deprecation.")
+@statement("D-33", "Calls of a deprecated server succeed with the header Deprecation.")
 def _(api: Api) -> None:
-    answer = api.call("legacy", "echo", text="x")
-    assert answer.status_code == 200
-    assert answer.headers["Deprecation"].startswith("@")
+    response = api.call("legacy", "echo", text="x")
+    assert response.status_code == 200
+    assert response.headers["Deprecation"].startswith("@")
 
 
 # D-34
@@ -366,26 +366,26 @@ def _(api: Api) -> None:
 
 @statement("D-34", "Arguments that do not match inputSchema are 400 invalid_arguments with errors.")
 def _(api: Api) -> None:
-    body = refused(api.call("toolbox", "echo", text=3), 400, "invalid_arguments")
+    body = assert_error(api.call("toolbox", "echo", text=3), 400, "invalid_arguments")
     assert body["errors"]
 
 
-def refusal_names_the_call(api: Api, case: tuple[str, int]) -> None:
-    """Assert that a refused call has success, server and tool."""
+def error_names_the_call(api: Api, case: tuple[str, int]) -> None:
+    """Assert that the error of a call has success, server and tool."""
     name, status = case
     key = {"no key": None, "no scope": api.api_key("brain:read")["plaintext_key"]}.get(name, api.key)
     server_id = {"unknown server": "nope", "disabled server": "off"}.get(name, "toolbox")
     arguments = {} if name == "wrong arguments" else {"text": "x"}
-    answer = api.call(server_id, "nope" if name == "unknown tool" else "echo", key=key, **arguments)
-    assert answer.status_code == status
-    body = answer.json()
+    response = api.call(server_id, "nope" if name == "unknown tool" else "echo", key=key, **arguments)
+    assert response.status_code == status
+    body = response.json()
     assert body["success"] is False, body
     assert {"server", "tool"} <= body.keys(), body
 
 
 statement_per_value(
     "D-34",
-    "A refused call has success false, server and tool: {}.",
+    "The error of a call has success false, server and tool: {}.",
     [
         ("no key", 401),
         ("no scope", 403),
@@ -394,7 +394,7 @@ statement_per_value(
         ("wrong arguments", 400),
         ("disabled server", 403),
     ],
-    refusal_names_the_call,
+    error_names_the_call,
 )
 
 
@@ -405,27 +405,27 @@ def _(api: Api) -> None:
     assert body["duration_ms"] >= 0
 
 
-@statement("D-34", "A call beyond its time is 500 with code tool_timeout.")
+@statement("D-34", "A call over its time limit is 500 with code tool_timeout.")
 def _(api: Api) -> None:
-    answer = api.call("slow", "wait", seconds=20)
-    assert (answer.status_code, answer.json()["code"]) == (500, "tool_timeout")
+    response = api.call("slow", "wait", seconds=20)
+    assert (response.status_code, response.json()["code"]) == (500, "tool_timeout")
 
 
 @statement("D-34", "result is the protocol's whole tool result.")
 def _(api: Api) -> None:
-    assert {"content", "isError"} <= called(api)["result"].keys()
+    assert {"content", "isError"} <= call_echo(api)["result"].keys()
 
 
 @statement("D-34", "Accept: text/event-stream streams, and ends with the result.")
 def _(api: Api) -> None:
-    answer = api.post(
+    response = api.post(
         f"{BASE}/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}}, Accept="text/event-stream"
     )
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert "hello" in answer.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert "hello" in response.text
 
 
-@statement("D-34", "POST /servers/{id}/tools/{tool} takes the bare arguments.")
+@statement("D-34", "POST /servers/{id}/tools/{tool} accepts the arguments as the body.")
 def _(api: Api) -> None:
     assert api.post(f"{BASE}/servers/toolbox/tools/echo", {"text": "bare"}).json()["result"]["content"][0]["text"] == "bare"
 
@@ -443,14 +443,14 @@ def _(api: Api) -> None:
     assert "servers" in api.get("/servers", Accept="application/json").json()
 
 
-@statement("D-35", "GET /connect is JSON when asked.")
+@statement("D-35", "GET /connect is JSON for Accept: application/json.")
 def _(api: Api) -> None:
     assert api.get("/connect", Accept="application/json").json()
 
 
 statement_per_value(
     "D-35",
-    "GET /connect has a set-up for {}.",
+    "GET /connect has the configuration for {}.",
     ["claude", "cursor", "vscode", "codex", "curl", "python", "javascript"],
     lambda api, client: _contains(api.get("/connect", Accept="application/json").text.lower().replace(" ", ""), client),
 )
@@ -467,8 +467,8 @@ def _(api: Api) -> None:
 
 @statement("D-35", "Each server in mcp-servers.json has the documented fields.")
 def _(api: Api) -> None:
-    found = next(each for each in api.get("/.well-known/mcp-servers.json").json()["servers"] if each["id"] == "toolbox")
-    assert found.keys() >= {
+    body = next(server for server in api.get("/.well-known/mcp-servers.json").json()["servers"] if server["id"] == "toolbox")
+    assert body.keys() >= {
         "id",
         "name",
         "description",
@@ -480,16 +480,16 @@ def _(api: Api) -> None:
         "capabilities",
         "related_servers",
     }
-    assert found["connection"].keys() >= {"type", "url"}
+    assert body["connection"].keys() >= {"type", "url"}
 
 
 def is_public(api: Api, path: str) -> None:
-    """Check one value."""
-    answer = api.get(path, key=None, Accept="application/json")
-    assert answer.status_code == 200
-    assert "toolbox" in answer.text
-    assert '"hidden"' not in answer.text
-    assert "/hidden" not in answer.text
+    """Assert that a page without a key shows only servers that are not private."""
+    response = api.get(path, key=None, Accept="application/json")
+    assert response.status_code == 200
+    assert "toolbox" in response.text
+    assert '"hidden"' not in response.text
+    assert "/hidden" not in response.text
 
 
 statement_per_value(
@@ -504,18 +504,18 @@ statement_per_value(
 
 
 def rpc(api: Api, path: str, method: str, params: object = None, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - a response
-    """Send a message of the handshake era's stateless form, after an initialisation."""
+    """Send a stateless request of protocol version 2025-11-25, after its initialisation."""
     accept = {"Accept": "application/json, text/event-stream"}
-    begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "contract", "version": "1"}}
-    started = api.send(
-        "POST", path, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, key=key, headers=accept | headers
+    initialization = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "contract", "version": "1"}}
+    initialize_response = api.send(
+        "POST", path, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialization}, key=key, headers=accept | headers
     )
-    if started.status_code != 200 or method == "initialize":
-        return started
-    session = {name: started.headers[name] for name in ("mcp-session-id",) if name in started.headers}
-    sent = accept | headers | session | {"MCP-Protocol-Version": "2025-11-25"}
-    api.send("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"}, key=key, headers=sent)
-    return api.send("POST", path, {"jsonrpc": "2.0", "id": 2, "method": method, "params": params or {}}, key=key, headers=sent)
+    if initialize_response.status_code != 200 or method == "initialize":
+        return initialize_response
+    session = {name: initialize_response.headers[name] for name in ("mcp-session-id",) if name in initialize_response.headers}
+    request_headers = accept | headers | session | {"MCP-Protocol-Version": "2025-11-25"}
+    api.send("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"}, key=key, headers=request_headers)
+    return api.send("POST", path, {"jsonrpc": "2.0", "id": 2, "method": method, "params": params or {}}, key=key, headers=request_headers)
 
 
 def result_of(response: Any) -> dict[str, Any]:  # noqa: ANN401 - a response
@@ -533,8 +533,8 @@ def _(api: Api) -> None:
 
 @statement("D-36", "/mcp calls a tool.")
 def _(api: Api) -> None:
-    found = result_of(rpc(api, "/mcp", "tools/call", {"name": "toolbox__echo", "arguments": {"text": "hello"}}))
-    assert found["content"][0]["text"] == "hello"
+    body = result_of(rpc(api, "/mcp", "tools/call", {"name": "toolbox__echo", "arguments": {"text": "hello"}}))
+    assert body["content"][0]["text"] == "hello"
 
 
 @statement("D-36", "/mcp/{server} serves one server with its own names.")
@@ -549,8 +549,8 @@ def _(api: Api) -> None:
 
 @statement("D-36", "/mcp lists resources and prompts.")
 def _(api: Api) -> None:
-    assert any("memo" in each["uri"] for each in result_of(rpc(api, "/mcp", "resources/list"))["resources"])
-    assert any("greeting" in each["name"] for each in result_of(rpc(api, "/mcp", "prompts/list"))["prompts"])
+    assert any("memo" in resource["uri"] for resource in result_of(rpc(api, "/mcp", "resources/list"))["resources"])
+    assert any("greeting" in prompt["name"] for prompt in result_of(rpc(api, "/mcp", "prompts/list"))["prompts"])
 
 
 @statement("D-36", "/mcp without a key is 401.")
@@ -573,9 +573,9 @@ def _(api: Api) -> None:
     assert "echo" in api.get(f"{BASE}/tools/search?q=return+the+text").text
 
 
-@statement("D-38", "Every call leaves a row with server, tool, success and duration.")
+@statement("D-38", "Every call is recorded with server, tool, success and duration.")
 def _(api: Api) -> None:
-    called(api)
+    call_echo(api)
     api.get("/api/agent/tools/calls?server=toolbox")
     row = api.get("/api/agent/tools/calls?per_page=1").json()["data"][0]
     assert row.keys() >= {"server", "tool", "success", "duration_ms"}
@@ -583,9 +583,9 @@ def _(api: Api) -> None:
 
 @statement("D-38", "Analytics has calls, errors, error_rate and the percentiles of each tool.")
 def _(api: Api) -> None:
-    called(api)
-    found = api.get("/api/agent/tools/analytics").json()
-    row = next(iter(found.get("data") or found.get("tools")))
+    call_echo(api)
+    body = api.get("/api/agent/tools/analytics").json()
+    row = next(iter(body.get("data") or body.get("tools")))
     assert row.keys() >= {"calls", "errors", "error_rate", "p50_ms", "p95_ms", "p99_ms", "max_ms", "last_called_at"}
 
 
@@ -595,9 +595,9 @@ def _(api: Api) -> None:
     assert api.post(f"{BASE}/tools/call", body, X_Session_ID="sess_nope").status_code == 422
 
 
-@statement("D-25", "A test key calls only tools that are read-only, and servers marked as sandbox.")
+@statement("D-25", "A test key may call only read-only tools, and servers marked as sandbox.")
 def _(api: Api) -> None:
     key = api.api_key("*", environment="test")["plaintext_key"]
     assert api.call("toolbox", "echo", key=key, text="x").status_code == 200
     assert api.call("box", "write", key=key, text="x").status_code == 200
-    refused(api.call("toolbox", "write", key=key, text="x"), 403, "test_key_refused")
+    assert_error(api.call("toolbox", "write", key=key, text="x"), 403, "test_key_refused")

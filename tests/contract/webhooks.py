@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from rookery_client import verify_webhook
-from tests.contract.statements import Api, refused, statement, statement_per_value, statements_about_fields
+from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
 
 HOOKS = "/api/v1/webhooks"
 DELIVERY_TIMEOUT_S = 15.0
@@ -37,14 +37,14 @@ class Receiver:
 
 
 @contextmanager
-def receiver() -> Generator[Receiver]:
+def run_receiver() -> Generator[Receiver]:
     """Serve on a free port until the block ends."""
-    found = Receiver()
+    receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            receiver.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -55,46 +55,46 @@ def receiver() -> Generator[Receiver]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    found.url = f"http://127.0.0.1:{server.server_port}/hook"
+    receiver.url = f"http://127.0.0.1:{server.server_port}/hook"
     try:
-        yield found
+        yield receiver
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def endpoint(api: Api, url: str = "http://127.0.0.1:9/hook", **fields: object) -> dict[str, Any]:
-    """Create an endpoint and return the answer."""
-    answer = api.post(HOOKS, {"url": url, "events": ["memory.stored"]} | fields)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+def create_endpoint(api: Api, url: str = "http://127.0.0.1:9/hook", **fields: object) -> dict[str, Any]:
+    """Create an endpoint and return the response."""
+    response = api.post(HOOKS, {"url": url, "events": ["memory.stored"]} | fields)
+    assert response.status_code == 201, response.text
+    return response.json()
 
 
 statements_about_fields(
-    "spec 2.4", "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, endpoint
+    "spec 2.4", "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, create_endpoint
 )
 
 
-def delivered(api: Api, **fields: object) -> tuple[dict[str, str], bytes, str]:
-    """Return the headers and body of a delivery, and the secret that signed it."""
-    with receiver() as hook:
-        made = endpoint(api, hook.url, **fields)
+def deliver(api: Api, **fields: object) -> tuple[dict[str, str], bytes, str]:
+    """Trigger a delivery; return its headers and body, and the secret that signed it."""
+    with run_receiver() as hook:
+        endpoint = create_endpoint(api, hook.url, **fields)
         api.remember("Announce this.")
         headers, body = hook.wait()[0]
-        api.send("DELETE", f"{HOOKS}/{made['id']}")
-        return headers, body, made["secret"]
+        api.send("DELETE", f"{HOOKS}/{endpoint['id']}")
+        return headers, body, endpoint["secret"]
 
 
 @statement("spec 6.2", "A delivery is signed with sha256 in X-Webhook-Signature.")
 def _(api: Api) -> None:
-    headers, body, secret = delivered(api)
+    headers, body, secret = deliver(api)
     assert headers["x-webhook-signature"] == "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-@statement("spec 6.2", "A receiver verifies the raw payload, and rejects a mismatch.")
+@statement("spec 6.2", "A receiver can verify the raw payload.")
 def _(api: Api) -> None:
-    headers, body, secret = delivered(api)
+    headers, body, secret = deliver(api)
     assert verify_webhook(body, headers, secret)
 
 
@@ -102,55 +102,55 @@ statements_about_fields(
     "D-81",
     "The body of a delivery",
     {"id": "string", "type": "string", "created_at": "time", "workspace_id": "integer", "data": "object"},
-    lambda api: json.loads(delivered(api)[1]),
+    lambda api: json.loads(deliver(api)[1]),
 )
 
 
-@statement("D-81", "Memories come without content, unless the endpoint asks for it.")
+@statement("D-81", "Memories are sent without content, unless the endpoint includes it.")
 def _(api: Api) -> None:
-    assert b"Announce this." not in delivered(api)[1]
-    assert b"Announce this." in delivered(api, include_content=True)[1]
+    assert b"Announce this." not in deliver(api)[1]
+    assert b"Announce this." in deliver(api, include_content=True)[1]
 
 
-@statement("D-81", "The three headers of Standard Webhooks are there too.")
+@statement("D-81", "A delivery has the three headers of Standard Webhooks.")
 def _(api: Api) -> None:
-    assert delivered(api)[0].keys() >= {"webhook-id", "webhook-timestamp", "webhook-signature"}
+    assert deliver(api)[0].keys() >= {"webhook-id", "webhook-timestamp", "webhook-signature"}
 
 
-@statement("D-80", "A secret may be given; otherwise it is whsec_ and shown once.")
+@statement("D-80", "A secret may be set; otherwise it is generated with the prefix whsec_ and shown once.")
 def _(api: Api) -> None:
-    assert endpoint(api, secret="a-secret-of-sixteen-or-more")["secret"] == "a-secret-of-sixteen-or-more"
-    made = endpoint(api)
-    assert made["secret"].startswith("whsec_")
-    assert made["secret"] not in api.get(f"{HOOKS}/{made['id']}").text
+    assert create_endpoint(api, secret="a-secret-of-sixteen-or-more")["secret"] == "a-secret-of-sixteen-or-more"
+    endpoint = create_endpoint(api)
+    assert endpoint["secret"].startswith("whsec_")
+    assert endpoint["secret"] not in api.get(f"{HOOKS}/{endpoint['id']}").text
 
 
-@statement("D-80", "An unknown event is refused.")
+@statement("D-80", "An unknown event is rejected.")
 def _(api: Api) -> None:
-    refused(api.post(HOOKS, {"url": "http://127.0.0.1:9/", "events": ["no.such"]}), 422)
+    assert_error(api.post(HOOKS, {"url": "http://127.0.0.1:9/", "events": ["no.such"]}), 422)
 
 
 @statement("D-80", "Endpoints are listed, shown, changed and deleted.")
 def _(api: Api) -> None:
-    made = endpoint(api)
-    path = f"{HOOKS}/{made['id']}"
+    endpoint = create_endpoint(api)
+    path = f"{HOOKS}/{endpoint['id']}"
     assert api.send("PATCH", path, {"events": ["memory.*"]}).json()["events"] == ["memory.*"]
-    assert made["id"] in api.get(f"{HOOKS}?per_page=100").text
+    assert endpoint["id"] in api.get(f"{HOOKS}?per_page=100").text
     assert api.send("DELETE", path).status_code == 204
-    refused(api.get(path), 404)
+    assert_error(api.get(path), 404)
 
 
-@statement("D-80", "A secret is rotated.")
+@statement("D-80", "A secret can be rotated.")
 def _(api: Api) -> None:
-    made = endpoint(api)
-    assert api.post(f"{HOOKS}/{made['id']}/rotate-secret").json()["secret"] != made["secret"]
+    endpoint = create_endpoint(api)
+    assert api.post(f"{HOOKS}/{endpoint['id']}/rotate-secret").json()["secret"] != endpoint["secret"]
 
 
-@statement("D-80", "A test event goes to the endpoint; its delivery is in the log, and can be sent again.")
+@statement("D-80", "A test event is sent to the endpoint; its delivery is in the log, and can be sent again.")
 def _(api: Api) -> None:
-    with receiver() as hook:
-        made = endpoint(api, hook.url)
-        path = f"{HOOKS}/{made['id']}"
+    with run_receiver() as hook:
+        endpoint = create_endpoint(api, hook.url)
+        path = f"{HOOKS}/{endpoint['id']}"
         assert api.post(f"{path}/test").status_code == 202
         hook.wait()
         deadline = time.monotonic() + DELIVERY_TIMEOUT_S
@@ -164,7 +164,7 @@ def _(api: Api) -> None:
 
 
 def has_event(api: Api, name: str) -> None:
-    """Check one value."""
+    """Assert that the catalogue has an event."""
     assert f'"{name}"' in api.get("/api/v1/events?per_page=100").text
 
 
@@ -190,21 +190,21 @@ statement_per_value(
 
 @statement("spec 6.1", "A stored memory raises memory.stored.")
 def _(api: Api) -> None:
-    assert json.loads(delivered(api)[1])["type"] == "memory.stored"
+    assert json.loads(deliver(api)[1])["type"] == "memory.stored"
 
 
 @statement("spec 6.1", "A finished re-index raises memory.reindexed.")
 def _(api: Api) -> None:
-    with receiver() as hook:
-        made = endpoint(api, hook.url, events=["memory.reindexed"])
+    with run_receiver() as hook:
+        endpoint = create_endpoint(api, hook.url, events=["memory.reindexed"])
         org = api.name("org")
         api.remember(org=org)
         api.run("brain:reindex", "--org", org)
         assert json.loads(hook.wait()[0][1])["type"] == "memory.reindexed"
-        api.send("DELETE", f"{HOOKS}/{made['id']}")
+        api.send("DELETE", f"{HOOKS}/{endpoint['id']}")
 
 
-@statement("D-82", "An address that is not allowed is refused when the endpoint is created.")
+@statement("D-82", "An address that is not allowed is rejected at the creation of the endpoint.")
 def _(api: Api) -> None:
-    refused(api.post(HOOKS, {"url": "http://169.254.169.254/latest", "events": ["*"]}), 422)
-    refused(api.post(HOOKS, {"url": "http://10.0.0.1/", "events": ["*"]}), 422)
+    assert_error(api.post(HOOKS, {"url": "http://169.254.169.254/latest", "events": ["*"]}), 422)
+    assert_error(api.post(HOOKS, {"url": "http://10.0.0.1/", "events": ["*"]}), 422)

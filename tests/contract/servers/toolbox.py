@@ -1,4 +1,4 @@
-"""A tool server for the contract: an MCP server over stdio, by the official SDK, with a tool for each outcome of a call."""
+"""A tool server for the contract: an MCP server over stdio with the official SDK, with a tool for each outcome of a call."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def write(text: str) -> str:
 
 @server.tool()
 def fail() -> str:
-    """Fail."""
-    message = "the tool says no"
+    """Raise an error."""
+    message = "the tool failed"
     raise ValueError(message)
 
 
 @server.tool()
 def crash() -> str:
-    """End the server in the middle of the call."""
+    """Exit the server during the call."""
     os._exit(3)
 
 
 @server.tool()
 async def wait(seconds: float) -> str:
-    """Answer after some seconds."""
+    """Return after some seconds."""
     await asyncio.sleep(seconds)
     return "done"
 
 
 @server.resource("memo://notes", mime_type="text/plain")
 def notes() -> str:
-    """Some notes."""
+    """Return some notes."""
     return "everything is fine"
 
 
