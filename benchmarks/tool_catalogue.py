@@ -8,6 +8,7 @@ vocabularies of large models, and the count of the packaged embedder's tokenizer
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,19 +16,21 @@ from pathlib import Path
 import orjson
 from tokenizers import Tokenizer
 
-from rookery.agents.mcp_tools import TOOLS as AGENTS
-from rookery.memory.mcp_tools.definitions import TOOLS as BRAIN
+from rookery.kernel.config import Settings
 from rookery.tools.builtin_schemas import to_published_schema
+from rookery.wiring import build_platform
 
 CHARS_PER_TOKEN = 4
 
 
 def catalogue() -> Sequence[Mapping[str, object]]:
-    """Return every built-in tool as a model reads it."""
+    """Return every built-in tool as a model reads it. Building the platform opens nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
     return [
-        {"name": f"{server}__{tool.name}", "description": tool.description, "inputSchema": to_published_schema(tool.input_schema)}
-        for server, tools in (("agents", AGENTS), ("brain", BRAIN))
-        for tool in tools
+        {"name": f"{server.id}__{tool.name}", "description": tool.description, "inputSchema": to_published_schema(tool.input_schema)}
+        for server in servers
+        for tool in server.tools()
     ]
 
 

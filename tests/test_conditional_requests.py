@@ -12,7 +12,6 @@ import pytest
 
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.openapi import get_route_docs
 from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.webhooks.receiver import run_receiver
@@ -303,11 +302,11 @@ def _named(endpoint: RouteEndpoint) -> str:
 async def test_each_change_of_one_resource_honours_if_match_or_says_why_not(instance: Instance) -> None:
     """Issue 14: a new route that changes one resource compares If-Match, or has a reason here; its GET has the ETag; D-64."""
     endpoints = build_route_table(instance.rookery).endpoints
-    without = {_named(each) for each in _writes(instance) if "If-Match" not in get_route_docs(each.route.handler).request_headers}
+    without = {_named(each) for each in _writes(instance) if "If-Match" not in each.docs.request_headers}
     assert without == WITHOUT_VERSION.keys()
 
-    sends = {_named(each): get_route_docs(each.route.handler).response_headers for each in endpoints}
-    compared = [each for each in endpoints if "If-Match" in get_route_docs(each.route.handler).request_headers]
+    sends = {_named(each): each.docs.response_headers for each in endpoints}
+    compared = [each for each in endpoints if "If-Match" in each.docs.request_headers]
     assert len(compared) > 50
     for endpoint in compared:
         shown = f"GET {endpoint.path}"

@@ -28,7 +28,6 @@ from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.kernel.secret import Secret
 from rookery.memory.access_filter import ADMIN_SCOPE
-from rookery.memory.mcp_tools import TOOLS
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 from rookery.tools.models import CommandTarget, FailureCode, HttpTarget, Server, ToolRules
 from rookery.tools.servers.servers_file import parse_servers_file
@@ -104,7 +103,7 @@ def test_every_command_is_in_the_reference() -> None:
 
 def test_every_scope_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
     """House 5.7, D-23: scopes.md names each scope, what it allows and whether anything asks for it; presets likewise."""
-    asked = {each.route.required_scope for each in endpoints} | {tool.required_scope for tool in TOOLS} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
+    asked = {each.route.required_scope for each in endpoints} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
     presets = {row[0].strip("`"): tuple(code(row[1])) for row in table(REFERENCE / "scopes.md", "Preset")}
 
     assert table(REFERENCE / "scopes.md", "Scope") == [

@@ -12,7 +12,6 @@ import pytest
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.cross_origin import ALLOWED_HEADERS, EXPOSED_HEADERS
-from rookery.kernel.http.openapi import get_route_docs
 from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import Instance, run_instance
 
@@ -78,7 +77,7 @@ async def test_every_get_answers_head(instance: Instance, subtests: pytest.Subte
             continue
         with subtests.test(route=_named(endpoint)):
             head = await instance.admin.http.head(_path(endpoint), headers={"Accept": "application/json"})
-            if "text/event-stream" in get_route_docs(endpoint.route.handler).media_types:
+            if "text/event-stream" in endpoint.docs.media_types:
                 assert head.status_code == 405
                 continue
             seen += 1
@@ -152,7 +151,7 @@ async def test_routes_without_a_body_refuse_one(instance: Instance, subtests: py
     """Issue 14: `POST …/revoke {"at": …}` was carried out without a word; D-10. An empty object and null are no body."""
     seen = 0
     for endpoint in build_route_table(instance.rookery).endpoints:
-        if endpoint.body is not None or get_route_docs(endpoint.route.handler).request_media_types or endpoint.route.method == "GET":
+        if endpoint.body is not None or endpoint.docs.request_media_types or endpoint.route.method == "GET":
             continue  # what a GET carries has no meaning by HTTP itself
         seen += 1
         with subtests.test(route=_named(endpoint)):
@@ -201,7 +200,7 @@ async def test_if_match_is_honoured_or_refused_by_every_write(instance: Instance
     """Issue 14: If-Match was passed over, so lost updates went unseen; D-64. What has no version says so."""
     for endpoint in build_route_table(instance.rookery).endpoints:
         route = endpoint.route
-        if route.method == "GET" or "If-Match" in get_route_docs(route.handler).request_headers or route.public:
+        if route.method == "GET" or "If-Match" in route.docs.request_headers or route.public:
             continue
         with subtests.test(route=_named(endpoint)):
             refused = await instance.admin.http.request(route.method, _path(endpoint), headers={"If-Match": '"9"'})

@@ -13,7 +13,6 @@ from openapi_spec_validator import OpenAPIV30SpecValidator
 
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.openapi import get_route_docs
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
 from rookery.reference.naming import document_path
@@ -114,9 +113,7 @@ def test_no_schema_has_the_name_that_generators_give_to_a_free_field(whole: Sche
 
 def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
     """D-83: equal to the mounted routes; a route that is not hidden is an operation or its named alias, and nothing else is there."""
-    served = sorted(
-        (each.route.method.lower(), document_path(each.path)) for each in endpoints if not get_route_docs(each.route.handler).hidden
-    )
+    served = sorted((each.route.method.lower(), document_path(each.path)) for each in endpoints if not each.docs.hidden)
     told = [
         (method, each)
         for path, method, operation in _operations(whole)
@@ -144,7 +141,7 @@ def test_every_operation_has_a_name_of_its_own(whole: Schema) -> None:
 
 def test_operations_are_named_after_what_they_do(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
     """Issue 14: a generated client has `remember` and `list_plans`; each row declares its name, which begins with a verb. D-83."""
-    undeclared = [each.path for each in endpoints if not each.route.operation_id and not get_route_docs(each.route.handler).hidden]
+    undeclared = [each.path for each in endpoints if not each.route.operation_id and not each.docs.hidden]
     assert undeclared == []
     names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _operations(whole)}
     assert {name for name in names if name.partition("_")[0] not in _VERBS} == set()

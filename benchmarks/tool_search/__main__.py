@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.tool_search.labelled import LABELLED, TAGLINES, LabelledTool
@@ -58,6 +58,7 @@ class Tool:
     description: str
     input_schema: Mapping[str, object]
     annotations: Mapping[str, object]
+    output_schema: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     required_scope: str = "mcp:read"
 
 

@@ -35,7 +35,6 @@ from rookery.kernel.http.cross_origin import CorsMiddleware
 from rookery.kernel.http.metrics_page import MetricsRoutes
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
-from rookery.memory.api import MemoryApi
 from rookery.observability import Observability
 from rookery.reference.api import ReferenceApi
 from rookery.reference.document_cache import DocumentCache
@@ -74,7 +73,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
     app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     table = RouteTable(app, disk=rookery.disk_space)
-    memory, tools = rookery.memory, rookery.tools
+    tools = rookery.tools
     access = AccessApi(
         guard=rookery.access.guard,
         api_keys=rookery.access.api_keys,
@@ -83,17 +82,6 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         usage=rookery.access.usage,
         audit=rookery.access.audit,
         clock=rookery.clock,
-    )
-    memory_api = MemoryApi(
-        remember=memory.remember,
-        records=memory.records,
-        recall=memory.recall,
-        search=memory.search,
-        listing=memory.listing,
-        feedback=memory.feedback,
-        context=memory.context,
-        serializer=memory.serializer,
-        mode=rookery.settings.recall_mode,
     )
     tools_api = ToolsApi(
         catalogue=tools.catalogue,
@@ -133,7 +121,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         (TOOLS_PREFIX, tools_api.gateway_routes()),
         ("", tools_api.host_routes()),
         ("", GatewayRoutes(tools.gateway, list_allowed_origins(rookery.settings)).routes()),
-        (BRAIN_PREFIX, memory_api.routes()),
+        (BRAIN_PREFIX, rookery.memory_api.operations()),
         (PLATFORM_PREFIX, access.platform_routes()),
         (PLATFORM_PREFIX, tools_api.platform_routes()),
         (AGENT_PREFIX, access.agent_routes()),

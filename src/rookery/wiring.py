@@ -37,11 +37,11 @@ from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
+from rookery.memory.api import MemoryApi
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.purge import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
@@ -50,6 +50,7 @@ from rookery.memory_wiring import Indexes, MemoryServices, build_memory
 from rookery.observability import MetricTargets, Observability, build_observability
 from rookery.tool_wiring import ToolServices, build_tools
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.ports import BuiltinServer
 from rookery.tools.store import calls as tool_calls
 from rookery.tools.store import catalogue as tool_catalogue
 from rookery.tools.store import logins as tool_logins
@@ -95,6 +96,8 @@ class Rookery:
     access: AccessServices
     sealing: SealingServices
     memory: MemoryServices
+    memory_api: MemoryApi
+    builtin_servers: Sequence[BuiltinServer]
     agents: AgentServices
     tools: ToolServices
     webhooks: WebhookServices
@@ -316,7 +319,7 @@ def build_platform(
         tool_calls=tool_calls,
         keys=access.guard,
     )
-    memory_server = BrainServer(
+    memory_api = MemoryApi(
         remember=memory.remember,
         records=memory.records,
         recall=memory.recall,
@@ -325,11 +328,13 @@ def build_platform(
         feedback=memory.feedback,
         context=memory.context,
         serializer=memory.serializer,
+        mode=settings.recall_mode,
     )
+    builtin_servers = [memory_api.server(), AgentsServer.from_services(agents)]
     disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
     tools = build_tools(
         settings,
-        builtins=[memory_server, AgentsServer.from_services(agents)],
+        builtins=builtin_servers,
         db=db,
         bus=bus,
         clock=clock,
@@ -374,6 +379,8 @@ def build_platform(
         access=access,
         sealing=sealing,
         memory=memory,
+        memory_api=memory_api,
+        builtin_servers=builtin_servers,
         agents=agents,
         tools=tools,
         webhooks=webhooks,

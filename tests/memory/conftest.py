@@ -13,9 +13,8 @@ from rookery.kernel.db import Database
 from rookery.kernel.http import EdgeMiddleware, mount_routes
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
-from rookery.memory.api import MemoryApi
 from tests.conftest import FakeClock
-from tests.memory.makers import FakeGuard, MemoryRig, build_rig, make_agent, make_caller
+from tests.memory.makers import FakeGuard, MemoryRig, build_rig, make_agent, make_caller, make_memory_api
 
 
 @pytest.fixture
@@ -45,19 +44,8 @@ def guard() -> FakeGuard:
 @pytest.fixture
 async def api(rig: MemoryRig, guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """Yield a client of the memory API. The header X-Test-Caller names the caller; the default is `admin`."""
-    services = rig.services
-    memory_api = MemoryApi(
-        remember=services.remember,
-        records=services.records,
-        recall=services.recall,
-        search=services.search,
-        listing=services.listing,
-        feedback=services.feedback,
-        context=services.context,
-        serializer=services.serializer,
-    )
     routes = RouteTable(FastAPI())
-    mount_routes(routes, "/v1/brain", memory_api.routes(), guard)
+    mount_routes(routes, "/v1/brain", make_memory_api(rig).operations(), guard)
     routes.app.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,

@@ -30,6 +30,7 @@ from rookery.kernel.events import (
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.memory.agent_context import AgentContext
+from rookery.memory.api import MemoryApi
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import Feedback
@@ -337,3 +338,18 @@ class FakeGuard:
         if required_scope is not None and not caller.has_scope(required_scope):
             raise missing_scope_error(caller.key_kind, required_scope)
         return FakeAdmission(caller)
+
+
+def make_memory_api(rig: MemoryRig) -> MemoryApi:
+    """Return the operations of the rig's memory."""
+    services = rig.services
+    return MemoryApi(
+        remember=services.remember,
+        records=services.records,
+        recall=services.recall,
+        search=services.search,
+        listing=services.listing,
+        feedback=services.feedback,
+        context=services.context,
+        serializer=services.serializer,
+    )

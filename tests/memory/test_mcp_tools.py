@@ -7,30 +7,14 @@ import jsonschema_rs
 import pytest
 
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.memory.mcp_tools import BrainServer
-from rookery.memory.mcp_tools.definitions import TOOLS
 from rookery.memory.models import MemoryScope
 from rookery.memory.schemas.requests import MemoriesQuery, RecallBody, RememberBody, SearchQuery
-from tests.memory.makers import MemoryRig, make_agent, make_caller
-
-
-def _server(rig: MemoryRig) -> BrainServer:
-    services = rig.services
-    return BrainServer(
-        remember=services.remember,
-        records=services.records,
-        recall=services.recall,
-        search=services.search,
-        listing=services.listing,
-        feedback=services.feedback,
-        context=services.context,
-        serializer=services.serializer,
-    )
+from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory_api
 
 
 async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -> None:
     """Each tool does the same as its REST route, as its caller (D-92)."""
-    server, kim = _server(rig), make_agent("kim")
+    server, kim = make_memory_api(rig).server(), make_agent("kim")
 
     stored = await server.call("remember", {"content": "We deploy on Tuesdays.", "type": "decision"}, kim)
     await rig.run_jobs()
@@ -47,7 +31,7 @@ async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -
 
 async def test_an_agent_finds_its_own_memories_without_an_agent_id(rig: MemoryRig) -> None:
     """Recall and search include the caller's own memories, and no other agent's (D-92, D-43)."""
-    server = _server(rig)
+    server = make_memory_api(rig).server()
     await rig.remember("kim knows herons", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.run_jobs()
 
@@ -59,11 +43,13 @@ async def test_an_agent_finds_its_own_memories_without_an_agent_id(rig: MemoryRi
     assert (await count_found("kim"), await count_found("lee")) == ((1, 1), (0, 0))
 
 
-def test_the_schemas_are_valid_and_match_the_rest_routes() -> None:
-    """The schemas are valid JSON Schemas without fields that the REST route lacks (D-92)."""
+async def test_the_schemas_are_valid_and_match_the_rest_routes(rig: MemoryRig) -> None:
+    """The schemas are valid JSON Schemas without fields that the REST route lacks. Results have a schema too (D-92)."""
     rest_models = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery, "list": MemoriesQuery}
-    for tool in TOOLS:
+    for tool in make_memory_api(rig).server().tools():
         jsonschema_rs.meta.validate(dict(tool.input_schema))
+        jsonschema_rs.meta.validate(dict(tool.output_schema))
+        assert tool.output_schema["properties"]
         assert tool.input_schema["additionalProperties"] is False
         if tool.name in rest_models:
             names = {
@@ -73,10 +59,11 @@ def test_the_schemas_are_valid_and_match_the_rest_routes() -> None:
             assert names <= set(rest_models[tool.name].model_fields)
 
 
-def test_the_hints_and_scopes_are_correct() -> None:
+async def test_the_hints_and_scopes_are_correct(rig: MemoryRig) -> None:
     """Read-only and destructive tools are marked; the scope is that of the REST route (D-92)."""
     assert {
-        tool.name: (tool.required_scope, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False)) for tool in TOOLS
+        tool.name: (tool.required_scope, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False))
+        for tool in make_memory_api(rig).server().tools()
     } == {
         "remember": ("brain:write", False, False),
         "recall": ("brain:read", True, False),
@@ -97,7 +84,7 @@ def test_the_hints_and_scopes_are_correct() -> None:
 
 async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> None:
     """There are tools for context, feedback, get, change, archive, restore, list, history, tags and scopes (D-92)."""
-    server, kim = _server(rig), make_agent("kim")
+    server, kim = make_memory_api(rig).server(), make_agent("kim")
     memory = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
     await rig.run_jobs()
     recall = await server.call("recall", {"query": "own"}, kim)
@@ -125,9 +112,9 @@ async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> Non
 
 async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> None:
     """As in REST, since and until filter memories, and null clears org, project and expiry (D-92)."""
-    server = _server(rig)
+    server = make_memory_api(rig).server()
     memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
-    schemas = {tool.name: dict(tool.input_schema) for tool in TOOLS}
+    schemas = {tool.name: dict(tool.input_schema) for tool in server.tools()}
 
     async def call(tool: str, **arguments: object) -> Mapping[str, object]:
         assert jsonschema_rs.is_valid(schemas[tool], arguments)
@@ -151,7 +138,7 @@ async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> No
 
 async def test_tools_do_not_give_access_to_another_agents_own_memories(rig: MemoryRig) -> None:
     """Lee cannot read, change, archive or delete kim's private memory; the tools respond as if it did not exist (D-43)."""
-    server = _server(rig)
+    server = make_memory_api(rig).server()
     memory = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
 
     for tool in ("get", "archive", "restore", "history"):
@@ -167,8 +154,8 @@ async def test_tools_do_not_give_access_to_another_agents_own_memories(rig: Memo
 async def test_tools_raise_the_errors_of_the_rest_routes(rig: MemoryRig) -> None:
     """Invalid arguments and unknown tools raise the same errors as in REST (D-10)."""
     with pytest.raises(ValidationFailed):
-        await _server(rig).call("remember", {"content": "c", "type": "fact", "memory_scope": "session"}, make_caller())
+        await make_memory_api(rig).server().call("remember", {"content": "c", "type": "fact", "memory_scope": "session"}, make_caller())
     with pytest.raises(ValidationFailed):
-        await _server(rig).call("remember", {"content": " ", "type": "fact"}, make_caller())
+        await make_memory_api(rig).server().call("remember", {"content": " ", "type": "fact"}, make_caller())
     with pytest.raises(NotFound):
-        await _server(rig).call("nothing", {}, make_caller())
+        await make_memory_api(rig).server().call("nothing", {}, make_caller())

@@ -7,10 +7,9 @@ from typing import cast
 import httpx2
 import pytest
 
-from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.metadata import MAX_BYTES, MAX_KEYS
 from tests.conftest import Instance
-from tests.memory.makers import MemoryRig, make_caller
+from tests.memory.makers import MemoryRig, make_caller, make_memory_api
 
 Row = dict[str, object]
 
@@ -25,18 +24,7 @@ async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, r
     """`type` is `observation` by default, in remember, in a batch and over MCP (issue 14)."""
     by_rest = await _store(api, "The heron nests.")
     by_batch = (await api.post("/remember/batch", json={"memories": [{"content": "It is grey."}]})).json()["results"][0]["memory"]
-    services = rig.services
-    server = BrainServer(
-        remember=services.remember,
-        records=services.records,
-        recall=services.recall,
-        search=services.search,
-        listing=services.listing,
-        feedback=services.feedback,
-        context=services.context,
-        serializer=services.serializer,
-    )
-    by_tool = await server.call("remember", {"content": "It flies."}, make_caller())
+    by_tool = await make_memory_api(rig).server().call("remember", {"content": "It flies."}, make_caller())
 
     assert [memory["type"] for memory in (by_rest, by_batch, by_tool)] == ["observation"] * 3
 

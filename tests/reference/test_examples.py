@@ -14,7 +14,6 @@ from openapi_spec_validator import OpenAPIV30SpecValidator
 
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.openapi import get_route_docs
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.aliases import documented_routes
 from rookery.reference.downgrade import Schema
@@ -38,7 +37,7 @@ def examples() -> Examples:
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """The route table of the documented application."""
     mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
-    return [endpoint for endpoint in mounted.endpoints if not get_route_docs(endpoint.route.handler).hidden]
+    return [endpoint for endpoint in mounted.endpoints if not endpoint.docs.hidden]
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from rookery.agents.mcp_tools import TOOLS as AGENTS_TOOLS
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.memory.mcp_tools import TOOLS as BRAIN_TOOLS
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document
 from rookery.wiring import build_platform
@@ -71,11 +73,19 @@ async def test_tasks_are_listed_by_status_and_by_its_earlier_name(instance: Inst
     assert "state" in rejected.json()["errors"]
 
 
+@cache
+def _tool_arguments() -> Mapping[str, Collection[str]]:
+    """Return the names of the arguments of each built-in tool. Building the platform opens nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
+    return {
+        f"{server.id}/{tool.name}": cast("Schema", tool.input_schema["properties"]).keys() for server in servers for tool in server.tools()
+    }
+
+
 def _tools(name: str) -> set[str]:
     """Return the built-in tools with an argument of this name."""
-    schemas = {f"agents/{tool.name}": tool.input_schema for tool in AGENTS_TOOLS}
-    schemas |= {f"brain/{tool.name}": tool.input_schema for tool in BRAIN_TOOLS}
-    return {tool for tool, schema in schemas.items() if name in cast("Schema", schema["properties"])}
+    return {tool for tool, arguments in _tool_arguments().items() if name in arguments}
 
 
 def _commands(name: str) -> set[str]:

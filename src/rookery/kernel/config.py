@@ -210,10 +210,12 @@ class Settings:
         "tuple[tuple[str, int | None], ...]",
         _define_setting(_parse_half_lives, "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", ()),
     )
-    recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
-        "Literal['semantic', 'keyword', 'hybrid']",
+    recall_mode: Literal["semantic", "keyword", "hybrid"] | None = cast(
+        "Literal['semantic', 'keyword', 'hybrid'] | None",
         _define_setting(
-            _choice_parser("semantic", "keyword", "hybrid"), "The search mode of recall when a request names none.", "semantic"
+            _choice_parser("semantic", "keyword", "hybrid"),
+            "The search mode of recall when a request names none. Without it: semantic over HTTP, hybrid over MCP.",
+            None,
         ),
     )
     async_embedding: bool = cast(

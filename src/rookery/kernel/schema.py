@@ -19,8 +19,8 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from rookery.kernel.clock import format_iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
@@ -112,6 +112,25 @@ class Page(BaseModel, Generic[T]):
     data: list[T]
     links: Links
     meta: Meta
+
+
+class SchemaGenerator(GenerateJsonSchema):
+    """A generator without titles that repeat field names, and with fields that responses may omit marked as optional."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        """Return false, because no field needs a title."""
+        del schema
+        return False
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,  # noqa: FBT001 - the library's signature
+    ) -> bool:
+        """Return whether every value has the field. A field with `exclude_if` may be missing in a response."""
+        if self.mode == "serialization" and "serialization_exclude_if" in field:
+            return False
+        return super().field_is_required(field, total)
 
 
 class JsonSchemaOf:

@@ -1,33 +1,41 @@
-"""The HTTP API of memory, relative to `/v1/brain` (spec 4.3, D-50)."""
+"""The operations of memory: the HTTP API, relative to `/v1/brain`, and the tools of the MCP server `brain` (spec 4.3, D-50, D-92)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
-from fastapi import Query
-from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from pydantic import ValidationError
 from starlette.responses import Response
 
-from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
-from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
+from rookery.kernel.http import (
+    DocumentedResponse,
+    ItemPage,
+    Operation,
+    Output,
+    allowed_on_full_disk,
+    document_route,
+    json_response,
+    respond_with,
+)
+from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import PageQuery, map_validation_error
+from rookery.memory import tool_declarations
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
-from rookery.memory.models import Draft, Memory, RecallMode, RememberResult
+from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.requests import (
     MAX_BATCH_BYTES,
-    MAX_BODY_BYTES,
     AgentPath,
     BatchBody,
     BootQuery,
@@ -35,6 +43,7 @@ from rookery.memory.schemas.requests import (
     ContextQuery,
     DraftBody,
     FeedbackBody,
+    ForgetBody,
     MemoriesQuery,
     RecallBody,
     RememberBody,
@@ -44,8 +53,11 @@ from rookery.memory.schemas.requests import (
 from rookery.memory.schemas.responses import (
     BatchItemResponse,
     BatchResponse,
+    ExplainedResponse,
     FeedbackResponse,
+    ForgetResponse,
     HistoryResponse,
+    HistoryToolResponse,
     MemoriesResponse,
     MemoryBootResponse,
     MemoryResponse,
@@ -62,12 +74,22 @@ from rookery.memory.search import MemorySearch
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "brain:read", "brain:write", "brain:delete"
 
+_MAX_TOOL_VERSIONS = 100
+"""Maximum versions of a lineage that the tool `history` returns; the latest are kept."""
+
 _DUPLICATE_RESPONSE = DocumentedResponse(description="With `dedupe`: an identical memory exists and is returned.", model=RememberResponse)
+
+_operation = partial(Operation, tags=("Memory",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryApi:
-    """The HTTP handlers. Each one parses the request, calls one service and serializes the result."""
+    """
+    The operations of memory. Each handler calls one service.
+
+    Attributes:
+        mode: The mode of a recall that names none. None: semantic over HTTP, hybrid for tools (D-44).
+    """
 
     remember: Remember
     records: Records
@@ -77,233 +99,202 @@ class MemoryApi:
     search: MemorySearch
     listing: Listing
     serializer: MemorySerializer
-    mode: RecallMode = "semantic"
+    mode: RecallMode | None = None
 
-    def routes(self) -> list[Route]:
-        """Return the routes, one per endpoint (spec 4.3, D-50)."""
+    def server(self) -> OperationServer:
+        """Return the built-in MCP server `brain`."""
+        return OperationServer(
+            self.operations(),
+            id=tool_declarations.SERVER_ID,
+            name=tool_declarations.SERVER_NAME,
+            tagline=tool_declarations.SERVER_TAGLINE,
+            description=tool_declarations.SERVER_DESCRIPTION,
+            render_text=tool_declarations.render_text,
+        )
+
+    def operations(self) -> list[Operation]:
+        """Return the operations, in the order of their tools."""
+        return [*self._core_operations(), *self._list_operations(), *self._memory_operations()]
+
+    def _core_operations(self) -> list[Operation]:
         return [
-            _route(
-                "POST /remember",
-                self.post_remember,
-                WRITE_SCOPE,
-                RememberResponse,
-                "remember",
-                summary="Store a memory",
-                status=201,
-                idempotent=True,
-            ),
-            _route(
-                "POST /remember/batch",
-                self.post_batch,
-                WRITE_SCOPE,
-                BatchResponse,
-                "remember_batch",
-                summary="Store many memories",
-                max_body=MAX_BATCH_BYTES,
-                idempotent=True,
-            ),
-            _route("POST /recall", self.post_recall, READ_SCOPE, RecallResponse, "recall", summary="Recall memories"),
-            _route(
-                "POST /recall/{recall_id}/feedback",
-                self.post_feedback,
-                WRITE_SCOPE,
-                FeedbackResponse,
-                "send_recall_feedback",
-                summary="Send feedback on a recall",
-            ),
-            _route(
-                "GET /agent/{agent_id:path}/context",
-                self.get_context,
-                READ_SCOPE,
-                MemoriesResponse,
-                "get_agent_context",
-                summary="List an agent's own memories",
-            ),
-            _route(
-                "GET /agent/{agent_id:path}/boot",
-                self.get_boot,
-                READ_SCOPE,
-                MemoryBootResponse,
-                "get_agent_boot",
-                summary="Load the memories that an agent starts with",
-            ),
-            _route("GET /search", self.get_search, READ_SCOPE, SearchResponse, "search_memories", summary="Search memories by words"),
-            _route("GET /tags", self.get_tags, READ_SCOPE, TagsResponse, "list_tags", summary="Count memories by tag"),
-            _route("GET /scopes", self.get_scopes, READ_SCOPE, ScopesResponse, "list_scopes", summary="Count memories by org and project"),
-            _route(
-                "GET /memories", self.get_memories, READ_SCOPE, MemoriesResponse, "list_memories", summary="List memories, newest first"
-            ),
-            _route("GET /memories/{memory_id}", self.get_memory, READ_SCOPE, MemoryResponse, "get_memory", summary="Show a memory"),
-            _route(
-                "GET /memories/{memory_id}/history",
-                self.get_history,
-                READ_SCOPE,
-                HistoryResponse,
-                "get_memory_history",
-                summary="Show what a memory replaced and what replaced it",
-            ),
-            _route(
-                "PATCH /memories/{memory_id}", self.patch_memory, WRITE_SCOPE, MemoryResponse, "update_memory", summary="Change a memory"
-            ),
-            _route(
-                "DELETE /memories/{memory_id}",
-                self.delete_memory,
-                DELETE_SCOPE,
-                None,
-                "delete_memory",
-                summary="Delete a memory",
-                status=204,
-            ),
-            _route(
-                "POST /memories/{memory_id}/archive",
-                self.post_archive,
-                DELETE_SCOPE,
-                MemoryResponse,
-                "archive_memory",
-                summary="Archive a memory",
-            ),
-            _route(
-                "POST /memories/{memory_id}/restore",
-                self.post_restore,
-                DELETE_SCOPE,
-                MemoryResponse,
-                "restore_memory",
-                summary="Restore an archived memory",
-            ),
-        ]
+            _operation(method="POST", path="/remember", handler=self.post_remember, present=self._present_remembered,
+                       committed=RememberResult, required_scope=WRITE_SCOPE, status=201, idempotent=True, etag=True,
+                       response_model=RememberResponse, operation_id="remember", summary="Store a memory",
+                       tools=(tool_declarations.REMEMBER,)),
+            _operation(method="POST", path="/remember/batch", handler=self.post_batch, required_scope=WRITE_SCOPE, idempotent=True,
+                       max_body_bytes=MAX_BATCH_BYTES, response_model=BatchResponse, operation_id="remember_batch",
+                       summary="Store many memories"),
+            _operation(method="POST", path="/recall", handler=self.post_recall, required_scope=READ_SCOPE, response_model=RecallResponse,
+                       operation_id="recall", summary="Recall memories",
+                       tools=(replace(tool_declarations.RECALL, defaults=self._recall_defaults),)),
+            _operation(method="GET", path="/search", handler=self.get_search, present=self.serializer.serialize_search,
+                       required_scope=READ_SCOPE, response_model=SearchResponse, operation_id="search_memories",
+                       summary="Search memories by words", tools=(tool_declarations.SEARCH,)),
+            _operation(handler=self.forget, required_scope=DELETE_SCOPE, response_model=ForgetResponse, tools=(tool_declarations.FORGET,)),
+            _operation(method="POST", path="/recall/{recall_id}/feedback", handler=self.post_feedback,
+                       required_scope=WRITE_SCOPE, response_model=FeedbackResponse, operation_id="send_recall_feedback",
+                       summary="Send feedback on a recall", tools=(tool_declarations.FEEDBACK,)),
+            _operation(method="GET", path="/agent/{agent_id:path}/context", handler=self.get_context, present=self._present_memory,
+                       required_scope=READ_SCOPE, response_model=MemoriesResponse, operation_id="get_agent_context",
+                       summary="List an agent's own memories"),
+            _operation(method="GET", path="/agent/{agent_id:path}/boot", handler=self.get_boot, present=self.serializer.serialize_boot,
+                       required_scope=READ_SCOPE, response_model=MemoryBootResponse, operation_id="get_agent_boot",
+                       summary="Load the memories that an agent starts with", tools=(tool_declarations.CONTEXT,)),
+        ]  # fmt: skip
 
-    @with_etag
+    def _memory_operations(self) -> list[Operation]:
+        one = "/memories/{memory_id}"
+        memory = partial(_operation, present=self._present_memory, response_model=MemoryResponse, etag=True)
+        return [
+            memory(method="GET", path=one, handler=self.get_memory, required_scope=READ_SCOPE, operation_id="get_memory",
+                   summary="Show a memory", tools=(tool_declarations.GET,)),
+            memory(method="PATCH", path=one, handler=self.patch_memory, required_scope=WRITE_SCOPE, operation_id="update_memory",
+                   summary="Change a memory", tools=(tool_declarations.CHANGE,)),
+            memory(method="POST", path=f"{one}/archive", handler=self.post_archive, required_scope=DELETE_SCOPE,
+                   operation_id="archive_memory", summary="Archive a memory", tools=(tool_declarations.ARCHIVE,)),
+            memory(method="POST", path=f"{one}/restore", handler=self.post_restore, required_scope=DELETE_SCOPE,
+                   operation_id="restore_memory", summary="Restore an archived memory", tools=(tool_declarations.RESTORE,)),
+            _operation(method="DELETE", path=one, handler=self.delete_memory, required_scope=DELETE_SCOPE, status=204,
+                       operation_id="delete_memory", summary="Delete a memory"),
+            _operation(method="GET", path=f"{one}/history", handler=self.get_history, present=self.serializer.serialize_version,
+                       required_scope=READ_SCOPE, response_model=HistoryResponse, operation_id="get_memory_history",
+                       summary="Show what a memory replaced and what replaced it"),
+            _operation(handler=self.list_latest_versions, present=self._present_history, required_scope=READ_SCOPE,
+                       response_model=HistoryToolResponse, tools=(tool_declarations.HISTORY,)),
+        ]  # fmt: skip
+
+    def _list_operations(self) -> list[Operation]:
+        return [
+            _operation(method="GET", path="/memories", handler=self.get_memories, present=self._present_memory,
+                       required_scope=READ_SCOPE, response_model=MemoriesResponse, operation_id="list_memories",
+                       summary="List memories, newest first", tools=(tool_declarations.LIST,)),
+            _operation(method="GET", path="/tags", handler=self.get_tags, required_scope=READ_SCOPE, response_model=TagsResponse,
+                       operation_id="list_tags", summary="Count memories by tag", tools=(tool_declarations.TAGS,)),
+            _operation(method="GET", path="/scopes", handler=self.get_scopes, required_scope=READ_SCOPE, response_model=ScopesResponse,
+                       operation_id="list_scopes", summary="Count memories by org and project", tools=(tool_declarations.SCOPES,)),
+        ]  # fmt: skip
+
     @document_route(responses={200: _DUPLICATE_RESPONSE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
-    async def post_remember(self, request: Request, body: RememberBody) -> Response:
+    async def post_remember(self, caller: Caller, body: RememberBody) -> RememberResult:
         """
         Store a memory. The response does not wait for indexing, which usually takes less than a second.
 
         Pass `wait_ms` to wait for it. With `dedupe`, a memory with the same content in the same space is returned with status 200 and
         `duplicate: true` instead of stored again.
         """
-        caller = get_caller(request)
-        respond = respond_with(
-            RememberResult,
-            lambda result: json_with_etag(
-                self.serializer.serialize_remembered(caller, result), result.memory.version, status=200 if result.is_duplicate else 201
-            ),
-        )
-        return respond(await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s))
+        return await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s)
 
     @document_route(errors=(MemoriesFull, BacklogFull))
-    async def post_batch(self, request: Request, body: BatchBody) -> Response:
+    async def post_batch(self, caller: Caller, body: BatchBody) -> Response:
         """
         Store up to 500 memories.
 
         Each memory is accepted or rejected on its own. `results` has one outcome per memory, in the order of the request.
         """
-        caller = get_caller(request)
         parsed = [_parse_item(item) for item in body.memories]
         respond = respond_with(cast("type[list[RememberOutcome]]", list), lambda outcomes: self._batch_response(caller, parsed, outcomes))
         return respond(await self.remember.store_many(caller, [item for item in parsed if isinstance(item, Draft)], wait_s=body.wait_s))
 
     @allowed_on_full_disk
     @document_route(errors=(NotEmbeddable,))
-    async def post_recall(self, request: Request, body: RecallBody) -> Response:
+    async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse | ExplainedResponse:
         """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
-        recalled = await self.recall.find(get_caller(request), body.to_request(self.mode))
-        return json_response(self.serializer.serialize_recall(recalled, explain=bool(body.explain)))
+        recalled = await self.recall.find(caller, body.to_request(self.mode or "semantic"))
+        return self.serializer.serialize_recall(recalled, explain=bool(body.explain))
 
-    async def post_feedback(self, request: Request, recall_id: str, body: FeedbackBody) -> Response:
+    async def post_feedback(self, caller: Caller, recall_id: str, body: FeedbackBody) -> FeedbackResponse:
         """
         Record which memories of a recall were used and which were ignored.
 
         Used memories gain confidence, ignored ones lose some. Sending the same feedback again changes nothing.
         """
-        result = await self.feedback.record(get_caller(request), _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
-        return json_response(self.serializer.serialize_feedback(result))
+        result = await self.feedback.record(caller, _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
+        return self.serializer.serialize_feedback(result)
 
-    async def get_context(self, request: Request, agent_id: str, query: Annotated[ContextQuery, Query()]) -> Response:
+    async def get_context(self, caller: Caller, agent_id: str, query: ContextQuery) -> ItemPage[Memory]:
         """List the memories of scope `agent` of one agent, the highest effective confidence first."""
-        caller = get_caller(request)
-        memories, total = await self.context.list_agent_memories(
-            caller, query.to_filter(_validate_agent_id(agent_id)), limit=query.per_page, offset=query.offset
-        )
-        return page_response(request, [self.serializer.serialize_memory(caller, memory) for memory in memories], query=query, total=total)
+        memory_filter = query.to_filter(_validate_agent_id(agent_id))
+        return ItemPage(*await self.context.list_agent_memories(caller, memory_filter, limit=query.per_page, offset=query.offset))
 
-    async def get_boot(self, request: Request, agent_id: str, query: Annotated[BootQuery, Query()]) -> Response:
+    async def get_boot(self, caller: Caller, agent_id: str | None, query: BootQuery) -> BootMemories:
         """Return at most `max_memories` memories: the agent's own, shared ones, recent ones of the project, and those of the session."""
-        caller = get_caller(request)
-        boot = await self.context.boot(caller, query.to_filter(_validate_agent_id(agent_id)), limit=query.max_memories)
-        return json_response(self.serializer.serialize_boot(caller, boot))
+        boot_filter = query.to_filter(None if agent_id is None else _validate_agent_id(agent_id))
+        return await self.context.boot(caller, boot_filter, limit=query.max_memories)
 
-    async def get_search(self, request: Request, query: Annotated[SearchQuery, Query()]) -> Response:
+    async def get_search(self, caller: Caller, query: SearchQuery) -> SearchResult:
         """Find memories by full-text search. Quote a phrase to find it as a whole; put a minus before a word to exclude it."""
-        caller = get_caller(request)
-        searched = await self.search.find(caller, query.q, query.to_filter(), limit=query.limit, offset=query.offset)
-        return json_response(self.serializer.serialize_search(caller, searched))
+        return await self.search.find(caller, query.q, query.to_filter(), limit=query.limit, offset=query.offset)
 
-    async def get_tags(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
+    async def get_tags(self, caller: Caller, query: SpaceQuery) -> TagsResponse:
         """List the tags of the memories that the key may see, the most frequent first."""
-        return json_response(serialize_tags(await self.listing.count_tags(get_caller(request), query.to_filter())))
+        return serialize_tags(await self.listing.count_tags(caller, query.to_filter()))
 
-    async def get_scopes(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
+    async def get_scopes(self, caller: Caller, query: SpaceQuery) -> ScopesResponse:
         """List the orgs and projects of the memories that the key may see, with the number of memories in each."""
-        return json_response(serialize_scopes(await self.listing.count_scopes(get_caller(request), query.to_filter())))
+        return serialize_scopes(await self.listing.count_scopes(caller, query.to_filter()))
 
-    async def get_memories(self, request: Request, query: Annotated[MemoriesQuery, Query()]) -> Response:
+    async def get_memories(self, caller: Caller, query: MemoriesQuery) -> ItemPage[Memory]:
         """List the memories that the key may see, filtered by their fields, newest first."""
-        caller = get_caller(request)
-        memories, total = await self.listing.list_page(
-            caller, query.to_filter(), state=query.to_state(), limit=query.per_page, offset=query.offset
+        return ItemPage(
+            *await self.listing.list_page(caller, query.to_filter(), state=query.to_state(), limit=query.per_page, offset=query.offset)
         )
-        return page_response(request, [self.serializer.serialize_memory(caller, memory) for memory in memories], query=query, total=total)
 
-    @with_etag
-    async def get_memory(self, request: Request, memory_id: str) -> Response:
+    async def get_memory(self, caller: Caller, memory_id: str) -> Memory:
         """
         Return one memory, also if it is archived.
 
         Its ETag changes with each write and with feedback. It does not change with recall, indexing or `effective_confidence`.
         """
-        caller = get_caller(request)
-        return self._json_with_etag(caller, await self.records.get(caller, _normalize_id(memory_id)))
+        return await self.records.get(caller, _normalize_id(memory_id))
 
-    async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
+    async def get_history(self, caller: Caller, memory_id: str, query: PageQuery) -> ItemPage[Memory | Tombstone]:
         """List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it."""
-        caller = get_caller(request)
         chain = await self.records.history(caller, _normalize_id(memory_id))
-        versions = [self.serializer.serialize_version(caller, version) for version in chain[query.offset : query.offset + query.per_page]]
-        return page_response(request, versions, query=query, total=len(chain))
+        return ItemPage(chain[query.offset : query.offset + query.per_page], len(chain))
 
-    @with_etag
-    @by_etag
+    async def list_latest_versions(self, caller: Caller, memory_id: str) -> Sequence[Memory | Tombstone]:
+        """Return all versions of a memory, oldest first."""
+        return await self.records.history(caller, _normalize_id(memory_id))
+
     @document_route(errors=(Conflict, BacklogFull))
-    async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
+    async def patch_memory(self, caller: Caller, memory_id: str, body: ChangeBody, expected: ExpectedETags) -> Memory:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
-        caller = get_caller(request)
-        changed = await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=read_if_match(request))
-        return self._json_with_etag(caller, changed)
+        return await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=expected)
 
-    @by_etag
-    async def delete_memory(self, request: Request, memory_id: str) -> Response:
+    async def delete_memory(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> None:
         """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""
-        await self.records.delete(get_caller(request), _normalize_id(memory_id), expected=read_if_match(request))
-        return Response(status_code=204)
+        await self.records.delete(caller, _normalize_id(memory_id), expected=expected)
 
-    @with_etag
-    @by_etag
+    async def forget(self, caller: Caller, body: ForgetBody) -> ForgetResponse:
+        """Delete memories permanently."""
+        ids = [memory_id.lower() for memory_id in body.ids]
+        deleted = await self.records.delete_many(caller, ids)
+        return ForgetResponse(forgotten=list(deleted), missing=sorted(set(ids) - set(deleted)))
+
     @document_route(errors=(Conflict,))
-    async def post_archive(self, request: Request, memory_id: str) -> Response:
+    async def post_archive(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
         """Remove a memory from recall and search, and keep it for audit."""
-        caller = get_caller(request)
-        return self._json_with_etag(caller, await self.records.archive(caller, _normalize_id(memory_id), expected=read_if_match(request)))
+        return await self.records.archive(caller, _normalize_id(memory_id), expected=expected)
 
-    @with_etag
-    @by_etag
     @document_route(errors=(Conflict, MemoriesFull, BacklogFull))
-    async def post_restore(self, request: Request, memory_id: str) -> Response:
+    async def post_restore(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
         """Return an archived memory to recall and search."""
-        caller = get_caller(request)
-        return self._json_with_etag(caller, await self.records.restore(caller, _normalize_id(memory_id), expected=read_if_match(request)))
+        return await self.records.restore(caller, _normalize_id(memory_id), expected=expected)
 
-    def _json_with_etag(self, caller: Caller, memory: Memory) -> Response:
-        return json_with_etag(self.serializer.serialize_memory(caller, memory), memory.version)
+    def _recall_defaults(self, caller: Caller) -> Mapping[str, object]:
+        return {"mode": self.mode or "hybrid", **tool_declarations.own_agent(caller)}
+
+    def _present_memory(self, caller: Caller, memory: Memory) -> Output:
+        return Output(body=self.serializer.serialize_memory(caller, memory), version=memory.version)
+
+    def _present_remembered(self, caller: Caller, result: RememberResult) -> Output:
+        body = self.serializer.serialize_remembered(caller, result)
+        return Output(body=body, version=result.memory.version, status=200 if result.is_duplicate else 201)
+
+    def _present_history(self, caller: Caller, chain: Sequence[Memory | Tombstone]) -> HistoryToolResponse:
+        versions = [self.serializer.serialize_version(caller, version) for version in chain[-_MAX_TOOL_VERSIONS:]]
+        return HistoryToolResponse.model_construct(history=versions, count=len(chain))
 
     def _batch_response(self, caller: Caller, parsed: Sequence[Draft | ValidationFailed], outcomes: Sequence[RememberOutcome]) -> Response:
         outcome_iterator = iter(outcomes)
@@ -319,34 +310,6 @@ class MemoryApi:
         return BatchItemResponse.model_construct(
             index=index, status=status, memory=self.serializer.serialize_remembered(caller, outcome), error=None
         )
-
-
-def _route(
-    method_and_path: str,
-    handler: Callable[..., Awaitable[Response]],
-    required_scope: str,
-    response_model: type[BaseModel] | None,
-    operation_id: str,
-    *,
-    summary: str,
-    status: int = 200,
-    max_body: int = MAX_BODY_BYTES,
-    idempotent: bool = False,
-) -> Route:
-    method, path = method_and_path.split()
-    return Route(
-        method=method,
-        path=path,
-        handler=handler,
-        required_scope=required_scope,
-        status=status,
-        response_model=response_model,
-        operation_id=operation_id,
-        summary=summary,
-        tags=("Memory",),
-        max_body_bytes=max_body,
-        idempotent=idempotent,
-    )
 
 
 def _normalize_id(uuid: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rookery.kernel.http.openapi import RouteDocs, get_route_docs
+from rookery.kernel.http.openapi import RouteDocs
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.naming import document_path, fallback_operation_id
 
@@ -44,7 +44,7 @@ def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRout
     """
     routes: dict[str, DocumentedRoute] = {}
     for endpoint in endpoints:
-        notes = get_route_docs(endpoint.route.handler)
+        notes = endpoint.docs
         if notes.hidden:
             continue
         route = endpoint.route

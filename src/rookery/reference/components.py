@@ -11,9 +11,9 @@ from typing import Literal, cast
 import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, models_json_schema
-from pydantic_core import core_schema
+from pydantic.json_schema import models_json_schema
 
+from rookery.kernel.schema import SchemaGenerator
 from rookery.reference.downgrade import Schema, downgrade
 
 Mode = Literal["validation", "serialization"]
@@ -43,7 +43,7 @@ class Components:
 
     def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
         pairs = list(dict.fromkeys(models))
-        references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
+        references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
@@ -67,25 +67,6 @@ class Components:
         """Return the schemas of the fields of *model*, and the names of the required fields."""
         schema = self._with_defaults[self.name(model, mode)]
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
-
-
-class _SchemaGenerator(GenerateJsonSchema):
-    """A generator without titles that repeat field names, and with fields that responses may omit marked as optional."""
-
-    def field_title_should_be_set(self, schema: object) -> bool:
-        """Return false, because no field needs a title."""
-        del schema
-        return False
-
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,  # noqa: FBT001 - the library's signature
-    ) -> bool:
-        """Return whether every value has the field. A field with `exclude_if` may be missing in a response."""
-        if self.mode == "serialization" and "serialization_exclude_if" in field:
-            return False
-        return super().field_is_required(field, total)
 
 
 def has_default(info: FieldInfo) -> bool:

@@ -16,7 +16,8 @@ from typing import cast
 from pydantic import BaseModel
 
 from rookery.kernel.http.openapi import RouteDocs
-from rookery.kernel.http.routes import BYTES_PER_MIB, Route, RouteEndpoint
+from rookery.kernel.http.operations import BYTES_PER_MIB
+from rookery.kernel.http.routes import Route, RouteEndpoint
 from rookery.reference.aliases import DocumentedRoute, documented_routes
 from rookery.reference.components import Components, Mode, handler_description
 from rookery.reference.downgrade import Schema

@@ -1,9 +1,8 @@
 """
 Interfaces between the tools domain and the engines that connect to tool servers.
 
-Other domains implement `BuiltinServer` to offer tools of their own. For example, memory defines remember, recall, search and
-forget in its `mcp_tools.py`, with plain classes and without importing this module. `wiring` passes the server to
-`engines/upstreams/inprocess.py`. The docstring of `BuiltinServer` has an example.
+Other domains offer tools of their own as a `BuiltinServer`, such as memory with remember and recall. They do not import this module:
+`kernel.http.operation_tools` builds the server from their operations, and `wiring` passes it to `engines/upstreams/inprocess.py`.
 """
 
 from __future__ import annotations
@@ -68,6 +67,7 @@ class BuiltinTool(Protocol):
         description: Text for the model that selects a tool: what it does and when to use it.
         input_schema: JSON Schema 2020-12 of the arguments, with "type": "object" at the top level. Arguments are validated
             against it before `call`, so set "additionalProperties": false and every bound in it.
+        output_schema: JSON Schema of the structured content of a result. It also allows the body of an error.
         annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
             "title": …}. readOnlyHint decides whether test keys may call the tool and whether a lost call is retried.
         required_scope: The scope of the equivalent REST route, for example "brain:write". Keys without it do not see the tool,
@@ -84,6 +84,9 @@ class BuiltinTool(Protocol):
     def input_schema(self) -> Mapping[str, object]: ...
 
     @property
+    def output_schema(self) -> Mapping[str, object]: ...
+
+    @property
     def annotations(self) -> Mapping[str, object]: ...
 
     @property
@@ -94,25 +97,7 @@ class BuiltinServer(Protocol):
     """
     A tool server that runs inside this process, with the rights of its caller.
 
-    For example (in memory/mcp_tools.py)::
-
-        @dataclass(frozen=True, slots=True, kw_only=True)
-        class BrainTool:
-            name: str
-            description: str
-            input_schema: Mapping[str, object]
-            annotations: Mapping[str, object]
-            required_scope: str
-
-
-        class BrainServer:
-            id, name, tagline, description = "brain", "Shared memory", "…", "…"
-
-            def tools(self) -> Sequence[BrainTool]: ...
-
-            async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]: ...
-
-            def text(self, tool: str, answer: Mapping[str, object]) -> str: ...
+    `kernel.http.operation_tools.OperationServer` is one, whose tools are operations of a domain.
     """
 
     @property

@@ -14,7 +14,7 @@ from rookery.agents.models.views import PlanView
 from rookery.kernel.http import Route
 from rookery.kernel.http.conditional_requests import read_if_match
 from rookery.kernel.http.openapi import get_route_docs
-from rookery.kernel.http.routes import BYTES_PER_MIB
+from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.preconditions import NotVersioned
 
 T = TypeVar("T")

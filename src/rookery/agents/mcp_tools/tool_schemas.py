@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import orjson
@@ -31,6 +31,7 @@ class AgentsTool:
     input_schema: Schema
     annotations: Schema
     required_scope: str
+    output_schema: Schema = field(default_factory=lambda: {"type": "object"})
 
 
 def read_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:

@@ -96,6 +96,7 @@ class InProcessConnection:
                     "name": tool.name,
                     "description": tool.description,
                     "inputSchema": to_published_schema(tool.input_schema),
+                    "outputSchema": dict(tool.output_schema),
                     "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
                 }
                 for tool in tools

@@ -4,6 +4,7 @@ from rookery.kernel.http.edge import EdgeMiddleware
 from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event
 from rookery.kernel.http.idempotency import IdempotencyHandler, respond_with, store_created_id
 from rookery.kernel.http.openapi import DocumentedResponse, document_route, hide_from_docs, tag
+from rookery.kernel.http.operations import ItemPage, Operation, Output, ToolDeclaration
 from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import parse_json
 from rookery.kernel.http.responses import error_response, json_response
@@ -15,8 +16,12 @@ __all__ = [
     "EdgeMiddleware",
     "EventStream",
     "IdempotencyHandler",
+    "ItemPage",
+    "Operation",
+    "Output",
     "RequestGuard",
     "Route",
+    "ToolDeclaration",
     "accepts_events",
     "allowed_on_full_disk",
     "document_route",

@@ -7,13 +7,13 @@ rest of a small request (measured in notes on the platform, section 4.1).
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Protocol, TypeVar, cast, get_args, get_origin
+from typing import Protocol, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import structlog
@@ -26,16 +26,24 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse, build_request, read_idempotency_key
-from rookery.kernel.http.openapi import get_route_docs
+from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse, build_request, read_idempotency_key, respond_with
+from rookery.kernel.http.operations import (
+    CALLER_PARAMETER,
+    IF_MATCH_PARAMETER,
+    Handler,
+    ItemPage,
+    Operation,
+    Output,
+    parse_signature,
+)
+from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import ClientDisconnected, UnsupportedMediaType, parse_json, read_body
-from rookery.kernel.http.responses import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_response
-from rookery.kernel.preconditions import NotVersioned, parse_if_match
-from rookery.kernel.schema import map_validation_error
+from rookery.kernel.http.responses import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_response, json_response
+from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
+from rookery.kernel.schema import PageQuery, map_validation_error
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
-BYTES_PER_MIB = 1024 * 1024
 NO_QUERY_MESSAGE = "this path takes no query parameters"
 
 _MAX_QUERY_FIELDS = 100
@@ -46,8 +54,9 @@ _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 _STATUS_CLIENT_CLOSED = 499
 """The status recorded for a client that disconnected before the response, as proxies do. It is never sent."""
 
-Handler = Callable[..., Awaitable[Response]]
 H = TypeVar("H", bound=Handler)
+
+Route = Operation
 
 
 class AdmissionResult(Protocol):
@@ -70,69 +79,6 @@ class RequestGuard(Protocol):
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
         """Return the admission, or raise the first reason to reject (spec 5.3). Without *required_scope*, any valid key is admitted."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """
-    One row in the route table of a domain.
-
-    Attributes:
-        handler: `async (request?, body?, query?, path parameters…) -> Response`. A body model is the JSON body, a query model in
-            `Annotated[…, fastapi.Query()]` the query, and a str the path parameter of the same name.
-        required_scope: The scope that the key needs. None: any valid key (status routes, D-27). It has no default, so that each
-            route declares it.
-        public: The route needs no key and ignores one, unless *optional_auth* is set.
-        optional_auth: Check a key that is sent to a public route, and show what the key may see.
-        rate_limited: Calls count against the rate limit of the key.
-        idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
-        secret_fields: Response fields that are shown only once. A response with such a field is stored without its body.
-        operation_id: The name of the operation in the OpenAPI document: a verb and its object in snake_case, such as `list_plans`.
-            Routes with the same method, handler and name are one operation. The first is documented, the others are its aliases.
-        description: The description of the operation, in addition to the docstring of its handler.
-        rebuild_response: Builds the response again, for a route that stores only the id of the created object (`store_created_id`).
-        errors: Errors beyond those that follow from the row, for the documentation.
-        body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
-        map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
-            was read, and the path parameters.
-        error_format: The error format of this route, if it is not that of D-10.
-        allows_slash: The path with a slash at its end is served too.
-        ignores_query: Any query is accepted and ignored, for URLs that monitors request.
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    required_scope: str | None
-    public: bool = False
-    optional_auth: bool = False
-    rate_limited: bool = True
-    idempotent: bool = False
-    secret_fields: Sequence[str] = ()
-    rebuild_response: Callable[[Request, str], Awaitable[Response]] | None = None
-    status: int = 200
-    response_model: type[BaseModel] | None = None
-    operation_id: str = ""
-    summary: str = ""
-    description: str = ""
-    tags: Sequence[str] = ()
-    errors: Sequence[type[RookeryError]] = ()
-    max_body_bytes: int = BYTES_PER_MIB
-    body_optional: bool = False
-    map_error: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
-    error_format: ErrorFormat | None = None
-    allows_slash: bool = False
-    ignores_query: bool = False
-
-
-@dataclass(slots=True)
-class _HandlerSignature:
-    """The parameters of a handler, by their role."""
-
-    request: str | None = None
-    body: tuple[str, type[BaseModel]] | None = None
-    query: tuple[str, type[BaseModel]] | None = None
-    path_parameters: list[str] = field(default_factory=list[str])
 
 
 class InternalError(RookeryError):
@@ -164,9 +110,9 @@ class RouteEndpoint:
         self.path = path
         self.idempotency = idempotency if route.idempotent else None
         self._guard = guard
-        self._signature = _parse_signature(route.handler)
+        self._signature = parse_signature(route.handler)
         self._list_parameters = _list_fields(self._signature.query[1]) if self._signature.query else frozenset[str]()
-        notes = get_route_docs(route.handler)
+        self.docs = notes = route.docs
         self.refuses_body = self._signature.body is None and not notes.request_media_types and route.method not in _SAFE_METHODS
         self.refuses_if_match = route.method not in _SAFE_METHODS and not route.public and "If-Match" not in notes.request_headers
         self.answers_head = route.method == "GET" and _EVENT_STREAM not in notes.media_types
@@ -221,8 +167,20 @@ class RouteEndpoint:
                 admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
 
     async def _respond(self, request: Request, receive: Receive, parsed_body: list[object]) -> Response:
-        scope, signature = request.scope, self._signature
+        scope = request.scope
         idempotency_key = None if self.idempotency is None else read_idempotency_key(scope)
+        arguments = await self._read_arguments(request, receive, parsed_body)
+        if self.idempotency is None or idempotency_key is None:
+            return await self._run(request, arguments)
+        idempotent_request = build_request(cast("dict[str, object]", scope["state"]).get("caller"), scope, idempotency_key, parsed_body[0])
+        rebuild: RebuildResponse | None = None if self.route.rebuild_response is None else partial(self.route.rebuild_response, request)
+        return await self.idempotency.run(
+            idempotent_request, partial(self._run, request, arguments), secret_fields=self.route.secret_fields, rebuild=rebuild
+        )
+
+    async def _read_arguments(self, request: Request, receive: Receive, parsed_body: list[object]) -> dict[str, object]:
+        """Return the arguments of the handler, by name."""
+        scope, signature = request.scope, self._signature
         arguments: dict[str, object] = {}
         query = cast("bytes", scope["query_string"])
         if (query or signature.query is not None) and not self.route.ignores_query:
@@ -240,13 +198,40 @@ class RouteEndpoint:
             await self._read_body(signature.body, scope, receive, parsed_body, arguments)
         if signature.request is not None:
             arguments[signature.request] = request
-        if self.idempotency is None or idempotency_key is None:
-            return await self.route.handler(**arguments)
-        idempotent_request = build_request(cast("dict[str, object]", scope["state"]).get("caller"), scope, idempotency_key, parsed_body[0])
-        rebuild: RebuildResponse | None = None if self.route.rebuild_response is None else partial(self.route.rebuild_response, request)
-        return await self.idempotency.run(
-            idempotent_request, partial(self.route.handler, **arguments), secret_fields=self.route.secret_fields, rebuild=rebuild
-        )
+        if signature.takes_caller:
+            arguments[CALLER_PARAMETER] = cast("dict[str, object]", scope["state"])["caller"]
+        if signature.takes_if_match:
+            arguments[IF_MATCH_PARAMETER] = parse_if_match(request.headers.getlist("if-match"))
+        return arguments
+
+    async def _run(self, request: Request, arguments: Mapping[str, object]) -> Response:
+        """Run the handler and return the response to its result."""
+        operation = self.route
+        respond = partial(self._to_response, request, arguments)
+        if operation.committed is not None:
+            respond = respond_with(operation.committed, respond)
+        result = await operation.handler(**arguments)
+        if isinstance(result, Response):
+            return result
+        if operation.is_large is not None and operation.is_large(result):
+            return await asyncio.to_thread(respond, result)
+        return respond(result)
+
+    def _to_response(self, request: Request, arguments: Mapping[str, object], result: object) -> Response:
+        operation = self.route
+        if result is None:
+            return Response(status_code=204)
+        caller = cast("dict[str, object]", request.scope["state"]).get("caller")
+        if isinstance(result, ItemPage):
+            page = cast("ItemPage[object]", result)
+            query = cast("PageQuery", arguments[cast("tuple[str, object]", self._signature.query)[0]])
+            items = operation.to_items(caller, page.items)
+            return page_response(request, items, query=query, total=page.total, aliases=page.aliases)
+        output = operation.to_body(caller, result)
+        if not isinstance(output, Output):
+            return json_response(output, status=operation.status)
+        headers = output.headers if output.version is None else {"ETag": format_etag(output.version), **output.headers}
+        return json_response(output.body, status=operation.status if output.status is None else output.status, headers=headers)
 
     async def _read_body(
         self,
@@ -350,6 +335,8 @@ def mount_routes(
         ValueError: Two routes have the same method and path, or a route cannot be idempotent.
     """
     for route in routes:
+        if not route.path:
+            continue
         path = prefix + route.path
         methods = table.methods_by_path.setdefault(path, set())
         if route.method in methods:
@@ -439,27 +426,6 @@ def _require_unconditional(scope: Scope) -> None:
 
 def _has_key(scope: Scope) -> bool:
     return any(name in _KEY_HEADERS for name, _ in cast("list[tuple[bytes, bytes]]", scope["headers"]))
-
-
-def _parse_signature(handler: Handler) -> _HandlerSignature:
-    signature = _HandlerSignature()
-    for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
-        kind: object = parameter.annotation
-        if kind is Request:
-            signature.request = name
-        elif get_origin(kind) is Annotated:
-            signature.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
-        elif isinstance(kind, type) and issubclass(kind, BaseModel):
-            signature.body = (name, kind)
-        elif kind is str:
-            signature.path_parameters.append(name)
-        else:
-            msg = (
-                f"{handler.__qualname__}: parameter {name!r} must be a Request, a body model, Annotated[query, Query()] "
-                "or a str for a path parameter"
-            )
-            raise TypeError(msg)
-    return signature
 
 
 def _list_fields(model: type[BaseModel]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from rookery.memory.models import DEFAULT_TYPE, Draft, MemoryChange, MemoryFilte
 
 MAX_CONTENT_CHARS = 50_000
 MAX_BATCH_SIZE = 500
-MAX_BODY_BYTES = 1024 * 1024
+MAX_FORGET_IDS = 100
 MAX_BATCH_BYTES = 10 * 1024 * 1024
 
 _MAX_EXPIRY_H = 87_600
@@ -344,6 +344,12 @@ class FeedbackBody(RequestModel):
     )
 
 
+class ForgetBody(RequestModel):
+    """Memories to delete. An id without a memory is reported and is not an error."""
+
+    ids: Annotated[list[str], Field(min_length=1, max_length=MAX_FORGET_IDS)]
+
+
 class SpaceQuery(QueryModel):
     """Filters by owner."""
 
@@ -429,7 +435,7 @@ class BootQuery(QueryModel):
     session_id: SessionId | None = None
     max_memories: Annotated[int, Field(ge=1, le=500, description="Maximum number of memories of all scopes together.")] = 50
 
-    def to_filter(self, agent_id: str) -> MemoryFilter:
+    def to_filter(self, agent_id: str | None) -> MemoryFilter:
         """Return the filters."""
         return MemoryFilter(org=self.org, project=self.project, session_id=self.session_id, agent_id=agent_id)
 

@@ -102,6 +102,20 @@ class HistoryResponse(ResponseModel):
     meta: Meta
 
 
+class HistoryToolResponse(ResponseModel):
+    """The latest versions of a lineage, oldest first, and the number of all versions."""
+
+    history: list[MemoryVersionResponse]
+    count: int
+
+
+class ForgetResponse(ResponseModel):
+    """The ids of the deleted memories, and those of memories that do not exist."""
+
+    forgotten: list[str]
+    missing: list[str]
+
+
 class RememberResponse(MemoryBaseResponse):
     """
     The stored memory (spec 4.3, D-40), and the ids of others with the same content in the same space.

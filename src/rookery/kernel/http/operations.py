@@ -1,0 +1,258 @@
+"""
+Operations: the one declaration of what a domain offers.
+
+An `Operation` is a route of the REST API, a set of MCP tools (`ToolDeclaration`), or both. Its row and the signature of its handler
+give the validation, the OpenAPI document, the schemas of the tools and the rows of the test matrix. A route and its tools run the same
+handler after the same validation, so their limits cannot differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Generic, Literal, TypeVar, cast, get_args, get_origin
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.openapi import RouteDocs, get_route_docs
+from rookery.kernel.http.responses import ErrorFormat
+from rookery.kernel.preconditions import PreconditionFailed
+from rookery.kernel.schema import QueryModel
+
+BYTES_PER_MIB = 1024 * 1024
+
+T = TypeVar("T")
+
+Handler = Callable[..., Awaitable[object]]
+JsonSchema = Mapping[str, object]
+ToolEffect = Literal["reads", "creates", "updates", "destroys"]
+"""The effect of a tool, for MCP's hints. All but `creates` have no further effect when they are repeated."""
+
+CALLER_PARAMETER, IF_MATCH_PARAMETER = "caller", "expected"
+"""Names of handler parameters: the caller, and the ETags in If-Match (`preconditions.ExpectedETags`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """
+    The response to a request, with more than its body.
+
+    Attributes:
+        body: The JSON body: a response model, or a mapping of JSON values.
+        status: The status, if it is not that of the operation.
+        version: The version of the resource, for the ETag.
+    """
+
+    body: BaseModel | Mapping[str, object]
+    status: int | None = None
+    version: int | str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPage(Generic[T]):
+    """
+    The items on one page of a list, and the number of items on all pages.
+
+    Attributes:
+        aliases: Deprecated fields of lists that had no pages at first, sent beside the fields of the page.
+    """
+
+    items: Sequence[T]
+    total: int
+    aliases: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDeclaration:
+    """
+    An MCP tool that an operation also is. Its schemas come from the models of the operation.
+
+    Attributes:
+        description: What the tool does and when to use it, for the model that selects a tool.
+        arguments: The published arguments with their descriptions, in order. An empty description publishes none. The key
+            `phases.name` describes the field of an object, or of the objects in a list.
+        renames: The parameter of the operation, for each argument with another name.
+        fixed: Parameters of the operation that the tool sets.
+        defaults: Returns parameters for arguments that a call omits.
+        schemas: Schemas to publish in place of those of the models, for models that need a simpler one.
+        required: Arguments that the tool requires although the operation does not.
+        nullable: Arguments for which null has a meaning. For the others, null counts as missing and is not published.
+        items: The name of the array that holds the items, for an operation that returns an `ItemPage`.
+        present: Converts the result of the handler for the tool, if its output differs from the body of the response.
+        output: The model of that output.
+    """
+
+    name: str
+    description: str
+    effect: ToolEffect
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    renames: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed: Mapping[str, object] = field(default_factory=dict[str, object])
+    defaults: Callable[..., Mapping[str, object]] | None = None
+    schemas: Mapping[str, JsonSchema] = field(default_factory=dict[str, JsonSchema])
+    required: Sequence[str] = ()
+    nullable: Sequence[str] = ()
+    items: str = ""
+    present: Callable[..., BaseModel | Mapping[str, object]] | None = None
+    output: type[BaseModel] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """
+    One operation of a domain.
+
+    Attributes:
+        method: The HTTP method. An operation without a path is no route; it needs no method.
+        handler: `async (caller?, expected?, body?, query?, request?, path parameters…) -> result`. A `RequestModel` is the JSON body, a
+            `QueryModel` the query, a str the path parameter of the same name, `expected` the ETags in If-Match. The result is a
+            value for *present*, an `ItemPage` of such values, None if the status is 204, or a complete `Response`.
+        present: Converts the handler's result, or each item of a page, to the response, given the caller and the result. Without it, a
+            result that is not a response model is read as one by its attributes.
+        committed: The type of the result that the handler's transaction returns. With an Idempotency-Key, that transaction stores
+            the response too.
+        is_large: Returns whether converting a result takes so long that it runs in a thread.
+        required_scope: The scope that the key needs. None: any valid key (status routes, D-27). It has no default, so that each
+            operation declares it.
+        public: The route needs no key and ignores one, unless *optional_auth* is set.
+        optional_auth: Check a key that is sent to a public route, and show what the key may see.
+        rate_limited: Calls count against the rate limit of the key.
+        idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
+        secret_fields: Response fields that are shown only once. A response with such a field is stored without its body.
+        etag: The response has the ETag of the resource.
+        operation_id: The name of the operation in the OpenAPI document: a verb and its object in snake_case, such as `list_plans`.
+            Routes with the same method, handler and name are one operation. The first is documented, the others are its aliases.
+        description: The description of the operation, in addition to the docstring of its handler.
+        rebuild_response: Builds the response again, for a route that stores only the id of the created object (`store_created_id`).
+        errors: Errors beyond those that follow from the row, for the documentation.
+        body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
+        map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
+            was read, and the path parameters.
+        error_format: The error format of this route, if it is not that of D-10.
+        allows_slash: The path with a slash at its end is served too.
+        ignores_query: Any query is accepted and ignored, for URLs that monitors request.
+        tools: The MCP tools that run the same handler.
+    """
+
+    handler: Handler
+    required_scope: str | None
+    method: str = ""
+    path: str = ""
+    present: Callable[..., BaseModel | Mapping[str, object] | Output] | None = None
+    committed: type[object] | None = None
+    is_large: Callable[..., bool] | None = None
+    public: bool = False
+    optional_auth: bool = False
+    rate_limited: bool = True
+    idempotent: bool = False
+    secret_fields: Sequence[str] = ()
+    etag: bool = False
+    rebuild_response: Callable[[Request, str], Awaitable[Response]] | None = None
+    status: int = 200
+    response_model: type[BaseModel] | None = None
+    operation_id: str = ""
+    summary: str = ""
+    description: str = ""
+    tags: Sequence[str] = ()
+    errors: Sequence[type[RookeryError]] = ()
+    max_body_bytes: int = BYTES_PER_MIB
+    body_optional: bool = False
+    map_error: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
+    error_format: ErrorFormat | None = None
+    allows_slash: bool = False
+    ignores_query: bool = False
+    tools: Sequence[ToolDeclaration] = ()
+
+    @property
+    def docs(self) -> RouteDocs:
+        """The documentation of the operation beyond its row: the decorators of its handler, If-Match and ETag."""
+        conditional = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
+        return get_route_docs(self.handler).merge(
+            RouteDocs(
+                request_headers=("If-Match",) if conditional else (),
+                response_headers=("ETag",) if self.etag else (),
+                errors=(PreconditionFailed,) if conditional else (),
+            )
+        )
+
+    def to_body(self, caller: object, result: object) -> BaseModel | Mapping[str, object] | Output:
+        """Return the response to *result*, or the item for it on a page."""
+        if self.present is not None:
+            return self.present(caller, result)
+        return self._convert(result, self.response_model)
+
+    def to_items(self, caller: object, items: Sequence[object]) -> list[BaseModel | Mapping[str, object]]:
+        """Return the items of a page."""
+        if self.present is None:
+            model = self.item_model
+            return [cast("BaseModel | Mapping[str, object]", self._convert(item, model)) for item in items]
+        bodies = [self.present(caller, item) for item in items]
+        return [body.body if isinstance(body, Output) else body for body in bodies]
+
+    @property
+    def item_model(self) -> type[BaseModel] | None:
+        """The model of the items, for an operation that returns an `ItemPage`."""
+        data = None if self.response_model is None else self.response_model.model_fields.get("data")
+        return None if data is None else cast("type[BaseModel]", get_args(data.annotation)[0])
+
+    @staticmethod
+    def _convert(result: object, model: type[BaseModel] | None) -> BaseModel | Mapping[str, object] | Output:
+        if model is None or isinstance(result, (BaseModel, Output, Mapping)):
+            return cast("BaseModel | Mapping[str, object] | Output", result)
+        return model.model_validate(result, from_attributes=True)
+
+
+@dataclass(slots=True)
+class HandlerSignature:
+    """
+    The parameters of a handler, by their role.
+
+    Attributes:
+        path_parameters: The names of the path parameters, and whether a tool requires them. A route always has them.
+    """
+
+    request: str | None = None
+    takes_caller: bool = False
+    takes_if_match: bool = False
+    body: tuple[str, type[BaseModel]] | None = None
+    query: tuple[str, type[BaseModel]] | None = None
+    path_parameters: dict[str, bool] = field(default_factory=dict[str, bool])
+
+
+def parse_signature(handler: Handler) -> HandlerSignature:
+    """
+    Return the roles of the parameters of *handler*.
+
+    Raises:
+        TypeError: A parameter has no role; see `Operation`.
+    """
+    signature = HandlerSignature()
+    for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
+        kind: object = parameter.annotation
+        if kind is Request:
+            signature.request = name
+        elif name == CALLER_PARAMETER:
+            signature.takes_caller = True
+        elif name == IF_MATCH_PARAMETER:
+            signature.takes_if_match = True
+        elif get_origin(kind) is Annotated:
+            signature.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
+        elif isinstance(kind, type) and issubclass(kind, QueryModel):
+            signature.query = (name, kind)
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            signature.body = (name, kind)
+        elif kind is str or (isinstance(kind, UnionType) and str in get_args(kind)):
+            signature.path_parameters[name] = kind is str
+        else:
+            msg = (
+                f"{handler.__qualname__}: parameter {name!r} must be the caller, a Request, a body model, a query model, "
+                "`expected` for If-Match, or a str for a path parameter"
+            )
+            raise TypeError(msg)
+    return signature

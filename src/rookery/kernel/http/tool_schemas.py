@@ -1,0 +1,174 @@
+"""
+Input and output schemas of MCP tools, from the models of their operations.
+
+Providers of models accept different subsets of JSON Schema. The schemas use only the keywords that the strict mode of OpenAI, the tools of
+Anthropic and the Schema object of Gemini have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
+
+from rookery.kernel.http.operations import JsonSchema, Operation, ToolDeclaration
+from rookery.kernel.schema import SchemaGenerator
+
+_MAX_PUBLISHED_NUMBER = 1_000
+"""A larger maximum, such as that of a page number, is technical and does not help a model."""
+
+_OBJECT: JsonSchema = {"type": "object"}
+_TEXT: JsonSchema = {"type": "string"}
+_NULL: JsonSchema = {"type": "null"}
+_OBJECT_OR_TEXT: JsonSchema = {"anyOf": [_OBJECT, _TEXT]}
+_SIMPLE_TYPES: Sequence[JsonSchema] = (_OBJECT, _TEXT, {"type": "number"}, {"type": "boolean"})
+_ANY_VALUE: JsonSchema = {"anyOf": [*_SIMPLE_TYPES, {"type": "array", "items": {"anyOf": [*_SIMPLE_TYPES[:3]]}}]}
+"""
+The schema of any JSON value.
+
+Some providers reject a schema without a type, so it lists the types. Calls may send more, such as null and lists of lists:
+`tools.builtin_schemas.to_accepted_schema` does not restrict them (D-08).
+"""
+
+
+def build_input_schema(tool: ToolDeclaration, models: Sequence[type[BaseModel]], path_parameters: Mapping[str, bool]) -> JsonSchema:
+    """
+    Return the schema of the published arguments of *tool*.
+
+    Lengths and patterns are left out: the models check them, with errors that name the field and the limit.
+
+    Raises:
+        KeyError: The operation has no parameter for a published argument.
+    """
+    fields: dict[str, JsonSchema] = dict.fromkeys(path_parameters, _TEXT)
+    required = {name for name, is_required in path_parameters.items() if is_required}
+    for model in models:
+        schema = _model_schema(model, "validation")
+        reader = _SchemaReader(schema, is_input=True)
+        fields |= {name: reader.read(field) for name, field in cast("Mapping[str, JsonSchema]", schema.get("properties", {})).items()}
+        required |= set(cast("list[str]", schema.get("required", [])))
+    published = [name for name in tool.arguments if "." not in name]
+    properties = {name: tool.schemas.get(name) or fields[tool.renames.get(name, name)] for name in published}
+    properties = {name: schema if name in tool.nullable else _without_null(schema) for name, schema in properties.items()}
+    for name, description in tool.arguments.items():
+        first, *rest = name.split(".")
+        properties[first] = _describe(properties[first], rest, description)
+    names = [name for name in published if name in tool.required or tool.renames.get(name, name) in required]
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def build_output_schema(operation: Operation, tool: ToolDeclaration) -> JsonSchema:
+    """
+    Return the schema of the structured content of *tool*'s result.
+
+    No field is required, because the structured content of a failed call is an error body, and some clients validate it too.
+    """
+    if tool.items:
+        model = operation.item_model
+        items = _OBJECT if model is None else _read_output(model)
+        integer: JsonSchema = {"type": "integer"}
+        return {"type": "object", "properties": {tool.items: {"type": "array", "items": items}, "page": integer, "total": integer}}
+    model = tool.output or (operation.response_model if tool.present is None else None)
+    return _OBJECT if model is None else {"type": "object", "properties": _read_output(model).get("properties", {})}
+
+
+def takes_json_text(schema: JsonSchema) -> bool:
+    """
+    Return whether an argument is an object with any fields, or the JSON text of one.
+
+    Some providers accept only objects with listed fields. Their clients send the text.
+    """
+    options = [option for option in cast("Sequence[JsonSchema]", schema.get("anyOf", [])) if option != _NULL]
+    return options == _OBJECT_OR_TEXT["anyOf"]
+
+
+def _read_output(model: type[BaseModel]) -> JsonSchema:
+    schema = _model_schema(model, "serialization")
+    return _SchemaReader(schema, is_input=False).read(schema)
+
+
+def _model_schema(model: type[BaseModel], mode: JsonSchemaMode) -> JsonSchema:
+    return model.model_json_schema(mode=mode, schema_generator=SchemaGenerator)
+
+
+class _SchemaReader:
+    """Reduces a schema of pydantic: references replaced by their schemas, unions merged, only common keywords kept."""
+
+    def __init__(self, schema: JsonSchema, *, is_input: bool) -> None:
+        self._definitions = cast("Mapping[str, JsonSchema]", schema.get("$defs", {}))
+        self._is_input = is_input
+
+    def read(self, schema: JsonSchema) -> JsonSchema:
+        """Return the reduced form of *schema*."""
+        if "$ref" in schema:
+            return self.read(self._definitions[str(schema["$ref"]).rpartition("/")[2]])
+        if "allOf" in schema:
+            return self.read(cast("Sequence[JsonSchema]", schema["allOf"])[0])
+        for union in ("anyOf", "oneOf"):
+            if union in schema:
+                return self._read_union([self.read(option) for option in cast("Sequence[JsonSchema]", schema[union])])
+        if "const" in schema:
+            return {"type": schema.get("type", "string"), "enum": [schema["const"]]}
+        kind = schema.get("type")
+        if kind == "object":
+            return self._read_object(schema)
+        if kind == "array":
+            return {"type": "array", "items": self.read(cast("JsonSchema", schema.get("items", {})))}
+        if kind is None:
+            return _ANY_VALUE if self._is_input else {}
+        return {"type": kind, **({"enum": schema["enum"]} if "enum" in schema else {}), **(_range(schema) if self._is_input else {})}
+
+    def _read_object(self, schema: JsonSchema) -> JsonSchema:
+        properties = cast("Mapping[str, JsonSchema]", schema.get("properties", {}))
+        if not properties:
+            return _OBJECT_OR_TEXT if self._is_input else _OBJECT
+        fields = {name: self.read(field) for name, field in properties.items()}
+        if not self._is_input:
+            return {"type": "object", "properties": fields}
+        required = cast("list[str]", schema.get("required", []))
+        fields = {name: _without_null(field) for name, field in fields.items()}
+        return {"type": "object", "properties": fields, **({"required": required} if required else {})}
+
+    def _read_union(self, options: Sequence[JsonSchema]) -> JsonSchema:
+        """Return the union without nested unions and repeated options. Enums of one type become one."""
+        merged = list[JsonSchema]()
+        for option in options:
+            for inner in cast("Sequence[JsonSchema]", option.get("anyOf", [option])):
+                if inner and inner not in merged:
+                    merged.append(inner)
+        if not self._is_input and {} in options:
+            return {}
+        return merged[0] if len(merged) == 1 else {"anyOf": merged}
+
+
+def _range(schema: JsonSchema) -> JsonSchema:
+    """Return the range of a number, if it is one that a model should know."""
+    maximum = schema.get("maximum")
+    if not isinstance(maximum, (int, float)) or maximum > _MAX_PUBLISHED_NUMBER:
+        return {}
+    return {name: schema[name] for name in ("minimum", "maximum") if name in schema}
+
+
+def _without_null(schema: JsonSchema) -> JsonSchema:
+    options = [option for option in cast("Sequence[JsonSchema]", schema.get("anyOf", [])) if option != _NULL]
+    if "anyOf" not in schema or len(options) == len(cast("Sequence[JsonSchema]", schema["anyOf"])):
+        return schema
+    return options[0] if len(options) == 1 else {**schema, "anyOf": options}
+
+
+def _describe(schema: JsonSchema, path: Sequence[str], description: str) -> JsonSchema:
+    """Return *schema* with the description at *path*, the names of nested fields."""
+    if not path:
+        return {**schema, "description": description} if description else schema
+    if "items" in schema:
+        return {**schema, "items": _describe(cast("JsonSchema", schema["items"]), path, description)}
+    if "anyOf" in schema:
+        options = [
+            _describe(option, path, description) if option.get("type") == "object" else option
+            for option in cast("Sequence[JsonSchema]", schema["anyOf"])
+        ]
+        return {**schema, "anyOf": options}
+    properties = cast("Mapping[str, JsonSchema]", schema["properties"])
+    return {**schema, "properties": {**properties, path[0]: _describe(properties[path[0]], path[1:], description)}}
