@@ -92,9 +92,9 @@ class SyntheticServer:
         del tool, arguments, caller
         return {}
 
-    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+    def text(self, tool: str, output: Mapping[str, object]) -> str:
         """Return an empty text; the benchmark makes no calls."""
-        del tool, answer
+        del tool, output
         return ""
 
 

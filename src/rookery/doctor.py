@@ -205,13 +205,13 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
     findings = list[DoctorFinding]()
     for lag in lags[:_MAX_LISTED]:
         progress = lag.workspace
-        done = f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.embedder.model}"
+        progress_text = f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.embedder.model}"
         meanwhile = f"until all have, recall uses those of {progress.active_version.model}"
         advice = "Run: rookery brain:reindex --stale (it can be interrupted and run again, and the server may keep running)"
         if not lag.has_embedder:
             meanwhile = f"the embedder of the others ({progress.active_version.model}) is not configured, so recall uses full-text search"
             advice = f"Set ROOKERY_EMBEDDER_PREVIOUS to that embedder for now. In any case: {advice}"
-        text = f"workspace {progress.workspace_id}: {done}; {meanwhile}"
+        text = f"workspace {progress.workspace_id}: {progress_text}; {meanwhile}"
         findings.append(DoctorFinding(about="memory", grade="warning", says=text, advice=advice))
     return findings
 
@@ -270,46 +270,46 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
     for command, keys in key_services:
         expiring = await keys.list_expiring(within=_EXPIRY_WARNING, limit=_MAX_LISTED + 1)
         if expiring:
-            listed = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
+            descriptions = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
             advice = f"rookery {command} extend KEY_ID --expires-at 90d, or --never"
-            text = f"these active keys expire within {_EXPIRY_WARNING.days} days: {listed}"
+            text = f"these active keys expire within {_EXPIRY_WARNING.days} days: {descriptions}"
             findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
         idle = await keys.list_unused(ALL_SCOPES, unused_for=_UNUSED_PERIOD, limit=_MAX_LISTED + 1)
         if idle:
-            listed = _list_entries(
+            descriptions = _list_entries(
                 idle, lambda entry: f"last used {format_iso(entry.usage.last_used_at)}" if entry.usage.last_used_at else "never used"
             )
             advice = f"If nobody needs it: rookery {command} delete KEY_ID. To be sure, suspend it first: rookery {command} suspend KEY_ID"
-            text = f"these keys have all scopes and have been unused for {_UNUSED_PERIOD.days} days: {listed}"
+            text = f"these keys have all scopes and have been unused for {_UNUSED_PERIOD.days} days: {descriptions}"
             findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
     ok = f"no key expires within {_EXPIRY_WARNING.days} days, and no key with all scopes has been unused for {_UNUSED_PERIOD.days} days"
     return findings or [DoctorFinding(about="keys", grade="ok", says=ok)]
 
 
 def _list_entries(entries: Sequence[KeyWithUsage], describe: Callable[[KeyWithUsage], str]) -> str:
-    listed = [
+    descriptions = [
         f"{entry.key.name!r} ({entry.key.id}, workspace {entry.key.workspace_id}, {describe(entry)})" for entry in entries[:_MAX_LISTED]
     ]
-    return "; ".join(listed) + (f"; and more than these {_MAX_LISTED}" if len(entries) > _MAX_LISTED else "")
+    return "; ".join(descriptions) + (f"; and more than these {_MAX_LISTED}" if len(entries) > _MAX_LISTED else "")
 
 
 async def _check_audit(rookery: Rookery) -> DoctorFinding:
     """Check the last record of each audit chain. This is cheap; `rookery audit verify` checks all records."""
-    broken = await rookery.access.audit.list_broken_ends()
-    if not broken:
+    broken_chains = await rookery.access.audit.list_broken_ends()
+    if not broken_chains:
         return DoctorFinding(
             about="audit", grade="ok", says="the end of each chain is intact (to check every record: rookery audit verify)"
         )
-    listed = "; ".join(f"workspace {end.workspace_id}: {end.reason}" for end in broken[:_MAX_LISTED])
+    descriptions = "; ".join(f"workspace {end.workspace_id}: {end.reason}" for end in broken_chains[:_MAX_LISTED])
     advice = "The record store was changed by hand or damaged. To find the first wrong record, run: rookery audit verify"
-    return DoctorFinding(about="audit", grade="problem", says=f"the audit log was changed: {listed}", advice=advice)
+    return DoctorFinding(about="audit", grade="problem", says=f"the audit log was changed: {descriptions}", advice=advice)
 
 
 def _check_disk(rookery: Rookery) -> DoctorFinding:
-    free, least = shutil.disk_usage(rookery.settings.data_dir).free // _MIB, rookery.settings.min_free_disk_mb
-    if free < least:
+    free, min_free_mib = shutil.disk_usage(rookery.settings.data_dir).free // _MIB, rookery.settings.min_free_disk_mb
+    if free < min_free_mib:
         advice = "Writes are rejected until more space is free; see ROOKERY_MIN_FREE_DISK_MB."
-        return DoctorFinding(about="disk", grade="problem", says=f"{free:,} MiB are free, {least:,} are required", advice=advice)
+        return DoctorFinding(about="disk", grade="problem", says=f"{free:,} MiB are free, {min_free_mib:,} are required", advice=advice)
     return DoctorFinding(about="disk", grade="ok", says=f"{free:,} MiB are free")
 
 

@@ -81,23 +81,23 @@ class EventMapper:
             for recipient in self.mappings[type(event)].recipients(event):
                 by_recipient.setdefault(recipient, []).append(event)
         # Sorted, so that two transactions with the same tenants cannot deadlock.
-        for (workspace_id, excluded), tenant_events in sorted(by_recipient.items(), key=lambda item: item[0]):
+        for (workspace_id, excluded_id), tenant_events in sorted(by_recipient.items(), key=lambda item: item[0]):
             new_events = self._iter_new_events(tx, workspace_id, tenant_events)
-            self.outbox.add_events(tx, workspace_id, new_events, excluded_endpoint_id=excluded or None)
+            self.outbox.add_events(tx, workspace_id, new_events, excluded_endpoint_id=excluded_id or None)
 
     def _iter_new_events(self, tx: Tx, workspace_id: int, events: list[object]) -> Iterator[NewEvent]:
         for event in events:
-            for mapped in self.mappings[type(event)].map_event(event):
-                yield to_new_event(tx, workspace_id, mapped)
+            for mapped_event in self.mappings[type(event)].map_event(event):
+                yield to_new_event(tx, workspace_id, mapped_event)
 
 
-def to_new_event(tx: Tx, workspace_id: int, mapped: MappedEvent) -> NewEvent:
+def to_new_event(tx: Tx, workspace_id: int, mapped_event: MappedEvent) -> NewEvent:
     """Return the event that the outbox stores for a tenant."""
 
     def data(with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - called with one positional argument
-        return mapped.render(tx, key_payloads.make_system_caller(tx, workspace_id), with_content)
+        return mapped_event.render(tx, key_payloads.make_system_caller(tx, workspace_id), with_content)
 
-    return NewEvent(type=mapped.type, at=mapped.at, build_data=data, memory_id=mapped.memory_id)
+    return NewEvent(type=mapped_event.type, at=mapped_event.at, build_data=data, memory_id=mapped_event.memory_id)
 
 
 def make_mapping(
@@ -113,7 +113,7 @@ def make_mapping(
 def key_event_mappings(clock: Clock) -> EventMappings:
     """Return the mapping of key events."""
 
-    def changed(event: KeyChanged) -> list[MappedEvent]:
+    def map_key_change(event: KeyChanged) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
             if event.last_snapshot is not None:
                 return event.last_snapshot
@@ -125,7 +125,7 @@ def key_event_mappings(clock: Clock) -> EventMappings:
         # A test key is visible in its workspace and in the sandbox; a live key is not visible in the sandbox (D-25).
         return [(tenant, "") for tenant in dict.fromkeys((event.workspace_id, event.tenant_id))]
 
-    return {KeyChanged: make_mapping(KeyChanged, changed, recipients)}
+    return {KeyChanged: make_mapping(KeyChanged, map_key_change, recipients)}
 
 
 def webhook_event_mappings(clock: Clock) -> EventMappings:

@@ -394,10 +394,10 @@ def build_platform(
         probes=probes,
         periodic_tasks=[
             *_list_periodic_tasks(settings, db, access, sealing=sealing, tools=tools, clock=clock),
-            PeriodicTask(name="vectors of a changed embedder", interval_s=30, run=memory.migration.run_periodic),
-            PeriodicTask(name="leases of tasks that ran out", interval_s=5, run=agents.claims.expire_leases),
+            PeriodicTask(name="embedding migration", interval_s=30, run=memory.migration.run_periodic),
+            PeriodicTask(name="expired task leases", interval_s=5, run=agents.claims.expire_leases),
             *webhooks.periodic_tasks,
-            PeriodicTask(name="agent sessions left behind", interval_s=60, run=agents.sessions.sweeper.sweep),
+            PeriodicTask(name="abandoned agent sessions", interval_s=60, run=agents.sessions.sweeper.sweep),
         ],
     )
 
@@ -440,13 +440,13 @@ def _list_periodic_tasks(
     return [
         PeriodicTask(name="API keys past their grace", interval_s=60, run=access.api_keys.delete_past_grace),
         PeriodicTask(name="agent keys past their grace", interval_s=60, run=access.agent_keys.delete_past_grace),
-        PeriodicTask(name="API keys that expired", interval_s=60, run=access.api_keys.announce_expired),
-        PeriodicTask(name="agent keys that expired", interval_s=60, run=access.agent_keys.announce_expired),
+        PeriodicTask(name="expired API keys", interval_s=60, run=access.api_keys.announce_expired),
+        PeriodicTask(name="expired agent keys", interval_s=60, run=access.agent_keys.announce_expired),
         PeriodicTask(name="old usage rows", interval_s=3600, run=access.usage.delete_old_calls),
         PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_tool_calls),
-        PeriodicTask(name="meanings of new tools", interval_s=10, run=tools.search.preload_embeddings),
+        PeriodicTask(name="embeddings of new tools", interval_s=10, run=tools.search.preload_embeddings),
         PeriodicTask(name="file with the first keys", interval_s=600, run=FirstKeysFile(settings.data_dir, db, clock).delete_if_unneeded),
-        PeriodicTask(name="old kept answers", interval_s=600, run=sealing.idempotency_store.delete_expired),
+        PeriodicTask(name="expired idempotent responses", interval_s=600, run=sealing.idempotency_store.delete_expired),
     ]
 
 

@@ -534,9 +534,9 @@ class Nest:
             raise PermissionDenied("brain:admin")
         return {"tool": tool, "workspace": caller.workspace_id}
 
-    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+    def text(self, tool: str, output: Mapping[str, object]) -> str:
         """Return the whole result as JSON."""
-        return json.dumps(answer)
+        return json.dumps(output)
 
 
 async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:

@@ -80,24 +80,24 @@ class AgentKeys(Keyring):
     def _prepare_creation(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> Callable[[Tx], list[KeyWithSecret]]:
         """Validate the input, generate the secrets and return the transaction that stores the keys."""
         now = self._clock()
-        checked = [_validate(fields, now, allow_platform_scopes=by.kind == "operator") for fields in new]
-        materials = [generate_key() for _ in checked]
+        new_keys = [_validate(fields, now, allow_platform_scopes=by.kind == "operator") for fields in new]
+        materials = [generate_key() for _ in new_keys]
 
         def work(tx: Tx) -> list[KeyWithSecret]:
             require_workspace(tx, workspace_id)
             holder = get_acting_key(tx, by, now)
             if holder is not None:
                 require_environment(holder, LIVE)
-            created, used_ids = list[KeyWithSecret](), store.list_agent_ids(tx, workspace_id)
-            for fields, material in zip(checked, materials, strict=True):
+            created_keys, used_ids = list[KeyWithSecret](), store.list_agent_ids(tx, workspace_id)
+            for fields, material in zip(new_keys, materials, strict=True):
                 key = insert_key(tx, workspace_id, fields, material, now, used_agent_ids=used_ids)
                 if holder is not None:
                     require_delegable(holder, key, is_new=True)
                     self._require_unused_agent(tx, holder, key)
-                created.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
-            for new_key in created:
+                created_keys.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
+            for new_key in created_keys:
                 self._record_change(tx, by, "created", None, new_key.key)
-            return created
+            return created_keys
 
         return work
 
@@ -172,10 +172,10 @@ class AgentKeys(Keyring):
             NotFound: The workspace has no such key.
             PreconditionFailed: The key has another version than *expected*.
         """
-        good = _validate_addresses(entries)
-        on = resolve_enforcement(good, is_enforced)
+        addresses = _validate_addresses(entries)
+        enforcement = resolve_enforcement(addresses, is_enforced)
         return await self._change_addresses(
-            workspace_id, key_id, lambda key: _with_enforcement(replace(key, ip_list=good), on), by, expected
+            workspace_id, key_id, lambda key: _with_enforcement(replace(key, ip_list=addresses), enforcement), by, expected
         )
 
     async def add_addresses(
@@ -189,11 +189,11 @@ class AgentKeys(Keyring):
         expected: ExpectedETags = None,
     ) -> Key:
         """Add entries to the IP list, and enforce it as `set_addresses` does."""
-        good = _validate_addresses(entries)
-        on = resolve_enforcement(good, is_enforced)
+        addresses = _validate_addresses(entries)
+        enforcement = resolve_enforcement(addresses, is_enforced)
 
         def add(key: Key) -> Key:
-            return _with_enforcement(replace(key, ip_list=_validate_addresses((*key.ip_list, *good))), on)
+            return _with_enforcement(replace(key, ip_list=_validate_addresses((*key.ip_list, *addresses))), enforcement)
 
         return await self._change_addresses(workspace_id, key_id, add, by, expected)
 
@@ -212,10 +212,12 @@ class AgentKeys(Keyring):
 
         If the list stays enforced, only its remaining entries are allowed; an empty list blocks every request.
         """
-        removed = set(_validate_addresses(entries))
+        removed_addresses = set(_validate_addresses(entries))
 
         def remove(key: Key) -> Key:
-            return _with_enforcement(replace(key, ip_list=tuple(entry for entry in key.ip_list if entry not in removed)), is_enforced)
+            return _with_enforcement(
+                replace(key, ip_list=tuple(entry for entry in key.ip_list if entry not in removed_addresses)), is_enforced
+            )
 
         return await self._change_addresses(workspace_id, key_id, remove, by, expected)
 
@@ -285,7 +287,7 @@ def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, material: KeyMateria
 
 def _validate(new: NewAgentKey, now: datetime, *, allow_platform_scopes: bool) -> NewAgentKey:
     check = FieldValidator()
-    good = replace(
+    valid_key = replace(
         new,
         name=check.validate_name(new.name),
         permissions=check.validate_grants(new.permissions, field_name="permissions", allow_platform_scopes=allow_platform_scopes),
@@ -296,14 +298,14 @@ def _validate(new: NewAgentKey, now: datetime, *, allow_platform_scopes: bool) -
         restrictions=check.validate_restrictions(new.restrictions),
     )
     check.raise_errors()
-    return good
+    return valid_key
 
 
 def _validate_addresses(entries: str | Iterable[str]) -> tuple[str, ...]:
     check = FieldValidator()
-    good = check.validate_addresses(entries)
+    addresses = check.validate_addresses(entries)
     check.raise_errors()
-    return good
+    return addresses
 
 
 def _with_enforcement(key: Key, restriction: bool | None) -> Key:  # noqa: FBT001 - private, three-valued

@@ -73,11 +73,11 @@ class ApiKeys(Keyring):
         self, workspace_id: int, new: Sequence[NewApiKey], *, by: Actor, progress: Callable[[int], None] = lambda _: None
     ) -> Callable[[Tx], list[KeyWithSecret]]:
         """Validate the input, generate and hash the secrets, and return the transaction that stores the keys."""
-        checked = [_validate(fields, self._clock(), allow_platform_scopes=by.kind == "operator") for fields in new]
+        new_keys = [_validate(fields, self._clock(), allow_platform_scopes=by.kind == "operator") for fields in new]
         materials = list[KeyMaterial]()
-        for start in range(0, len(checked), _HASH_BATCH_SIZE):
+        for start in range(0, len(new_keys), _HASH_BATCH_SIZE):
             materials += await asyncio.gather(
-                *(self._generate_key(fields.environment) for fields in checked[start : start + _HASH_BATCH_SIZE])
+                *(self._generate_key(fields.environment) for fields in new_keys[start : start + _HASH_BATCH_SIZE])
             )
             progress(len(materials))
         now = self._clock()
@@ -85,15 +85,15 @@ class ApiKeys(Keyring):
         def work(tx: Tx) -> list[KeyWithSecret]:
             workspace = require_workspace(tx, workspace_id)
             holder = get_acting_key(tx, by, now)
-            created = list[KeyWithSecret]()
-            for fields, material in zip(checked, materials, strict=True):
+            created_keys = list[KeyWithSecret]()
+            for fields, material in zip(new_keys, materials, strict=True):
                 key = insert_key(tx, workspace, fields, material, now)
                 if holder is not None:
                     require_delegable(holder, key)
-                created.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
-            for new_key in created:
+                created_keys.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
+            for new_key in created_keys:
                 self._record_change(tx, by, "created", None, new_key.key)
-            return created
+            return created_keys
 
         return work
 
@@ -130,7 +130,7 @@ def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, material: KeyMateri
 
 def _validate(new: NewApiKey, now: datetime, *, allow_platform_scopes: bool) -> NewApiKey:
     check = FieldValidator()
-    good = replace(
+    valid_key = replace(
         new,
         name=check.validate_name(new.name),
         scopes=check.validate_grants(new.scopes, field_name="scopes", allow_platform_scopes=allow_platform_scopes),
@@ -139,4 +139,4 @@ def _validate(new: NewApiKey, now: datetime, *, allow_platform_scopes: bool) -> 
         restrictions=check.validate_restrictions(new.restrictions),
     )
     check.raise_errors()
-    return good
+    return valid_key

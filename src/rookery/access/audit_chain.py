@@ -28,8 +28,8 @@ def hash_entry(fields: Mapping[str, object]) -> str:
     Raises:
         ValueError: A text contains a lone surrogate, so it has no UTF-8 encoding.
     """
-    signed = {name: value for name, value in fields.items() if name != "hash"}
-    text = json.dumps(signed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    hashed_fields = {name: value for name, value in fields.items() if name != "hash"}
+    text = json.dumps(hashed_fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
@@ -84,9 +84,9 @@ class ExportVerifier:
         if not isinstance(workspace_id, int) or isinstance(workspace_id, bool):
             return "workspace_id is not an integer"
         chain = self.chains.setdefault(workspace_id, ChainVerifier(workspace_id=workspace_id))
-        wrong = chain.add_entry(fields)
-        if wrong:
-            return f"workspace {workspace_id}: {wrong}"
+        fault = chain.add_entry(fields)
+        if fault:
+            return f"workspace {workspace_id}: {fault}"
         if chain.last_hash in self._known_hashes:
             self.found_hashes.add(chain.last_hash)
         return ""

@@ -151,9 +151,9 @@ class AuditLog:
         end = await self._get_chain_end(workspace_id)
         chain, at_end, found_hashes = ChainVerifier(workspace_id=workspace_id), GENESIS_HASH, {GENESIS_HASH} & set(known_hashes)
         async for entry in self._iter_rows(workspace_id):
-            wrong = f"entry {chain.entry_count + 1} was altered" if entry is None else _append(chain, entry)
-            if wrong:
-                return _to_verification(chain, found_hashes, wrong)
+            fault = f"entry {chain.entry_count + 1} was altered" if entry is None else _append(chain, entry)
+            if fault:
+                return _to_verification(chain, found_hashes, fault)
             if chain.entry_count == end.seq:
                 at_end = chain.last_hash
             if chain.last_hash in known_hashes:
@@ -197,8 +197,8 @@ class AuditLog:
 
     async def _has_creation_entry(self, workspace_id: int) -> bool:
         """Return whether the platform's chain records the creation of the workspace; its own chain then had a first entry."""
-        created = AuditFilter(action="workspace.created", subject_id=str(workspace_id))
-        return bool((await self.list_page(PLATFORM_CHAIN, created, limit=1, offset=0))[0])
+        creation_filter = AuditFilter(action="workspace.created", subject_id=str(workspace_id))
+        return bool((await self.list_page(PLATFORM_CHAIN, creation_filter, limit=1, offset=0))[0])
 
 
 def _append(chain: ChainVerifier, entry: AuditEntry) -> str:

@@ -35,11 +35,11 @@ def require_delegable(holder: Key, target: Key, *, is_new: bool = False) -> None
         ScopeMissing, PermissionDenied: A scope that *holder* lacks.
         DelegationDenied: Another setting that exceeds *holder*'s, with the name of the field.
     """
-    refusal = _check_scopes(holder, target) or _check_settings(holder, target)
-    if refusal is None and not (is_new and target.kind == "agent"):
-        refusal = _check_agent(holder, target)
-    if refusal is not None:
-        raise refusal
+    error = _check_scopes(holder, target) or _check_settings(holder, target)
+    if error is None and not (is_new and target.kind == "agent"):
+        error = _check_agent(holder, target)
+    if error is not None:
+        raise error
 
 
 def require_environment(holder: Key, environment: Environment) -> None:
@@ -118,25 +118,25 @@ def _covers_limits(allowed: Mapping[str, int], requested: Mapping[str, int]) -> 
 def _check_rate_limit(holder: Key, target: Key) -> DelegationDenied | None:
     """Compare the rate limits: requests per hour for an API key, per minute for an agent key."""
     if target.kind == "api":
-        most = (
+        max_rate = (
             TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
             if holder.kind == "api"
             else _max_hourly_rate(holder.rate_limit or DEFAULT_RATE_PER_MINUTE)
         )
-        requested = TIER_LIMITS_PER_HOUR[target.tier or Tier.FREE]
-        if most is not None and (requested is None or requested > most):
+        requested_rate = TIER_LIMITS_PER_HOUR[target.tier or Tier.FREE]
+        if max_rate is not None and (requested_rate is None or requested_rate > max_rate):
             return DelegationDenied(
-                "rate_limit_tier", f"This key may only create keys with at most {most} requests per hour; tier {target.tier} has more."
+                "rate_limit_tier", f"This key may only create keys with at most {max_rate} requests per hour; tier {target.tier} has more."
             )
         return None
     if holder.kind == "api":
         hourly = TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
         # The default rate of an agent key exceeds the lower tiers' rate per minute, but every key may create keys with that default.
-        most = None if hourly is None else max(DEFAULT_RATE_PER_MINUTE, hourly // _MINUTES_PER_HOUR)
+        max_rate = None if hourly is None else max(DEFAULT_RATE_PER_MINUTE, hourly // _MINUTES_PER_HOUR)
     else:
-        most = holder.rate_limit or DEFAULT_RATE_PER_MINUTE
-    if most is not None and (target.rate_limit or DEFAULT_RATE_PER_MINUTE) > most:
-        return DelegationDenied("rate_limit", f"This key may only create keys with at most {most} requests per minute.")
+        max_rate = holder.rate_limit or DEFAULT_RATE_PER_MINUTE
+    if max_rate is not None and (target.rate_limit or DEFAULT_RATE_PER_MINUTE) > max_rate:
+        return DelegationDenied("rate_limit", f"This key may only create keys with at most {max_rate} requests per minute.")
     return None
 
 

@@ -3,7 +3,7 @@ The guard in front of every route: it turns a request into its caller, in the or
 
     1 the key presented, 2 its row, 3 revoked and expired, 4 address, 5 permission, 6 rate limit, 7 usage
 
-A key's state is revealed only to a client with the correct secret. Tokens of another format never restrictions a store.
+A key's state is revealed only to a client with the correct secret. Tokens in any other format never reach a store.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ class Guard:
         if cached.deleted_at_us is not None and cached.deleted_at_us <= now:
             raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
         key = cached.key
-        refusal = _find_rejection(cached, credentials, address, required_scope, now)
-        if refusal is not None:
-            raise _add_rate_limit_headers(refusal, await self._limiter.get_status(key.id, cached.rate_limit, now))
+        rejection = _find_rejection(cached, credentials, address, required_scope, now)
+        if rejection is not None:
+            raise _add_rate_limit_headers(rejection, await self._limiter.get_status(key.id, cached.rate_limit, now))
         if rate_limited:
             status = await self._limiter.consume(key.id, cached.rate_limit, now)
             if status.is_over:
@@ -178,8 +178,8 @@ class Guard:
         if row is None:
             return None
         cached, now = self._get_cached(row), to_micros(self._clock())
-        is_gone = cached.deleted_at_us is not None and cached.deleted_at_us <= now
-        if is_gone or _find_rejection(cached, RequestCredentials(), caller.address, required_scope, now) is not None:
+        is_deleted = cached.deleted_at_us is not None and cached.deleted_at_us <= now
+        if is_deleted or _find_rejection(cached, RequestCredentials(), caller.address, required_scope, now) is not None:
             return None
         return _build_caller(cached, caller.address, caller.request_id)
 

@@ -52,7 +52,7 @@ class NewAgentKey:
 class Unset(Enum):
     """Marks a field that a change does not set; None may be a value of its own."""
 
-    UNSET = "kept"
+    UNSET = "unset"
 
 
 UNSET: Final = Unset.UNSET
@@ -113,7 +113,7 @@ class KeyChanges:
             tool_limits=_or_current(self.tool_limits, current.tool_limits),
         )
         field_name = "scopes" if key.kind == "api" else "permissions"
-        changed = replace(
+        changed_key = replace(
             key,
             name=key.name if self.name is UNSET else check.validate_name(self.name),
             scopes=key.scopes
@@ -130,13 +130,13 @@ class KeyChanges:
             restrictions=check.validate_restrictions(restrictions),
         )
         check.raise_errors()
-        return changed
+        return changed_key
 
     def _is_enforced(self, key: Key) -> bool:
         """Return whether the key's IP list is enforced after the change."""
         explicit = None if isinstance(self.ip_restriction, Unset) else self.ip_restriction
-        on = resolve_enforcement(() if isinstance(self.ip_list, Unset) else self.ip_list, explicit)
-        return key.ip_restriction if on is None else on
+        is_enforced = resolve_enforcement(() if isinstance(self.ip_list, Unset) else self.ip_list, explicit)
+        return key.ip_restriction if is_enforced is None else is_enforced
 
 
 def resolve_enforcement(entries: Collection[str], explicit: bool | None) -> bool | None:  # noqa: FBT001 - three-valued
@@ -187,23 +187,23 @@ class FieldValidator:
         self, names: Iterable[str], *, field_name: str, allow_platform_scopes: bool, existing: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
         """Return scopes or permissions in the spec's spelling: at least one, all known, no new platform scopes unless allowed."""
-        listed = list(names)
-        if not listed:
+        name_list = list(names)
+        if not name_list:
             self._add_error(field_name, "must have at least one entry")
-        if len(listed) > MAX_LIST_ITEMS:
+        if len(name_list) > MAX_LIST_ITEMS:
             self._add_error(field_name, f"must have at most {MAX_LIST_ITEMS} entries")
             return ()
-        good, errors = scopes.parse_grants(listed, allow_platform_scopes=allow_platform_scopes, existing=existing)
+        valid_names, errors = scopes.parse_grants(name_list, allow_platform_scopes=allow_platform_scopes, existing=existing)
         self._add_error(field_name, *errors)
-        return good
+        return valid_names
 
     def validate_addresses(self, entries: str | Iterable[str]) -> tuple[str, ...]:
         """Return canonical addresses and ranges. One invalid entry invalidates the list (D-28)."""
-        good, errors = networks.parse_list(entries)
+        valid_addresses, errors = networks.parse_list(entries)
         self._add_error("ips", *errors)
-        if len(good) > MAX_LIST_ITEMS:
+        if len(valid_addresses) > MAX_LIST_ITEMS:
             self._add_error("ips", f"must have at most {MAX_LIST_ITEMS} entries")
-        return good
+        return valid_addresses
 
     def validate_expiry(self, moment: datetime | None, now: datetime) -> datetime | None:
         """Return the expiry, which must be in the future."""
@@ -236,10 +236,10 @@ class FieldValidator:
         return restrictions
 
     def _validate_names(self, field_name: str, names: Iterable[str]) -> None:
-        listed = list(names)
-        if len(listed) > MAX_LIST_ITEMS:
+        name_list = list(names)
+        if len(name_list) > MAX_LIST_ITEMS:
             self._add_error(field_name, f"must have at most {MAX_LIST_ITEMS} entries")
-        if any(not name or len(name) > 256 or not name.isprintable() for name in listed):
+        if any(not name or len(name) > 256 or not name.isprintable() for name in name_list):
             self._add_error(field_name, "must have entries of 1 to 256 printable characters")
 
     def _validate_tool_limits(self, limits: Mapping[str, int]) -> None:
@@ -258,11 +258,11 @@ def slugify(name: str) -> str:
     return _NON_SLUG_CHARACTERS.sub("-", name.lower()).strip("-")[:64].rstrip("-") or "agent"
 
 
-def make_unique_slug(name: str, used: set[str]) -> str:
+def make_unique_slug(name: str, used_slugs: set[str]) -> str:
     """Return the slug of *name*, with a number from 2 if it is taken."""
     base = slugify(name)
     number, free = 1, base
-    while free in used:
+    while free in used_slugs:
         number += 1
         tail = f"-{number}"
         free = base[: 64 - len(tail)].rstrip("-") + tail

@@ -335,10 +335,10 @@ class Keyring(ABC):
         """Announce newly expired keys with a snapshot, since the same transaction may delete them."""
         entries = store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=True)
         store.mark_expiry_announced(tx, [entry.key.id for entry in entries])
-        ended = [entry for entry in entries if entry.key.revoked_at is None]
-        for entry in ended:
+        expired_entries = [entry for entry in entries if entry.key.revoked_at is None]
+        for entry in expired_entries:
             self._announce(tx, "key.expired", entry.key, entry.usage, now, with_snapshot=True)
-        return len(ended)
+        return len(expired_entries)
 
     def _announce(self, tx: Tx, name: str, key: Key, usage: KeyUsage, now: datetime, *, with_snapshot: bool = False) -> None:
         """Publish an event of a key; *with_snapshot*: include its current fields, in case the transaction deletes it."""

@@ -115,10 +115,10 @@ class Caller:
 
 def not_in_allow_list(name: str, value: str | None, allowed: Collection[str]) -> NotInAllowList:
     """Return the error for *value*, an org or a project, that is not in the key's allow-list *name*."""
-    listed = ", ".join(repr(allowed_name) for allowed_name in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
+    listed_names = ", ".join(repr(allowed_name) for allowed_name in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
     more = f" and {len(allowed) - _MAX_LISTED_NAMES} more" if len(allowed) > _MAX_LISTED_NAMES else ""
     reason = f"{value!r} is not one of them" if value is not None else f"the request has no {name[:-1]}"
-    return NotInAllowList(name, value, f"This key is limited to these {name}: {listed}{more}; {reason}.")
+    return NotInAllowList(name, value, f"This key is limited to these {name}: {listed_names}{more}; {reason}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,13 +221,13 @@ class Key:
         Args:
             digest: The stored form of the secret. It prevents guessing hidden addresses from the version (D-12).
         """
-        reach = self.restrictions
-        lists = (None if names is None else sorted(names) for names in (reach.servers, reach.orgs, reach.projects))
+        restrictions = self.restrictions
+        lists = (None if names is None else sorted(names) for names in (restrictions.servers, restrictions.orgs, restrictions.projects))
         times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
         return compute_version(
             digest,
             *(self.id, self.name, self.scopes, self.tier, self.rate_limit, self.agent_id),
-            *(*lists, reach.tools, dict(reach.tool_limits)),
+            *(*lists, restrictions.tools, dict(restrictions.tool_limits)),
             *(self.ip_restriction, self.ip_list),
             *(None if moment is None else to_micros(moment) for moment in times),
         )
@@ -376,9 +376,9 @@ class AuditEntry:
         seq: The number in the chain, from 1, without gaps.
         actor_id: The acting key, if any. *address* and *request_id* are those of the request, if any.
         action: The action, for example `api_key.rotated`.
-        environment: `test` for things of the sandbox, the only ones that test keys can see.
-        before: The changed fields before the change; None: the thing was created.
-        after: The changed fields after the change; None: the thing was deleted.
+        environment: `test` for resources of the sandbox, the only ones that test keys can see.
+        before: The changed fields before the change; None: the resource was created.
+        after: The changed fields after the change; None: the resource was deleted.
         previous: The hash of the entry before, in hexadecimal.
         hash: The hash of this entry, which covers all fields above.
     """

@@ -81,18 +81,18 @@ def parse_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
         The canonical entries without duplicates, in order; and `<input>: Invalid IP address` for each invalid line.
     """
     lines = text.splitlines() if isinstance(text, str) else text
-    good: dict[str, None] = {}
-    wrong: list[str] = []
+    valid_networks: dict[str, None] = {}
+    errors: list[str] = []
     for line in lines:
         entry = line.strip()
         if not entry or entry.startswith("#"):
             continue
         network = canonical_network(entry)
         if network is None:
-            wrong.append(f"{entry[:_MAX_ENTRY_LENGTH]}: Invalid IP address")
+            errors.append(f"{entry[:_MAX_ENTRY_LENGTH]}: Invalid IP address")
         else:
-            good[network] = None
-    return tuple(good), wrong
+            valid_networks[network] = None
+    return tuple(valid_networks), errors
 
 
 def resolve_client_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequence[Network]) -> str:

@@ -239,8 +239,8 @@ class AddressesBody(RequestModel):
     @property
     def entries(self) -> str | list[str]:
         """The addresses of the body."""
-        listed = self.ip_list if self.ips is None else self.ips
-        return listed if listed is not None else self.text or ""
+        entries = self.ip_list if self.ips is None else self.ips
+        return entries if entries is not None else self.text or ""
 
 
 class NewWorkspaceBody(RequestModel):

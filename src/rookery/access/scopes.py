@@ -92,31 +92,31 @@ _WILDCARDS = (ALL_SCOPES, ALL_READ, *(f"{resource}:*" for resource in sorted(_RE
 _CANONICAL_SPELLING = {_normalize(name): name for name in (*SCOPES, *_WILDCARDS)}
 
 
-def grants(held_scopes: frozenset[str], needed: str) -> bool:
-    """Return whether one of *held_scopes* covers *needed*, a scope without wildcards."""
-    return not list_covering_grants(needed).isdisjoint(held_scopes)
+def grants(held_scopes: frozenset[str], needed_scope: str) -> bool:
+    """Return whether one of *held_scopes* covers *needed_scope*, a scope without wildcards."""
+    return not list_covering_grants(needed_scope).isdisjoint(held_scopes)
 
 
-def grants_any(held_scopes: frozenset[str], needed: Iterable[str]) -> bool:
-    """Return whether *held_scopes* cover at least one of *needed* (spec 5.3). False if *needed* is empty."""
-    return any(grants(held_scopes, scope) for scope in needed)
+def grants_any(held_scopes: frozenset[str], needed_scopes: Iterable[str]) -> bool:
+    """Return whether *held_scopes* cover at least one of *needed_scopes* (spec 5.3). False if *needed_scopes* is empty."""
+    return any(grants(held_scopes, scope) for scope in needed_scopes)
 
 
-def grants_all(held_scopes: frozenset[str], needed: Iterable[str]) -> bool:
-    """Return whether *held_scopes* cover each of *needed* (spec 5.3)."""
-    return all(grants(held_scopes, scope) for scope in needed)
+def grants_all(held_scopes: frozenset[str], needed_scopes: Iterable[str]) -> bool:
+    """Return whether *held_scopes* cover each of *needed_scopes* (spec 5.3)."""
+    return all(grants(held_scopes, scope) for scope in needed_scopes)
 
 
 @lru_cache(maxsize=1024)
-def list_covering_grants(needed: str) -> frozenset[str]:
-    """Return every grant, in both spellings, that covers *needed*. Empty for a wildcard, which no route can require."""
-    resource, colon, action = _normalize(needed).partition(":")
-    if not colon or not resource or not action or "*" in needed or ":" in action:
+def list_covering_grants(needed_scope: str) -> frozenset[str]:
+    """Return every grant, in both spellings, that covers *needed_scope*. Empty for a wildcard, which no route can require."""
+    resource, colon, action = _normalize(needed_scope).partition(":")
+    if not colon or not resource or not action or "*" in needed_scope or ":" in action:
         return frozenset()
     if resource == PLATFORM:
         return _both_spellings(f"{resource}:{action}")
-    reading = _both_spellings(ALL_READ) if action == "read" else frozenset[str]()
-    return _both_spellings(f"{resource}:{action}") | _both_spellings(f"{resource}:*") | reading | {ALL_SCOPES}
+    read_grants = _both_spellings(ALL_READ) if action == "read" else frozenset[str]()
+    return _both_spellings(f"{resource}:{action}") | _both_spellings(f"{resource}:*") | read_grants | {ALL_SCOPES}
 
 
 def can_delegate(held_scopes: frozenset[str], grant: str) -> bool:
@@ -155,20 +155,20 @@ def parse_grants(
     valid: dict[str, None] = {}
     invalid: list[str] = []
     for name in names:
-        spelled = _CANONICAL_SPELLING.get(_normalize(name))
-        if spelled is None:
+        canonical = _CANONICAL_SPELLING.get(_normalize(name))
+        if canonical is None:
             invalid.append(_unknown_scope_message(name, suggest=len(invalid) < _MAX_SUGGESTIONS))
-        elif not allow_platform_scopes and spelled.startswith(f"{PLATFORM}:") and spelled not in existing:
+        elif not allow_platform_scopes and canonical.startswith(f"{PLATFORM}:") and canonical not in existing:
             invalid.append(f"{name}: only the command line can grant platform scopes")
         else:
-            valid[spelled] = None
+            valid[canonical] = None
     return tuple(valid), invalid
 
 
 def _unknown_scope_message(name: str, *, suggest: bool) -> str:
-    near = find_nearest(_normalize(name), _CANONICAL_SPELLING) if suggest else None
+    nearest = find_nearest(_normalize(name), _CANONICAL_SPELLING) if suggest else None
     short_name = name if len(name) <= 64 else f"{name[:64]}…"
-    return f"{short_name}: unknown scope" + (f"; the nearest is {_CANONICAL_SPELLING[near]}" if near else "")
+    return f"{short_name}: unknown scope" + (f"; the nearest is {_CANONICAL_SPELLING[nearest]}" if nearest else "")
 
 
 def _both_spellings(name: str) -> frozenset[str]:

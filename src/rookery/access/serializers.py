@@ -80,10 +80,10 @@ def serialize_key_fields(key: Key, usage: KeyUsage, at: datetime, *, with_addres
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
 
 
-def serialize_key_with_secret(created: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
+def serialize_key_with_secret(new_key: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a new key and its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
-    secret = "plaintext_key" if created.key.kind == "api" else "key"
-    return {**serialize_key_fields(created.key, KeyUsage(), at, with_addresses=with_addresses), secret: created.plaintext.reveal()}
+    secret = "plaintext_key" if new_key.key.kind == "api" else "key"
+    return {**serialize_key_fields(new_key.key, KeyUsage(), at, with_addresses=with_addresses), secret: new_key.plaintext.reveal()}
 
 
 def serialize_workspace(workspace: Workspace) -> Fields:

@@ -45,9 +45,9 @@ class Workspaces:
 
         def work(tx: Tx) -> Workspace:
             require_acting_scope(tx, by, ALL_WORKSPACES_SCOPE, now)
-            created = insert_workspace(tx, name, now)
-            audit_workspace_change(tx, self._audit, by, None, created)
-            return created
+            workspace = insert_workspace(tx, name, now)
+            audit_workspace_change(tx, self._audit, by, None, workspace)
+            return workspace
 
         return await self._db.write(work)
 
@@ -147,10 +147,10 @@ def _validate_name(text: str) -> str:
 
 def insert_workspace(tx: Tx, name: str, now: datetime) -> Workspace:
     """Store a workspace in this transaction, or raise NameTaken."""
-    added = store.add_workspace(tx, name, parent_id=None, at=to_micros(now))
-    if added is None:
+    new_id = store.add_workspace(tx, name, parent_id=None, at=to_micros(now))
+    if new_id is None:
         raise NameTaken("workspace", name)
-    return Workspace(id=added, name=name, parent_id=None, created_at=now)
+    return Workspace(id=new_id, name=name, parent_id=None, created_at=now)
 
 
 def require_workspace(tx: Tx, workspace_id: int, *, lock: bool = True) -> Workspace:

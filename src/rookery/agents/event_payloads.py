@@ -39,9 +39,11 @@ class AgentEventPayloads:
             phase = get_phase(tx, get_plan(tx, PlanAccessFilter.from_caller(viewer), plan_id), phase_id)
         except NotFound:
             return {"id": phase_id, "plan_id": plan_id}
-        answer = to_phase_response(load_phase_view(tx, phase, self.clock(), with_tasks=False))
-        notes = [{name: value for name, value in to_json(checkpoint).items() if name != "context"} for checkpoint in answer.checkpoints]
-        return {**to_json(answer), "checkpoints": notes}
+        phase_response = to_phase_response(load_phase_view(tx, phase, self.clock(), with_tasks=False))
+        notes = [
+            {name: value for name, value in to_json(checkpoint).items() if name != "context"} for checkpoint in phase_response.checkpoints
+        ]
+        return {**to_json(phase_response), "checkpoints": notes}
 
     def render_task(self, tx: Tx, viewer: Caller, plan_id: str, task_id: str) -> Mapping[str, object]:
         """Return the task. Its claim has no token."""

@@ -113,13 +113,13 @@ def restore(
 def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) -> None:
     missing_key_id = _required_key_id(result.manifest, settings, result.manifest.has_secret_key)
     if as_json:
-        excluded = dict(result.content.excluded)
+        exclusion_reasons = dict(result.content.excluded)
         fields = {
             "file": str(result.path),
             "size": result.size,
             "sha256": result.sha256,
             **_manifest_to_json(result.manifest),
-            "left_out": excluded,
+            "left_out": exclusion_reasons,
         }
         print_json({**fields, "dropped": [str(file) for file in result.deleted_files]})
     else:

@@ -80,9 +80,9 @@ def list_content(folder: Path, *, with_records: bool = True, with_secret_key: bo
         RECORDS_FILE: "the records are in PostgreSQL",
         SECRET_KEY_FILE: "it decrypts the encrypted values; keep a copy elsewhere, or use --with-secret-key",
     }
-    excluded = {name: reasons.get(name, "unknown to this version, or created again if missing") for name in names - saved - beside}
+    exclusion_reasons = {name: reasons.get(name, "unknown to this version, or created again if missing") for name in names - saved - beside}
     return FolderContent(
         databases=tuple(name for name in databases if name in saved),
         plain_files=tuple(name for name in plain_files if name in saved),
-        excluded=dict(sorted(excluded.items())),
+        excluded=dict(sorted(exclusion_reasons.items())),
     )

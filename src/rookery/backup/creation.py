@@ -229,9 +229,14 @@ def _delete_old_backups(path: Path, keep: int) -> tuple[Path, ...]:
     return old
 
 
-def _with_deleted_files(result: BackupResult, deleted: tuple[Path, ...]) -> BackupResult:
+def _with_deleted_files(result: BackupResult, deleted_files: tuple[Path, ...]) -> BackupResult:
     return BackupResult(
-        path=result.path, size=result.size, sha256=result.sha256, manifest=result.manifest, content=result.content, deleted_files=deleted
+        path=result.path,
+        size=result.size,
+        sha256=result.sha256,
+        manifest=result.manifest,
+        content=result.content,
+        deleted_files=deleted_files,
     )
 
 

@@ -133,10 +133,10 @@ def _unpack_into(archive: Path, folder: Path, manifest: Manifest, progress: Prog
     _sync_folder(folder)
 
 
-def _require_unchanged(archive: Path, checked: Manifest, unpacked: Manifest, staging: Path) -> None:
-    if unpacked != checked:
+def _require_unchanged(archive: Path, checked_manifest: Manifest, unpacked: Manifest, staging: Path) -> None:
+    if unpacked != checked_manifest:
         raise InvalidArchive(f"{archive} was changed while it was read.")
-    if checked.revision is not None and snapshot.read_revision(staging / RECORDS_FILE) != checked.revision:
+    if checked_manifest.revision is not None and snapshot.read_revision(staging / RECORDS_FILE) != checked_manifest.revision:
         raise InvalidArchive(f"{archive} is not a backup of Rookery: the revision of its records differs from its manifest.")
 
 

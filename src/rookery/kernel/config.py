@@ -56,14 +56,14 @@ def _parse_bool(raw: object) -> bool:
     return words[raw.lower()]
 
 
-def _int_parser(least: int, most: int) -> Callable[[object], int]:
+def _int_parser(minimum: int, maximum: int) -> Callable[[object], int]:
     def read(raw: object) -> int:
         try:
             number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
         except ValueError:
             number = None
-        if number is None or not least <= number <= most:
-            msg = f"must be a whole number from {least} to {most}"
+        if number is None or not minimum <= number <= maximum:
+            msg = f"must be a whole number from {minimum} to {maximum}"
             raise ValueError(msg)
         return number
 
@@ -345,7 +345,7 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     }
     if path is not None and "data_dir" in raw_values and "ROOKERY_CONFIG" not in environ:
         raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
-    unknown = list[str]()
+    messages = list[str]()
     for variable, raw in environ.items():
         if not variable.startswith(ENV_PREFIX) or variable in _NON_SETTING_VARIABLES:
             continue
@@ -355,7 +355,7 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
         elif name in readers:
             raw_values[name] = (variable, raw)
         else:
-            unknown.append(_unknown_setting_message(variable, [ENV_PREFIX + name.upper() for name in readers]))
+            messages.append(_unknown_setting_message(variable, [ENV_PREFIX + name.upper() for name in readers]))
     for name, raw in (overrides or {}).items():
         raw_values[name] = (f"--{name.replace('_', '-')}", raw)
     values: dict[str, object] = {}
@@ -367,9 +367,9 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
             msg = f"{source} = {value_text}: {error}"
             raise WrongSettings(msg) from None
     settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
-    if unknown and settings.strict:
-        raise WrongSettings(unknown[0])
-    return LoadedSettings(settings, (*warnings, *unknown))
+    if messages and settings.strict:
+        raise WrongSettings(messages[0])
+    return LoadedSettings(settings, (*warnings, *messages))
 
 
 _SECRET_SETTINGS = frozenset(
@@ -407,8 +407,8 @@ def _read_settings_file(path: Path, readers: Mapping[str, object]) -> Mapping[st
 
 
 def _unknown_setting_message(name: str, known_names: list[str]) -> str:
-    near = find_nearest(name, known_names)
-    return f"{name} is not a setting of Rookery" + (f"; did you mean {near}?" if near else ".")
+    nearest = find_nearest(name, known_names)
+    return f"{name} is not a setting of Rookery" + (f"; did you mean {nearest}?" if nearest else ".")
 
 
 def _expand_variables(raw: object, environ: Mapping[str, str]) -> object:

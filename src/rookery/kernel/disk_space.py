@@ -43,7 +43,7 @@ class DiskSpace:
             self._checked_at_s = now_s
             self._is_full = shutil.disk_usage(self._folder).free < self._min_free_bytes
         if self._is_full:
-            least = self._min_free_bytes // _MIB
+            min_free_mib = self._min_free_bytes // _MIB
             raise StorageFull(
-                f"Less than {least:,} MiB are free on the disk, so writes are rejected. Reads and deletions work. Free some space."
+                f"Less than {min_free_mib:,} MiB are free on the disk, so writes are rejected. Reads and deletions work. Free some space."
             )

@@ -289,15 +289,15 @@ class JobWorker:
         wake = self._jobs.wake_event(kind.name)
         while True:
             wake.clear()
-            paused = False
+            is_paused = False
             try:
                 batch = await self._claim_next(kind)
                 if batch:
-                    paused = await self._run_batch(kind, batch)
+                    is_paused = await self._run_batch(kind, batch)
             except Exception as error:
                 failures.report(error, kind=kind.name)
-                batch, paused = [], True
-            if paused:
+                batch, is_paused = [], True
+            if is_paused:
                 await asyncio.sleep(_PAUSE_DELAYS_S[min(pauses, len(_PAUSE_DELAYS_S) - 1)])
                 pauses += 1
             elif batch:
@@ -351,10 +351,10 @@ class JobWorker:
             raise
         finally:
             await asyncio.gather(keeper, return_exceptions=True)
-        paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, JobPaused)]
-        if paused:
-            self._paused[kind.name].warn(kind=kind.name, reason=paused[0])
-        return bool(paused)
+        pause_reasons = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, JobPaused)]
+        if pause_reasons:
+            self._paused[kind.name].warn(kind=kind.name, reason=pause_reasons[0])
+        return bool(pause_reasons)
 
     async def _call_handler(self, kind: JobKind, batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
         try:
@@ -371,19 +371,19 @@ class JobWorker:
 
     def _record_outcomes(self, tx: Tx, kind: JobKind, batch: Sequence[Job], outcomes: Mapping[str, JobOutcome]) -> None:
         now = self._jobs.clock()
-        done, paused = list[str](), list[str]()
+        done_ids, paused_ids = list[str](), list[str]()
         for job in batch:
             match outcomes.get(job.id, JobDone()):
                 case JobDone():
-                    done.append(job.id)
+                    done_ids.append(job.id)
                 case JobPaused():
-                    paused.append(job.id)
+                    paused_ids.append(job.id)
                 case JobFailed(reason):
                     self._fail(tx, kind, job, reason, now)
-        if done:
-            tx.execute(_FINISH, {"ids": done, "me": self._worker_id})
-        if paused:
-            tx.execute(_RELEASE, {"ids": paused, "me": self._worker_id, "at": to_micros(now)})
+        if done_ids:
+            tx.execute(_FINISH, {"ids": done_ids, "me": self._worker_id})
+        if paused_ids:
+            tx.execute(_RELEASE, {"ids": paused_ids, "me": self._worker_id, "at": to_micros(now)})
 
     def _fail(self, tx: Tx, kind: JobKind, job: Job, reason: str, now: datetime) -> None:
         is_last = job.attempts >= len(kind.retry_delays_s)

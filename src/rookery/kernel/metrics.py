@@ -65,8 +65,8 @@ MetricSample = tuple[str, Labels, float]
 class Counter:
     """A count by labels that only increases."""
 
-    def __init__(self, described: MetricDescription) -> None:
-        self.description = described
+    def __init__(self, description: MetricDescription) -> None:
+        self.description = description
         self._counts: dict[Labels, float] = {}
 
     def add(self, *labels: str, by: float = 1) -> None:
@@ -90,8 +90,8 @@ class Counter:
 class Histogram:
     """A histogram of durations by labels."""
 
-    def __init__(self, described: MetricDescription, bounds: Sequence[float]) -> None:
-        self.description = described
+    def __init__(self, description: MetricDescription, bounds: Sequence[float]) -> None:
+        self.description = description
         self.bounds = tuple(bounds)
         self._timings: dict[Labels, DurationBuckets] = {}
 
@@ -130,18 +130,18 @@ class MetricSource:
         """Return the figures; None if they are not available in time. A read in progress is not started again."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self.read())
-        reading = self._reading
-        await asyncio.wait({reading}, timeout=timeout_s)
-        if not reading.done():
+        reading_task = self._reading
+        await asyncio.wait({reading_task}, timeout=timeout_s)
+        if not reading_task.done():
             return None
         self._reading = None
-        if reading.cancelled():
+        if reading_task.cancelled():
             return None
-        error = reading.exception()
+        error = reading_task.exception()
         if error is not None:
             self._failures.report(error, source=self.name)
             return None
-        return reading.result()
+        return reading_task.result()
 
 
 _SOURCE_UP = MetricDescription(
@@ -218,7 +218,7 @@ class _MetricFamilies:
 
     def collect(self) -> Iterable[Metric]:
         """Return the metric families, those of the interpreter and the process last."""
-        yield from (_build_family(described, bounds, points) for described, bounds, points in self._tables)
+        yield from (_build_family(description, bounds, points) for description, bounds, points in self._tables)
         registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
@@ -230,15 +230,15 @@ def _encode(tables: Sequence[tuple[MetricDescription, Sequence[float], Sequence[
     return encode(_MetricFamilies(tables)), media_type
 
 
-def _build_family(described: MetricDescription, bounds: Sequence[float], points: Sequence[MetricPoint]) -> Metric:
-    name, help_text, labels = described.name, described.help_text, described.labels
-    if described.kind == "histogram":
+def _build_family(description: MetricDescription, bounds: Sequence[float], points: Sequence[MetricPoint]) -> Metric:
+    name, help_text, labels = description.name, description.help_text, description.labels
+    if description.kind == "histogram":
         family = HistogramMetricFamily(name, help_text, labels=labels)
         for values, timings in points:
             if isinstance(timings, DurationBuckets):
                 family.add_metric(values, _cumulative_buckets(bounds, timings.bucket_counts), timings.total_s)
         return family
-    flat = (CounterMetricFamily if described.kind == "counter" else GaugeMetricFamily)(name, help_text, labels=labels)
+    flat = (CounterMetricFamily if description.kind == "counter" else GaugeMetricFamily)(name, help_text, labels=labels)
     for values, value in points:
         if not isinstance(value, DurationBuckets):
             flat.add_metric(values, value)

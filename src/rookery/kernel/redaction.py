@@ -44,8 +44,8 @@ _HINTS = tuple("sk_ sk% ak_ ak% whsec c2tf d2hz ywtf bearer basic authorization 
 
 def redact(text: str) -> str:
     """Return *text* with every key cut to its prefix, and without other credentials in headers and URLs."""
-    lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS):
+    lowercase_text = text.lower()
+    if not any(hint in lowercase_text for hint in _HINTS):
         return text
     text = _API_KEY.sub(_mask_key, text)
     text = _AGENT_KEY.sub(_mask_key, text)

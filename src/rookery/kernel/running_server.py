@@ -71,8 +71,8 @@ def _is_reachable(url: str) -> bool:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
-        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT_S) as plain:
-            connection = _insecure_tls_context().wrap_socket(plain) if parts.scheme == "https" else plain
+        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT_S) as plain_socket:
+            connection = _insecure_tls_context().wrap_socket(plain_socket) if parts.scheme == "https" else plain_socket
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             head = b""
             while len(head) < len(_HEALTHY_STATUS_LINE) and (part := connection.recv(64)):

@@ -218,9 +218,11 @@ def _field_description(kind: str, location: Sequence[int | str], model: type[Bas
     info = model.model_fields.get(str(location[0])) if len(location) == 1 and kind == "string_pattern_mismatch" else None
     if info is None:
         return ""
-    inner = (item for way in get_args(info.annotation) for item in cast("tuple[object, ...]", getattr(way, "__metadata__", ())))
-    described = next((part.description for part in (info, *inner) if isinstance(part, FieldInfo) and part.description), "")
-    return f" ({described.partition('. ')[0].rstrip('.')})" if described else ""
+    inner = (
+        item for alternative in get_args(info.annotation) for item in cast("tuple[object, ...]", getattr(alternative, "__metadata__", ()))
+    )
+    description = next((part.description for part in (info, *inner) if isinstance(part, FieldInfo) and part.description), "")
+    return f" ({description.partition('. ')[0].rstrip('.')})" if description else ""
 
 
 def _unknown_field_message(name: str, model: type[BaseModel] | None) -> str:

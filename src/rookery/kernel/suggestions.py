@@ -41,14 +41,14 @@ def find_nearest(name: str, known_names: Iterable[str]) -> str | None:
     ]
     if distances:
         return min(distances, key=lambda pair: pair[0])[1]
-    same = {synonym for group in _SYNONYMS if normalized in group for synonym in group}
-    return next((candidate for candidate in candidates if candidate in same), None)
+    synonyms = {synonym for group in _SYNONYMS if normalized in group for synonym in group}
+    return next((candidate for candidate in candidates if candidate in synonyms), None)
 
 
 def suggest(name: str, known_names: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` to append to a message, or an empty text if no name is near."""
-    near = find_nearest(name, known_names)
-    return f"; did you mean {near!r}?" if near is not None else ""
+    nearest = find_nearest(name, known_names)
+    return f"; did you mean {nearest!r}?" if nearest is not None else ""
 
 
 def _normalize(name: str) -> str:

@@ -83,11 +83,11 @@ def to_index_text(text: str) -> str:
     """
     if text.isascii():
         return text
-    plain = fold_text(text)
-    runs = _UNSPACED_RUN.findall(plain)
+    folded_text = fold_text(text)
+    runs = _UNSPACED_RUN.findall(folded_text)
     if not runs:
-        return plain
-    spaced = _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run.group()))} ", plain)
+        return folded_text
+    spaced = _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run.group()))} ", folded_text)
     letters = dict.fromkeys(letter for run in runs for letter in run if len(run) > 1)
     return f"{spaced} {' '.join(letters)}"
 
@@ -99,11 +99,13 @@ def split_words(text: str) -> list[str]:
 
 def to_search_terms(word: str) -> list[str]:
     """Return the terms to search in texts from `to_index_text`, for one word from `split_words`. Mostly this is the word itself."""
-    plain = fold_text(word)
-    if plain.isascii():
-        return [plain]
+    folded_text = fold_text(word)
+    if folded_text.isascii():
+        return [folded_text]
     return [
-        part for piece in _split_runs(plain) for part in (_bigrams(piece) if _UNSPACED_RUN.match(piece) else _PLAIN_WORD.findall(piece))
+        part
+        for piece in _split_runs(folded_text)
+        for part in (_bigrams(piece) if _UNSPACED_RUN.match(piece) else _PLAIN_WORD.findall(piece))
     ]
 
 
@@ -141,10 +143,10 @@ def _iter_tokens(word: re.Match[str]) -> Iterator[WordToken]:
     if not _UNSPACED_RUN.search(text):
         yield WordToken(word.start(), word.end(), stem(text))
         return
-    plain = _fold_per_letter(text)
-    if plain is not None:
+    folded_text = _fold_per_letter(text)
+    if folded_text is not None:
         start = word.start()
-        for piece in _split_runs(plain):
+        for piece in _split_runs(folded_text):
             if _UNSPACED_RUN.match(piece) and len(piece) > 1:
                 yield from map(WordToken, range(start, start + len(piece) - 1), range(start + 2, start + len(piece) + 1), _bigrams(piece))
             else:
@@ -164,9 +166,9 @@ def _iter_tokens(word: re.Match[str]) -> Iterator[WordToken]:
 def _iter_letters(word: re.Match[str]) -> Iterator[WordToken]:
     """Yield the letters of *word*, each with its marks."""
     text, start = word.group(), word.start()
-    plain = _fold_per_letter(text)
-    if plain is not None:
-        yield from (WordToken(start + offset, start + offset + 1, letter) for offset, letter in enumerate(plain))
+    folded_text = _fold_per_letter(text)
+    if folded_text is not None:
+        yield from (WordToken(start + offset, start + offset + 1, letter) for offset, letter in enumerate(folded_text))
         return
     for letter in _letter_pattern().finditer(text):
         yield WordToken(start + letter.start(), start + letter.end(), _fold_letter(letter.group()))
@@ -174,10 +176,10 @@ def _iter_letters(word: re.Match[str]) -> Iterator[WordToken]:
 
 def _fold_per_letter(word: str) -> str | None:
     """Return *word* folded if each letter became exactly one letter, otherwise None."""
-    plain = fold_text(word)
+    folded_text = fold_text(word)
     return (
-        plain
-        if len(plain) == len(word) and not _mark_pattern().search(word) and not any(mark in word for mark in _JAPANESE_VOICING_MARKS)
+        folded_text
+        if len(folded_text) == len(word) and not _mark_pattern().search(word) and not any(mark in word for mark in _JAPANESE_VOICING_MARKS)
         else None
     )
 
@@ -187,15 +189,15 @@ def _fold_letter(letter: str) -> str:
     return fold_text(letter)
 
 
-def _split_runs(plain: str) -> Iterator[str]:
+def _split_runs(folded_text: str) -> Iterator[str]:
     end = 0
-    for run in _UNSPACED_RUN.finditer(plain):
+    for run in _UNSPACED_RUN.finditer(folded_text):
         if run.start() > end:
-            yield plain[end : run.start()]
+            yield folded_text[end : run.start()]
         yield run.group()
         end = run.end()
-    if end < len(plain):
-        yield plain[end:]
+    if end < len(folded_text):
+        yield folded_text[end:]
 
 
 def _bigrams(run: str) -> list[str]:

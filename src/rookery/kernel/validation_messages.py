@@ -76,9 +76,9 @@ def describe_error(error: ErrorDetails) -> str:
         limit = context[bound]
         return f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}{value_text}"
     if kind in _LENGTH_TEXTS:
-        bound, words, thing = _LENGTH_TEXTS[kind]
+        bound, words, noun = _LENGTH_TEXTS[kind]
         count = cast("int", context[bound])
-        return f"must have {words} {count:,} {thing}{'' if count == 1 else 's'}{_format_length(error['input'])}"
+        return f"must have {words} {count:,} {noun}{'' if count == 1 else 's'}{_format_length(error['input'])}"
     return error["msg"].removeprefix("Value error, ")
 
 

@@ -44,10 +44,10 @@ class AgentContext:
             PermissionDenied: The agent is not the key's own.
         """
         at = self._clock()
-        inside = build_access_filter(caller, replace(memory_filter, scopes=frozenset({MemoryScope.AGENT})), at=at)
+        access_filter = build_access_filter(caller, replace(memory_filter, scopes=frozenset({MemoryScope.AGENT})), at=at)
 
         def read(tx: Tx) -> tuple[list[Memory], int]:
-            ids = self._sort_by_confidence(queries.list_confidence_rows(tx, inside, limit=_MAX_SORTED), at)
+            ids = self._sort_by_confidence(queries.list_confidence_rows(tx, access_filter, limit=_MAX_SORTED), at)
             return _load_in_order(tx, caller, ids[offset : offset + limit]), len(ids)
 
         return await self._db.read(read)
@@ -63,18 +63,18 @@ class AgentContext:
             PermissionDenied: The agent is not the key's own.
         """
         at = self._clock()
-        owned = {MemoryScope.AGENT: memory_filter.agent_id or caller.agent_id, MemoryScope.SESSION: memory_filter.session_id}
+        owner_ids = {MemoryScope.AGENT: memory_filter.agent_id or caller.agent_id, MemoryScope.SESSION: memory_filter.session_id}
         order = (MemoryScope.AGENT, MemoryScope.SHARED, MemoryScope.PROJECT, MemoryScope.SESSION)
-        kinds = [kind for kind in order if kind not in owned or owned[kind] is not None]
+        kinds = [kind for kind in order if kind not in owner_ids or owner_ids[kind] is not None]
         insides = {kind: build_access_filter(caller, replace(memory_filter, scopes=frozenset({kind})), at=at) for kind in kinds}
 
         def read(tx: Tx) -> dict[MemoryScope, list[Memory]]:
             ids: dict[MemoryScope, list[str]] = {}
-            for kind, inside in insides.items():
+            for kind, access_filter in insides.items():
                 if kind in (MemoryScope.AGENT, MemoryScope.SHARED):
-                    ids[kind] = self._sort_by_confidence(queries.list_confidence_rows(tx, inside, limit=_MAX_SORTED), at)
+                    ids[kind] = self._sort_by_confidence(queries.list_confidence_rows(tx, access_filter, limit=_MAX_SORTED), at)
                 else:
-                    ids[kind] = [row.memory_id for row in queries.list_confidence_rows(tx, inside, limit=limit)]
+                    ids[kind] = [row.memory_id for row in queries.list_confidence_rows(tx, access_filter, limit=limit)]
             return {
                 kind: _load_in_order(tx, caller, part) for kind, part in zip(kinds, share_budget(list(ids.values()), limit), strict=True)
             }
@@ -98,12 +98,12 @@ class AgentContext:
 def share_budget(lists: Sequence[Sequence[T]], budget: int) -> list[list[T]]:
     """Return prefixes of *lists* with at most *budget* items in total. The parts are equal; unused room is shared by the other lists."""
     parts = [0] * len(lists)
-    left = budget
-    while left > 0 and any(part < len(items) for part, items in zip(parts, lists, strict=True)):
+    remaining = budget
+    while remaining > 0 and any(part < len(items) for part, items in zip(parts, lists, strict=True)):
         for number, items in enumerate(lists):
-            if left > 0 and parts[number] < len(items):
+            if remaining > 0 and parts[number] < len(items):
                 parts[number] += 1
-                left -= 1
+                remaining -= 1
     return [list(items[:part]) for part, items in zip(parts, lists, strict=True)]
 
 

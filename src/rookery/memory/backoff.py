@@ -53,7 +53,7 @@ class ForegroundBackoff:
         until = self._monotonic() + self._max_wait_s
         while True:
             now = self._monotonic()
-            left = self._idle_gap_s if self._active_count else self._last_end_s + self._idle_gap_s - now
-            if left <= 0 or now >= until:
+            remaining_s = self._idle_gap_s if self._active_count else self._last_end_s + self._idle_gap_s - now
+            if remaining_s <= 0 or now >= until:
                 return
-            await self._sleep(min(left, until - now))
+            await self._sleep(min(remaining_s, until - now))

@@ -130,14 +130,14 @@ class EmbeddingMigration:
             EngineUnavailable: The vector index is down.
         """
         await self._model_versions.delete_retired()
-        switched = await self._model_versions.activate(ignored_ids=ignored_ids)
-        if switched:
-            _log.info("memory.embedding_model_switched", model=self._current_version.model, workspaces=switched)
-        return switched
+        switched_count = await self._model_versions.activate(ignored_ids=ignored_ids)
+        if switched_count:
+            _log.info("memory.embedding_model_switched", model=self._current_version.model, workspaces=switched_count)
+        return switched_count
 
     async def run_periodic(self) -> int:
         """Run `activate_complete`. Load a previous embedder before its first query, and close it when no workspace needs it."""
-        switched = await self.activate_complete()
+        switched_count = await self.activate_complete()
         outdated = await self._model_versions.list_outdated()
         if not (outdated or self._was_outdated or self._close_previous is None):
             await self._close_previous()
@@ -148,7 +148,7 @@ class EmbeddingMigration:
             if index is not None:
                 with contextlib.suppress(EngineUnavailable):  # the next query raises it
                     await index.embedder.embed_query(_WARMUP_TEXT)
-        return switched
+        return switched_count
 
     async def list_progress(self) -> list[MigrationProgress]:
         """

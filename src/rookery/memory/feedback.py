@@ -76,19 +76,19 @@ class Feedback:
         if confidence == memory.confidence:
             return memory
         # updated_at stays (D-45): the content did not change. The memory is indexed again because the indexes filter by confidence.
-        changed = replace(memory, confidence=confidence)
-        records.update_memory(tx, memory, changed)
+        changed_memory = replace(memory, confidence=confidence)
+        records.update_memory(tx, memory, changed_memory)
         if memory.indexed_at is not None:
             self._jobs.enqueue(tx, EMBED_JOB, workspace_id=memory.workspace_id, payload={"memory_id": memory.id, FORCE_FIELD: True})
-        return changed
+        return changed_memory
 
 
 def _require_recalled(recall: RecallRecord, used: Sequence[str], ignored: Sequence[str]) -> None:
     errors: dict[str, list[str]] = {}
     in_both = set(used) & set(ignored)
     for name, ids in (("used", used), ("ignored", ignored)):
-        unknown = [memory_id for memory_id in dict.fromkeys(ids) if memory_id not in recall.memory_ids]
-        errors[name] = [f"{memory_id} was not returned by this recall" for memory_id in unknown]
+        unknown_ids = [memory_id for memory_id in dict.fromkeys(ids) if memory_id not in recall.memory_ids]
+        errors[name] = [f"{memory_id} was not returned by this recall" for memory_id in unknown_ids]
     errors["ignored"] += [f"{memory_id} is in 'used' too; send each memory in one list only" for memory_id in sorted(in_both)]
     faults = {name: texts for name, texts in errors.items() if texts}
     if faults:

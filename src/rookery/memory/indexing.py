@@ -187,10 +187,10 @@ class Indexer:
         """Remove those of *memories* from the full-text index that were never stored, or were deleted or archived meanwhile."""
         workspace_id, at = memories[0].workspace_id, self._clock()
         ids = [memory.id for memory in memories]
-        alive = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
-        dead = [memory for memory in memories if memory.id not in alive]
-        if dead:
-            await self._delete_words(dead)
+        live_ids = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
+        dead_memories = [memory for memory in memories if memory.id not in live_ids]
+        if dead_memories:
+            await self._delete_words(dead_memories)
 
     async def _delete_words(self, memories: Sequence[Memory]) -> None:
         with contextlib.suppress(*OUTAGES):  # recall reads the records and skips missing ones (D-46)
@@ -209,9 +209,9 @@ class Indexer:
         await self._texts.delete(workspace_id, ids)
         # A memory restored before this deletion may have been indexed by its own job already.
         at = self._clock()
-        restored = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))
-        if restored:
-            await self.index(restored)
+        live_memories = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))
+        if live_memories:
+            await self.index(live_memories)
 
     async def _index_until_current(self, memories: Sequence[Memory], *, words_only: bool) -> None:
         """Index *memories*, then those that changed meanwhile. Otherwise an old version could overwrite a newer one."""
@@ -240,18 +240,18 @@ class Indexer:
         def mark_indexed(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
             if not words_only:
                 store.mark_indexed(tx, memories, model=model, at=at)
-            dead: dict[int, list[str]] = {}
+            dead_ids: dict[int, list[str]] = {}
             for workspace_id, ids in spaces.items():
-                alive = store.filter_live(tx, workspace_id, ids, at=at)
-                if len(alive) < len(ids):
-                    dead[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
-            return dead, store.get_changed(tx, memories, at=at)
+                live_ids = store.filter_live(tx, workspace_id, ids, at=at)
+                if len(live_ids) < len(ids):
+                    dead_ids[workspace_id] = [memory_id for memory_id in ids if memory_id not in live_ids]
+            return dead_ids, store.get_changed(tx, memories, at=at)
 
-        dead, changed = await self._db.write(mark_indexed)
+        dead_ids, changed_memories = await self._db.write(mark_indexed)
         # Deleted while it was embedded: its DeleteFromIndex job may have run before the write above, so it is deleted again.
-        for workspace_id, ids in dead.items():
+        for workspace_id, ids in dead_ids.items():
             await self.delete(workspace_id, ids)
-        return changed
+        return changed_memories
 
 
 def build_document(memory: Memory) -> IndexDocument:

@@ -53,29 +53,29 @@ class MemoryJobs:
         """
         ids_by_workspace: dict[int, dict[str, None]] = {}
         # A worker that died during the job may have overwritten a newer version with an old one.
-        forced = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(FORCE_FIELD) is True}
+        forced_ids = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(FORCE_FIELD) is True}
         for job in jobs:
             ids_by_workspace.setdefault(job.workspace_id, {})[_memory_id(job)] = None
         at, model = self.clock(), self.indexer.model
 
         def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
-            waiting, dead = list[Memory](), dict[int, list[str]]()
+            pending_memories, dead_ids = list[Memory](), dict[int, list[str]]()
             for workspace_id, ids in ids_by_workspace.items():
                 memories_by_id = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
-                alive = indexing.filter_live(tx, workspace_id, list(ids), at=at)
-                waiting.extend(
+                live_ids = indexing.filter_live(tx, workspace_id, list(ids), at=at)
+                pending_memories.extend(
                     memories_by_id[memory_id]
                     for memory_id in ids
-                    if memory_id in alive and (memory_id in forced or not _is_indexed(memories_by_id[memory_id], model))
+                    if memory_id in live_ids and (memory_id in forced_ids or not _is_indexed(memories_by_id[memory_id], model))
                 )
-                dead[workspace_id] = [memory_id for memory_id in ids if memory_id not in alive]
-            return waiting, dead
+                dead_ids[workspace_id] = [memory_id for memory_id in ids if memory_id not in live_ids]
+            return pending_memories, dead_ids
 
-        waiting, dead = await self.db.read(read)
-        for workspace_id, ids in dead.items():
+        pending_memories, dead_ids = await self.db.read(read)
+        for workspace_id, ids in dead_ids.items():
             # A worker that died between its write and its last check may have left them in the indexes.
             await self.indexer.delete(workspace_id, ids)
-        reasons = await self.indexer.index(waiting)
+        reasons = await self.indexer.index(pending_memories)
         return {job.id: JobFailed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else JobDone() for job in jobs}
 
     async def delete(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
@@ -93,9 +93,9 @@ class MemoryJobs:
         def read(tx: Tx) -> dict[int, set[str]]:
             return {workspace_id: indexing.filter_live(tx, workspace_id, ids, at=at) for workspace_id, ids in ids_by_workspace.items()}
 
-        alive = await self.db.read(read)
+        live_ids = await self.db.read(read)
         for workspace_id, ids in ids_by_workspace.items():
-            await self.indexer.delete(workspace_id, [memory_id for memory_id in ids if memory_id not in alive[workspace_id]])
+            await self.indexer.delete(workspace_id, [memory_id for memory_id in ids if memory_id not in live_ids[workspace_id]])
         return {job.id: JobDone() for job in jobs}
 
     def _mark_failed(self, tx: Tx, job: Job) -> None:

@@ -104,9 +104,9 @@ def extract_new_sentences(content: str, other: str) -> str:
     for line in other.splitlines():
         new = list[str]()
         for piece in _SENTENCE_END.split(line):
-            plain = _normalize_sentence(piece)
-            if plain and plain not in sentences:
-                sentences.add(plain)
+            normalized = _normalize_sentence(piece)
+            if normalized and normalized not in sentences:
+                sentences.add(normalized)
                 new.append(piece)
         if new:
             lines.append(" ".join(new))

@@ -109,13 +109,13 @@ def round_relevance(relevance: float) -> float:
     return round(relevance, 2)
 
 
-def ranking_key(ranked: RankedMemory) -> tuple[float, int, float, timedelta, str]:
+def ranking_key(ranked_memory: RankedMemory) -> tuple[float, int, float, timedelta, str]:
     """Return the key that sorts best first: relevance, scope, effective confidence, newest, id (D-44)."""
-    memory = ranked.memory
+    memory = ranked_memory.memory
     return (
-        -round_relevance(ranked.relevance),
+        -round_relevance(ranked_memory.relevance),
         SCOPE_PRIORITY[memory.memory_scope],
-        -ranked.effective_confidence,
+        -ranked_memory.effective_confidence,
         datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
         memory.id,
     )

@@ -161,8 +161,8 @@ class Recall:
         at = self._clock()
         state = _RecallState(request, build_access_filter(caller, request.filters, at=at), request.mode)
         await self._select_index(state)
-        ranked = await self._rank(state)
-        selection = _select_within_budget(ranked, request)
+        ranked_memories = await self._rank(state)
+        selection = _select_within_budget(ranked_memories, request)
         hits = tuple(_to_hit(memory, position) for position, memory in enumerate(selection, start=1))
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
@@ -211,13 +211,13 @@ class Recall:
     async def _rank(self, state: _RecallState) -> list[RankedMemory]:
         """Return the best visible memories, in order. More candidates are fetched while the records drop too many (D-46)."""
         request = state.request
-        needed = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
-        limit = max(_MIN_HYBRID_CANDIDATES, 10 * request.top_k) if state.mode == "hybrid" else 2 * needed + 20
+        needed_count = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
+        limit = max(_MIN_HYBRID_CANDIDATES, 10 * request.top_k) if state.mode == "hybrid" else 2 * needed_count + 20
         min_relevance = request.min_relevance
-        ranked = list[RankedMemory]()
+        ranked_memories = list[RankedMemory]()
         for _ in range(_MAX_ROUNDS):
             candidates = await self._search_with_fallback(state, limit)
-            ranked, is_settled = await self._rank_candidates(state, candidates, needed)
+            ranked_memories, is_settled = await self._rank_candidates(state, candidates, needed_count)
             if (
                 is_settled
                 or candidates.is_complete
@@ -225,7 +225,11 @@ class Recall:
             ):
                 break
             limit *= _LIMIT_GROWTH
-        return ranked if min_relevance is None else [memory for memory in ranked if _round_score(memory.relevance) >= min_relevance]
+        return (
+            ranked_memories
+            if min_relevance is None
+            else [memory for memory in ranked_memories if _round_score(memory.relevance) >= min_relevance]
+        )
 
     async def _search_with_fallback(self, state: _RecallState, limit: int) -> Candidates:
         """Return the result of `_search_indexes`; switch to keywords from here on if the embedder is down."""
@@ -305,27 +309,27 @@ class Recall:
         boost = request.boost if request.keywords else 0.0
         relevances = candidate_set.relevances
         candidates = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))
-        ranked = list[RankedMemory]()
+        ranked_memories = list[RankedMemory]()
         position, step = 0, limit + 5
         while position < len(candidates):
             batch = candidates[position : position + step]
             await self._load_records(state, batch)
-            ranked.extend(
+            ranked_memories.extend(
                 self._rank_one(state, candidate_set.get_candidate(memory_id), boost, is_bounded=is_bounded)
                 for memory_id in batch
                 if memory_id in state.memories
             )
             position += len(batch)
-            ranked.sort(key=ranking_key)
-            del ranked[limit:]  # thousands of ties are all read; sorting them in each round would take a second
-            if len(ranked) >= limit:
+            ranked_memories.sort(key=ranking_key)
+            del ranked_memories[limit:]  # thousands of ties are all read; sorting them in each round would take a second
+            if len(ranked_memories) >= limit:
                 following = relevances[candidates[min(position, len(candidates) - 1)]]
                 ceiling = boost_relevance(following, share=1.0, boost=boost, is_bounded=is_bounded)
-                if round_relevance(ranked[limit - 1].relevance) > round_relevance(ceiling):
-                    return ranked, True
+                if round_relevance(ranked_memories[limit - 1].relevance) > round_relevance(ceiling):
+                    return ranked_memories, True
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
         # Hybrid relevance is relative to the candidates, so further candidates have no upper bound to compare with.
-        return ranked, state.mode == "hybrid" and len(ranked) >= limit
+        return ranked_memories, state.mode == "hybrid" and len(ranked_memories) >= limit
 
     async def _load_records(self, state: _RecallState, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not read yet, and keep those that are visible (D-46)."""
@@ -340,13 +344,13 @@ class Recall:
 
     def _rank_one(self, state: _RecallState, candidate: Candidate, boost: float, *, is_bounded: bool) -> RankedMemory:
         memory, keywords = state.memories[candidate.memory_id], state.request.keywords
-        matched = match_keywords(keywords, memory.content, *memory.tags) if keywords else ()
-        share = len(matched) / len(keywords) if keywords else 0.0
+        matched_keywords = match_keywords(keywords, memory.content, *memory.tags) if keywords else ()
+        share = len(matched_keywords) / len(keywords) if keywords else 0.0
         return RankedMemory(
             candidate=candidate,
             memory=memory,
             relevance=boost_relevance(candidate.relevance, share=share, boost=boost, is_bounded=is_bounded),
-            matched_keywords=matched,
+            matched_keywords=matched_keywords,
             keyword_share=share,
             decay=memory_decay_factor(memory, at=state.access_filter.at, half_lives_days=self._half_lives_days),
         )
@@ -402,7 +406,7 @@ def _hybrid_candidates(
 
 
 def _round_score(relevance: float) -> float:
-    """Return *relevance* as responses show it, so that *min_relevance* compares with the visible score."""
+    """Return *relevance* as responses show it, so that `min_relevance` compares with the visible score."""
     return round(relevance, SCORE_DECIMALS)
 
 
@@ -420,35 +424,35 @@ def count_tokens(memory: Memory) -> int:
     return -(-len(memory.content) // _CHARS_PER_TOKEN)
 
 
-def _select_within_budget(ranked: Sequence[RankedMemory], request: RecallRequest) -> list[RankedMemory]:
-    """Return the first `top_k` of *ranked* that fit the budget. Memories that do not fit are skipped (D-42)."""
+def _select_within_budget(ranked_memories: Sequence[RankedMemory], request: RecallRequest) -> list[RankedMemory]:
+    """Return the first `top_k` of *ranked_memories* that fit the budget. Memories that do not fit are skipped (D-42)."""
     if request.max_tokens is None:
-        return list(ranked[: request.top_k])
-    left, selection = request.max_tokens, list[RankedMemory]()
-    for candidate in ranked:
+        return list(ranked_memories[: request.top_k])
+    remaining_tokens, selection = request.max_tokens, list[RankedMemory]()
+    for candidate in ranked_memories:
         size = count_tokens(candidate.memory)
-        if size <= left and len(selection) < request.top_k:
+        if size <= remaining_tokens and len(selection) < request.top_k:
             selection.append(candidate)
-            left -= size
+            remaining_tokens -= size
     return selection
 
 
-def _to_hit(ranked: RankedMemory, position: int) -> RecallHit:
-    candidate = ranked.candidate
+def _to_hit(ranked_memory: RankedMemory, position: int) -> RecallHit:
+    candidate = ranked_memory.candidate
     return RecallHit(
-        memory=ranked.memory,
-        score=ranked.relevance,
+        memory=ranked_memory.memory,
+        score=ranked_memory.relevance,
         similarity=candidate.similarity,
-        effective_confidence=ranked.effective_confidence,
+        effective_confidence=ranked_memory.effective_confidence,
         explanation=RankExplanation(
             semantic_rank=candidate.semantic_rank,
             keyword_rank=candidate.keyword_rank,
             similarity=candidate.similarity,
             text_score=candidate.text_score,
-            matched_keywords=ranked.matched_keywords,
-            keyword_share=ranked.keyword_share,
-            relevance=ranked.relevance,
-            decay=ranked.decay,
+            matched_keywords=ranked_memory.matched_keywords,
+            keyword_share=ranked_memory.keyword_share,
+            relevance=ranked_memory.relevance,
+            decay=ranked_memory.decay,
             place=position,
         ),
     )

@@ -56,8 +56,12 @@ class Records:
         """
         now = self._clock()
         chain = await self._db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))
-        alive = [memory for memory in chain if isinstance(memory, Memory)]
-        is_visible = all(can_read(caller, memory, at=now) for memory in alive) if alive else caller.orgs is None and caller.projects is None
+        live_memories = [memory for memory in chain if isinstance(memory, Memory)]
+        is_visible = (
+            all(can_read(caller, memory, at=now) for memory in live_memories)
+            if live_memories
+            else caller.orgs is None and caller.projects is None
+        )
         if not chain or not is_visible:
             raise NotFound("memory", memory_id)
         return chain
@@ -76,27 +80,27 @@ class Records:
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
-            changed = _apply_change(old, change)
+            changed_memory = _apply_change(old, change)
             if "expires_in_h" in change.changed_fields:
                 lifetime_h = change.expires_in_h
-                changed = replace(changed, expires_at=None if lifetime_h is None else now + hours_delta(lifetime_h))
-            if changed == old:
+                changed_memory = replace(changed_memory, expires_at=None if lifetime_h is None else now + hours_delta(lifetime_h))
+            if changed_memory == old:
                 return old
-            require_owner(changed)
-            require_can_write(caller, changed, at=now)
+            require_owner(changed_memory)
+            require_can_write(caller, changed_memory, at=now)
             # Strictly later, so that an indexing run can detect that the memory changed since it was read.
             updated_at = max(now, old.updated_at + _MIN_TIME_STEP)
-            content_at = old.content_at if changed.content == old.content else updated_at
-            changed = replace(changed, updated_at=updated_at, content_at=content_at, index_failed_at=None)
-            records.update_memory(tx, old, changed)
-            if changed.archived_at is None:
+            content_at = old.content_at if changed_memory.content == old.content else updated_at
+            changed_memory = replace(changed_memory, updated_at=updated_at, content_at=content_at, index_failed_at=None)
+            records.update_memory(tx, old, changed_memory)
+            if changed_memory.archived_at is None:
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
-            return changed
+            return changed_memory
 
-        changed = await self._db.write(write)
-        if changed.archived_at is None:
-            await self._indexer.update_words(changed)
-        return changed
+        changed_memory = await self._db.write(write)
+        if changed_memory.archived_at is None:
+            await self._indexer.update_words(changed_memory)
+        return changed_memory
 
     async def archive(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
         """
@@ -132,8 +136,8 @@ class Records:
             old = self._lock_visible(tx, caller, memory_id, expected)
             if old.archived_at is None:
                 return old
-            restored = replace(old, archived_at=None, superseded_by=None)
-            records.update_memory(tx, old, restored)
+            restored_memory = replace(old, archived_at=None, superseded_by=None)
+            records.update_memory(tx, old, restored_memory)
             merge = merges.get_merge(tx, old.workspace_id, old.id)
             if merge is not None:
                 revert_merges(tx, self._jobs, [merge], at=now)
@@ -141,11 +145,11 @@ class Records:
             self._jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
             event = MemoryArchived(workspace_id=old.workspace_id, memory_id=old.id, at=now, restored=True)
             self._bus.publish_on_commit(tx, event)
-            return restored
+            return restored_memory
 
-        restored = await self._db.write(write)
-        await self._indexer.update_words(restored)
-        return restored
+        restored_memory = await self._db.write(write)
+        await self._indexer.update_words(restored_memory)
+        return restored_memory
 
     async def delete(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> None:
         """
@@ -168,7 +172,7 @@ class Records:
         now = self._clock()
 
         def write(tx: Tx) -> list[str]:
-            deleted = list[str]()
+            deleted_ids = list[str]()
             for memory_id in sorted(set(ids)):
                 memory = records.lock_memory(tx, caller.workspace_id, memory_id)
                 if memory is not None and can_read(caller, memory, at=now):
@@ -177,8 +181,8 @@ class Records:
                     delete_memory(
                         tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
                     )
-                    deleted.append(memory_id)
-            return deleted
+                    deleted_ids.append(memory_id)
+            return deleted_ids
 
         return await self._db.write(write)
 
@@ -248,11 +252,11 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetim
         if not contains_merge(primary, next_merge):
             left_in = primary.id
             continue
-        changed, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
+        changed_memory, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
         merges.add(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
-        if changed != primary:
+        if changed_memory != primary:
             records.update_memory(
-                tx, primary, replace(changed, updated_at=max(at, primary.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+                tx, primary, replace(changed_memory, updated_at=max(at, primary.updated_at + _MIN_TIME_STEP), index_failed_at=None)
             )
             if primary.archived_at is None:
                 jobs.enqueue(tx, EMBED_JOB, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
@@ -295,21 +299,21 @@ def require_owner(memory: Memory) -> None:
 
 
 def _apply_change(memory: Memory, change: MemoryChange) -> Memory:
-    changed = memory
+    changed_memory = memory
     if "content" in change.changed_fields:
-        changed = replace(changed, content=change.content)
+        changed_memory = replace(changed_memory, content=change.content)
     if "type" in change.changed_fields:
-        changed = replace(changed, type=change.type)
+        changed_memory = replace(changed_memory, type=change.type)
     if "org" in change.changed_fields:
-        changed = replace(changed, org=change.org)
+        changed_memory = replace(changed_memory, org=change.org)
     if "project" in change.changed_fields:
-        changed = replace(changed, project=change.project)
+        changed_memory = replace(changed_memory, project=change.project)
     if "source" in change.changed_fields:
-        changed = replace(changed, source=change.source)
+        changed_memory = replace(changed_memory, source=change.source)
     if "tags" in change.changed_fields:
-        changed = replace(changed, tags=normalize_tags(change.tags))
+        changed_memory = replace(changed_memory, tags=normalize_tags(change.tags))
     if "metadata" in change.changed_fields:
-        changed = replace(changed, metadata=change.metadata)
+        changed_memory = replace(changed_memory, metadata=change.metadata)
     if "confidence" in change.changed_fields:
-        changed = replace(changed, confidence=change.confidence, base_confidence=change.confidence)
-    return changed
+        changed_memory = replace(changed_memory, confidence=change.confidence, base_confidence=change.confidence)
+    return changed_memory

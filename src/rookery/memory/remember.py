@@ -213,11 +213,11 @@ class Remember:
                 outcomes.append(error)
                 continue
             if not result.is_duplicate:
-                same = new.setdefault(memory_fingerprint, [])
-                if same:
-                    duplicates = (*result.duplicates, *(other.id for other in same))
+                same_memories = new.setdefault(memory_fingerprint, [])
+                if same_memories:
+                    duplicates = (*result.duplicates, *(other.id for other in same_memories))
                     result = replace(result, duplicates=duplicates[: records.MAX_DUPLICATES])
-                same.append(memory)
+                same_memories.append(memory)
             outcomes.append(result)
         self._add(tx, new)
         for item, outcome in zip(prepared, outcomes, strict=True):
@@ -233,17 +233,17 @@ class Remember:
         if dedupe:
             records.lock_fingerprint(tx, memory_fingerprint)
         duplicate_ids = records.find_duplicates(tx, memory.workspace_id, memory_fingerprint, at=now)
-        same = [memory_id for memory_id in duplicate_ids if memory_id != memory.supersedes_id]
-        existing = records.get_memory(tx, memory.workspace_id, same[0]) if dedupe and same else None
+        same_ids = [memory_id for memory_id in duplicate_ids if memory_id != memory.supersedes_id]
+        existing = records.get_memory(tx, memory.workspace_id, same_ids[0]) if dedupe and same_ids else None
         if superseded is not None:
             self._replace(tx, superseded, by=memory if existing is None else existing, at=now)
         if existing is not None:
-            return memory_fingerprint, RememberResult(memory=existing, duplicates=tuple(same[1:]), is_duplicate=True)
-        return memory_fingerprint, RememberResult(memory=memory, duplicates=tuple(same))
+            return memory_fingerprint, RememberResult(memory=existing, duplicates=tuple(same_ids[1:]), is_duplicate=True)
+        return memory_fingerprint, RememberResult(memory=memory, duplicates=tuple(same_ids))
 
     def _add(self, tx: Tx, new: Mapping[str, Sequence[Memory]]) -> None:
         """Add memories, grouped by fingerprint, enqueue their jobs, and publish their events."""
-        memories = [memory for same in new.values() for memory in same]
+        memories = [memory for same_memories in new.values() for memory in same_memories]
         records.add(tx, *memories)
         jobs = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
         self._jobs.enqueue_many(tx, EMBED_JOB, jobs, delay_s=self._job_delay_s)
@@ -276,12 +276,12 @@ class Remember:
 
     async def _wait_until_indexed(self, memories: Sequence[Memory], wait_s: float) -> None:
         """Return when *memories*, all of one workspace, are indexed by any process, or when *wait_s* is over."""
-        workspace_id, waiting = memories[0].workspace_id, [memory.id for memory in memories]
+        workspace_id, pending_ids = memories[0].workspace_id, [memory.id for memory in memories]
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + wait_s, _MIN_POLL_INTERVAL_S
         while (left_s := deadline - loop.time()) > 0:
-            waiting = await self._db.lookup(lambda tx, ids=waiting: records.list_unindexed(tx, workspace_id, ids))
-            if not waiting:
+            pending_ids = await self._db.lookup(lambda tx, ids=pending_ids: records.list_unindexed(tx, workspace_id, ids))
+            if not pending_ids:
                 return
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _MAX_POLL_INTERVAL_S)

@@ -43,28 +43,28 @@ class MemorySearch:
         hits, total = list[SearchHit](), 0
         if words.any_of or words.phrases:
             # In a large store counting costs as much as searching, so both run concurrently.
-            (hits, dropped), counted = await gather_pair(
+            (hits, dropped_count), hit_count = await gather_pair(
                 self._collect_hits(words, access, limit, offset), self._texts.count_matches(words, access_filter=access)
             )
-            total = max(counted - dropped, len(hits))
+            total = max(hit_count - dropped_count, len(hits))
         return SearchResult(hits=tuple(hits), total=total, took_ms=(self._timer() - started_s) * 1000)
 
     async def _collect_hits(self, query: TextQuery, access_filter: AccessFilter, limit: int, offset: int) -> tuple[list[SearchHit], int]:
-        hits, dropped = list[SearchHit](), 0
+        hits, dropped_count = list[SearchHit](), 0
         for _ in range(_MAX_ROUNDS):
-            matched = await self._texts.search(query, access_filter=access_filter, limit=limit - len(hits), offset=offset)
-            ids = [hit.memory_id for hit in matched]
+            text_hits = await self._texts.search(query, access_filter=access_filter, limit=limit - len(hits), offset=offset)
+            ids = [hit.memory_id for hit in text_hits]
             memories_by_id = {
                 memory.id: memory
                 for memory in await self._db.lookup(lambda tx, ids=ids: records.get_memories(tx, access_filter.workspace_id, ids))
             }
-            for hit in matched:
+            for hit in text_hits:
                 memory = memories_by_id.get(hit.memory_id)
                 if memory is None or memory.archived_at is not None or not is_visible(access_filter, memory):
-                    dropped += 1
+                    dropped_count += 1
                 else:
                     hits.append(SearchHit(memory=memory, score=hit.score, highlight=highlight(memory.content, query)))
-            offset += len(matched)
-            if len(hits) >= limit or not matched:
+            offset += len(text_hits)
+            if len(hits) >= limit or not text_hits:
                 break
-        return hits, dropped
+        return hits, dropped_count

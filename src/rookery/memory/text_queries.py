@@ -50,7 +50,7 @@ def parse_query(query: str) -> TextQuery:
     A compound such as E_CONN_RESET, main.py or dry-run is one word: its parts must be adjacent. The same holds for the letters of a
     short run of Chinese or similar scripts. A longer run is a sentence; its letters are searched in pairs.
     """
-    plain, phrases, excluded = list[str](), list[str](), list[str]()
+    plain_parts, phrases, excluded_parts = list[str](), list[str](), list[str]()
     for piece in _QUERY_PART.finditer(query):
         phrase = piece["phrase"]
         words_of_piece = split_words(phrase if phrase is not None else piece["plain"])
@@ -60,12 +60,14 @@ def parse_query(query: str) -> TextQuery:
         # Two hyphens do not exclude: --force is the name of an option.
         is_excluded = piece["minus"] is not None and (phrase is not None or not piece["plain"].startswith("-"))
         if is_excluded:
-            excluded.append(" ".join(words))
+            excluded_parts.append(" ".join(words))
         elif phrase is not None:
             phrases.append(" ".join(words))
         else:
-            plain.extend([" ".join(words)] if all(map(is_single_word, words_of_piece)) else words)
-    return TextQuery(any_of=_remove_stop_words(plain), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(excluded)))
+            plain_parts.extend([" ".join(words)] if all(map(is_single_word, words_of_piece)) else words)
+    return TextQuery(
+        any_of=_remove_stop_words(plain_parts), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(excluded_parts))
+    )
 
 
 def parse_keywords(keywords: Iterable[str]) -> TextQuery:

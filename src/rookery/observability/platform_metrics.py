@@ -125,7 +125,7 @@ class PlatformMetrics:
         self._call_durations.observe(event.duration_ms / 1000, event.server, tool)
 
     def _instrument_handler(self, kind: str, work: JobHandler) -> JobHandler:
-        async def counted(jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        async def run_counted(jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
             started = time.perf_counter()
             outcomes = await work(jobs)
             self._batches.observe(time.perf_counter() - started, kind)
@@ -133,7 +133,7 @@ class PlatformMetrics:
                 self._jobs.add(kind, _outcome_label(outcomes.get(job.id, JobDone())))
             return outcomes
 
-        return counted
+        return run_counted
 
 
 def _outcome_label(outcome: JobOutcome) -> str:

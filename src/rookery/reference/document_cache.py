@@ -49,5 +49,5 @@ class DocumentCache:
         return self._encoded
 
     def _encode(self) -> EncodedDocument:
-        plain = orjson.dumps(self._make())
-        return EncodedDocument(raw=plain, gzipped=gzip.compress(plain, mtime=0), etag=f'W/"{hashlib.sha256(plain).hexdigest()[:32]}"')
+        raw = orjson.dumps(self._make())
+        return EncodedDocument(raw=raw, gzipped=gzip.compress(raw, mtime=0), etag=f'W/"{hashlib.sha256(raw).hexdigest()[:32]}"')

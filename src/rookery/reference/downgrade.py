@@ -113,9 +113,9 @@ class _SchemaDowngrade:
         if isinstance(patterns, Mapping):
             # 3.0 has no patterns for names, so any of these schemas is allowed for any name.
             if isinstance(more, (bool, Mapping)) and more is not True:
-                either = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
-                inner = [self._downgrade_inner(option) for option in either]
-                out["additionalProperties"] = inner[0] if len(inner) == 1 else {"anyOf": inner}
+                alternatives = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
+                schemas = [self._downgrade_inner(option) for option in alternatives]
+                out["additionalProperties"] = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
         elif isinstance(more, bool):
             out["additionalProperties"] = more
         elif more is not None:
@@ -152,8 +152,8 @@ class _SchemaDowngrade:
                 out["type"] = names[0]
             else:
                 del out["type"]
-                either = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
-                self._add_alternatives([*either, *([null_schema()] if out.get("nullable") else [])])
+                alternatives = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
+                self._add_alternatives([*alternatives, *([null_schema()] if out.get("nullable") else [])])
         elif kinds == "null":
             out.update(null_schema())
         values = out.get("enum")
@@ -179,16 +179,16 @@ class _SchemaDowngrade:
                 continue
             parts = cast("list[object]", options)
             others = [part for part in parts if part != {"type": "null"}]
-            inner = [self._downgrade_inner(part) for part in others]
+            alternatives = [self._downgrade_inner(part) for part in others]
             if keyword == "allOf" or len(others) == len(parts):
-                self._add_alternatives(inner, keyword)
+                self._add_alternatives(alternatives, keyword)
             else:
-                self._convert_nullable(keyword, inner)
+                self._convert_nullable(keyword, alternatives)
 
-    def _convert_nullable(self, keyword: str, inner: list[Schema]) -> None:
+    def _convert_nullable(self, keyword: str, alternatives: list[Schema]) -> None:
         """Allow null: by `nullable` if one typed schema is left, otherwise as one of the alternatives."""
         out = self._result
-        only = inner[0] if len(inner) == 1 else None
+        only = alternatives[0] if len(alternatives) == 1 else None
         if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _ANNOTATION_KEYWORDS):
             values = only.get("enum")
             out.update({name: value for name, value in only.items() if name not in out})
@@ -197,13 +197,13 @@ class _SchemaDowngrade:
                 out["enum"] = [*cast("list[object]", values), None]
             return
         out["nullable"] = True
-        self._add_alternatives([*inner, null_schema()], keyword)
+        self._add_alternatives([*alternatives, null_schema()], keyword)
 
-    def _add_alternatives(self, ways: list[Schema], keyword: str = "anyOf") -> None:
+    def _add_alternatives(self, alternatives: list[Schema], keyword: str = "anyOf") -> None:
         if keyword not in self._result:
-            self._result[keyword] = ways
+            self._result[keyword] = alternatives
         else:
-            self._result["allOf"] = [*cast("list[Schema]", self._result.get("allOf", [])), {keyword: ways}]
+            self._result["allOf"] = [*cast("list[Schema]", self._result.get("allOf", [])), {keyword: alternatives}]
 
     def _convert_reference(self) -> Schema:
         reference = self._source.get("$ref")

@@ -50,8 +50,8 @@ def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> 
         _add_content_example(response, example["answer"])
 
 
-def _add_content_example(described: Schema, value: object) -> None:
-    content = cast("dict[str, Schema]", described.get("content", {}))
+def _add_content_example(target: Schema, value: object) -> None:
+    content = cast("dict[str, Schema]", target.get("content", {}))
     is_text = isinstance(value, str)
     fitting = [kind for kind in content if (kind == JSON_MEDIA_TYPE) != is_text] or ([] if is_text else list(content))
     for kind in fitting[:1]:

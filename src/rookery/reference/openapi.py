@@ -87,16 +87,16 @@ def build_document(
     components = Components(_list_models(documented))
     responses = ResponseDocs(components)
     home = public_url("/api/v1")
-    described: dict[str, Schema] = {}
+    paths: dict[str, Schema] = {}
     for documented_route in documented:
         endpoint = documented_route.endpoint
         operation = _Operation(documented_route, components, public_url).build(responses)
-        item = described.setdefault(document_path(endpoint.path), {})
+        item = paths.setdefault(document_path(endpoint.path), {})
         if (host := public_url(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
         add_example(operation, documented_route.all_names, examples)
         item[endpoint.route.method.lower()] = operation
-    used = [name for documented_route in documented for name in _tags(documented_route.endpoint.route, documented_route.docs)]
+    used_tags = [name for documented_route in documented for name in _tags(documented_route.endpoint.route, documented_route.docs)]
     document: Schema = {
         "openapi": "3.0.3",
         "info": {
@@ -107,9 +107,9 @@ def build_document(
         },
         "servers": [{"url": home}],
         "security": [{name: []} for name in _SECURITY_SCHEMES],
-        "tags": build_tags(used),
-        "x-tagGroups": build_tag_groups(used),
-        "paths": described,
+        "tags": build_tags(used_tags),
+        "x-tagGroups": build_tag_groups(used_tags),
+        "paths": paths,
         "components": {
             "securitySchemes": {name: dict(scheme) for name, scheme in _SECURITY_SCHEMES.items()},
             "parameters": request_headers(),
@@ -252,17 +252,17 @@ def _drop_unused(document: Schema) -> Schema:
     """Remove components without references, such as models of queries, which are documented as parameters."""
     components = cast("dict[str, dict[str, object]]", document["components"])
     outside = {key: value for key, value in document.items() if key != "components"}
-    reached, waiting = set[str](), [outside]
-    while waiting:
-        for reference in _list_references(waiting.pop()):
-            if reference not in reached:
-                reached.add(reference)
+    reached_references, pending = set[str](), [outside]
+    while pending:
+        for reference in _list_references(pending.pop()):
+            if reference not in reached_references:
+                reached_references.add(reference)
                 _, _, kind, name = reference.split("/")
-                waiting.append(cast("Schema", components[kind][name]))
+                pending.append(cast("Schema", components[kind][name]))
     used_components = {
         kind: entries
         if kind == "securitySchemes"
-        else {name: entry for name, entry in entries.items() if f"#/components/{kind}/{name}" in reached}
+        else {name: entry for name, entry in entries.items() if f"#/components/{kind}/{name}" in reached_references}
         for kind, entries in components.items()
     }
     return {**document, "components": used_components}
@@ -274,15 +274,15 @@ _EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
 
 def _list_references(value: object) -> list[str]:
     references = list[str]()
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
+    pending = [value]
+    while pending:
+        node = pending.pop()
         if isinstance(node, dict):
-            inside = cast("dict[str, object]", node)
-            reference = inside.get("$ref")
+            fields = cast("dict[str, object]", node)
+            reference = fields.get("$ref")
             if isinstance(reference, str):
                 references.append(reference)
-            waiting += (value for name, value in inside.items() if name not in _EXAMPLE_KEYWORDS)
+            pending += (value for name, value in fields.items() if name not in _EXAMPLE_KEYWORDS)
         elif isinstance(node, list):
-            waiting += cast("list[object]", node)
+            pending += cast("list[object]", node)
     return references

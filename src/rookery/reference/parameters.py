@@ -100,13 +100,13 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
     plain_schema = {key: value for key, value in schema.items() if key not in {"description", "nullable", "deprecated"}}
     if plain_schema.get("default", ...) is None:
         del plain_schema["default"]
-    values, ways = plain_schema.get("enum"), plain_schema.get("anyOf")
+    values, alternatives = plain_schema.get("enum"), plain_schema.get("anyOf")
     if isinstance(values, list):
         plain_schema["enum"] = [value for value in cast("list[object]", values) if value is not None]
-    if isinstance(ways, list):
-        left = [way for way in cast("list[Schema]", ways) if way != null_schema()]
+    if isinstance(alternatives, list):
+        remaining = [alternative for alternative in cast("list[Schema]", alternatives) if alternative != null_schema()]
         del plain_schema["anyOf"]
-        plain_schema |= {"anyOf": left} if len(left) > 1 else left[0]
+        plain_schema |= {"anyOf": remaining} if len(remaining) > 1 else remaining[0]
     parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": plain_schema}
     if isinstance(schema.get("description"), str):
         parameter["description"] = schema["description"]

@@ -122,13 +122,15 @@ class ResponseDocs:
                 **({"content": _content(kinds or (JSON_MEDIA_TYPE,), schema)} if has_body else {}),
             }
         }
-        for status, more in notes.responses.items():
-            inner = None if more.model is None else self._components.reference(more.model, "serialization")
-            media = more.media_types or ((JSON_MEDIA_TYPE,) if inner is not None else ())
+        for status, documented_response in notes.responses.items():
+            body_schema = (
+                None if documented_response.model is None else self._components.reference(documented_response.model, "serialization")
+            )
+            media = documented_response.media_types or ((JSON_MEDIA_TYPE,) if body_schema is not None else ())
             responses[status] = {
-                "description": more.description,
+                "description": documented_response.description,
                 "headers": _headers([*headers, *(_RATE_LIMIT_HEADERS if _takes_key(route) else ())]),
-                **({"content": _content(media, inner)} if media else {}),
+                **({"content": _content(media, body_schema)} if media else {}),
             }
         return responses
 

@@ -33,9 +33,9 @@ _TAG_GROUPS = {
 """Groups of tags, for viewers that support `x-tagGroups`."""
 
 
-def build_tags(used: Iterable[str]) -> list[Schema]:
-    """Return the *used* tags in the order of `_TAG_DESCRIPTIONS`. Tags without a description come last."""
-    names = set(used)
+def build_tags(used_tags: Iterable[str]) -> list[Schema]:
+    """Return *used_tags* in the order of `_TAG_DESCRIPTIONS`. Tags without a description come last."""
+    names = set(used_tags)
     known_names = [name for name in _TAG_DESCRIPTIONS if name in names]
     return [
         {"name": name, "description": _TAG_DESCRIPTIONS.get(name, name)}
@@ -43,9 +43,9 @@ def build_tags(used: Iterable[str]) -> list[Schema]:
     ]
 
 
-def build_tag_groups(used: Iterable[str]) -> list[Schema]:
-    """Return the groups of the *used* tags. Tags without a group are in the group Other."""
-    names = set(used)
-    grouped = {group: [name for name in inside if name in names] for group, inside in _TAG_GROUPS.items()}
+def build_tag_groups(used_tags: Iterable[str]) -> list[Schema]:
+    """Return the groups of *used_tags*. Tags without a group are in the group Other."""
+    names = set(used_tags)
+    grouped = {group: [name for name in group_names if name in names] for group, group_names in _TAG_GROUPS.items()}
     grouped["Other"] = sorted(names - _TAG_DESCRIPTIONS.keys())
-    return [{"name": group, "tags": inside} for group, inside in grouped.items() if inside]
+    return [{"name": group, "tags": group_names} for group, group_names in grouped.items() if group_names]

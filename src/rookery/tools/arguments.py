@@ -52,13 +52,13 @@ class ArgumentValidator:
 
     def _describe_error(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> str:
         """Return the error message. Unknown arguments are named, each with the nearest known name."""
-        unknown = [name for name in arguments if name not in self._names]
-        if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
+        unknown_names = [name for name in arguments if name not in self._names]
+        if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown_names:
             return error.message
-        near = {name: near_name for name in unknown if (near_name := find_nearest(name, self._names))}
-        if not near:
+        near_names = {name: near_name for name in unknown_names if (near_name := find_nearest(name, self._names))}
+        if not near_names:
             return f"{error.message}. Allowed: {', '.join(self._names) or 'none'}."
-        suggestion = ", ".join(f"{near_name!r} instead of {name!r}" for name, near_name in near.items())
+        suggestion = ", ".join(f"{near_name!r} instead of {name!r}" for name, near_name in near_names.items())
         return f"{error.message}. Did you mean {suggestion}?"
 
 

@@ -316,14 +316,14 @@ class Catalogue:
             return
         if server.auth is not None and has_workspace_sessions(server):
             features = replace(features, resources=())
-        checked = FeatureSnapshot(
+        new_snapshot = FeatureSnapshot(
             server_key=server.key, fingerprint=fingerprint(server), features=limit_features(features), seen_at=self._clock()
         )
 
         def save_if_new(tx: Tx) -> None:
             stored_snapshot = store.find_snapshot(tx, server.key)
-            if stored_snapshot is None or stored_snapshot.fingerprint != checked.fingerprint:
-                store.save_snapshot(tx, checked)
+            if stored_snapshot is None or stored_snapshot.fingerprint != new_snapshot.fingerprint:
+                store.save_snapshot(tx, new_snapshot)
 
         await self._db.write(save_if_new)
 
@@ -378,11 +378,11 @@ class Catalogue:
         task = self._tasks.create_task(self._list_features(server, session_and_connection), name=f"tools-look-{server.key}")
         self._refreshing[refresh_key] = task
 
-        def done(_: asyncio.Task[None]) -> None:
+        def on_done(_: asyncio.Task[None]) -> None:
             if self._refreshing.get(refresh_key) is task:
                 del self._refreshing[refresh_key]
 
-        task.add_done_callback(done)
+        task.add_done_callback(on_done)
         return task
 
     async def _list_features(self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None) -> None:
@@ -399,8 +399,8 @@ class Catalogue:
             with session.keep_open():
                 features = await connection.list_features()
             await self._store(server, limit_features(features), _get_workspace_id(session))
-            if dropped := count_dropped_features(features):
-                _log.warning("tools.list_truncated", server=server.id, limit=MAX_FEATURES_PER_KIND, dropped=dropped)
+            if dropped_count := count_dropped_features(features):
+                _log.warning("tools.list_truncated", server=server.id, limit=MAX_FEATURES_PER_KIND, dropped=dropped_count)
         except UpstreamError as error:
             # A broken session is recorded by its supervisor. The error text is shown only to the workspaces that the session serves.
             if (

@@ -32,10 +32,10 @@ class CatalogueTool:
         """The compiled schema of the arguments."""
         if self._argument_validator is None:
             schema = self.definition.get("inputSchema")
-            accepted = cast("JsonObject", schema) if isinstance(schema, dict) else {}
+            accepted_schema = cast("JsonObject", schema) if isinstance(schema, dict) else {}
             if self.required_scope is not None:  # a built-in tool
-                accepted = to_accepted_schema(accepted)
-            self._argument_validator = ArgumentValidator(accepted)
+                accepted_schema = to_accepted_schema(accepted_schema)
+            self._argument_validator = ArgumentValidator(accepted_schema)
             if self._argument_validator.fault is not None:
                 _log.warning("tools.schema_unusable", tool=self.name, error=self._argument_validator.fault)
         return self._argument_validator

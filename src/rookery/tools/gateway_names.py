@@ -26,8 +26,8 @@ _VARIABLE = re.compile(r"\{[^{}]*\}")
 def to_gateway_name(server_id: str, name: str) -> str:
     """Return the gateway name of a tool or prompt *name* of a server."""
     full = server_id + _SEPARATOR + name
-    plain = _FORBIDDEN.sub("_", full)
-    return plain if len(plain) <= MAX_NAME_LENGTH else _with_digest(full)
+    safe_name = _FORBIDDEN.sub("_", full)
+    return safe_name if len(safe_name) <= MAX_NAME_LENGTH else _with_digest(full)
 
 
 def map_gateway_names(server_id: str, names: Iterable[str]) -> dict[str, str]:
@@ -73,26 +73,26 @@ def parse_server_id(uri: str) -> str | None:
     return scheme if separator and scheme else None
 
 
-def list_upstream_candidates(server_id: str, uri: str, listed: Iterable[str], templates: Iterable[str]) -> list[str]:
+def list_upstream_candidates(server_id: str, uri: str, listed_uris: Iterable[str], templates: Iterable[str]) -> list[str]:
     """
     Return the upstream URIs that a gateway *uri* may stand for, the likeliest first: listed, matching a template, possible.
 
     Args:
-        listed: The URIs of the server's resources, as the server lists them.
+        listed_uris: The URIs of the server's resources, as the server lists them.
         templates: The server's URI templates.
     """
-    restored = _restore_slashes(uri)
-    own_uris = {to_gateway_uri(server_id, own_uri): own_uri for own_uri in listed}
-    if restored in own_uris:
-        return [own_uris[restored]]
+    restored_uri = _restore_slashes(uri)
+    own_uris = {to_gateway_uri(server_id, own_uri): own_uri for own_uri in listed_uris}
+    if restored_uri in own_uris:
+        return [own_uris[restored_uri]]
     # If a client puts the URI into the path unescaped, its percent-escapes arrive decoded.
-    decoded = [own_uri for name, own_uri in own_uris.items() if unquote(name) == restored]
+    decoded = [own_uri for name, own_uri in own_uris.items() if unquote(name) == restored_uri]
     if decoded:
         return decoded[:1]
-    rest = restored.removeprefix(f"{server_id}://")
+    rest = restored_uri.removeprefix(f"{server_id}://")
     scheme, slash, tail = rest.partition("/")
     possible = [f"{scheme}://{tail}"] if slash and _SCHEME.fullmatch(scheme) else []
-    possible += [rest, restored] if ":" in rest else [restored, rest]
+    possible += [rest, restored_uri] if ":" in rest else [restored_uri, rest]
     shapes = [_VARIABLE.split(template) for template in templates]
     return sorted(dict.fromkeys(possible), key=lambda candidate: not any(_matches_template(candidate, shape) for shape in shapes))
 

@@ -107,17 +107,21 @@ class ResourceReader:
         """
         await self._catalogue.wait_listed(server, caller)
         features = self._catalogue.get_features(server, caller)
-        listed = _list_texts(features.resources, "uri")
+        listed_uris = _list_texts(features.resources, "uri")
         candidates = (
-            [uri] if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(features.templates, "uriTemplate"))
+            [uri]
+            if uri in listed_uris
+            else list_upstream_candidates(server.id, uri, listed_uris, _list_texts(features.templates, "uriTemplate"))
         )
         for candidate in candidates:
             try:
                 return await self._request(server, caller, options, "resources/read", {"uri": candidate})
-            except UpstreamErrorResponse as refused:
-                if refused.number in _NOT_FOUND_CODES or candidate not in listed:
+            except UpstreamErrorResponse as upstream_error:
+                if upstream_error.number in _NOT_FOUND_CODES or candidate not in listed_uris:
                     continue
-                raise ResourceFailed(f"{server.id} could not return {uri!r}: {refused}", server=server.id, uri=uri) from refused
+                raise ResourceFailed(
+                    f"{server.id} could not return {uri!r}: {upstream_error}", server=server.id, uri=uri
+                ) from upstream_error
             except UpstreamError as error:
                 raise ResourceFailed(f"{server.id} could not return {uri!r}: {error}", server=server.id, uri=uri) from error
         raise NotFound("resource", uri)
@@ -187,8 +191,12 @@ class ResourceReader:
     def to_upstream_uri(self, server: Server, uri: str, caller: Caller) -> str:
         """Return the server's own URI for a gateway *uri*."""
         features = self._catalogue.get_features(server, caller)
-        listed = _list_texts(features.resources, "uri")
-        return uri if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(features.templates, "uriTemplate"))[0]
+        listed_uris = _list_texts(features.resources, "uri")
+        return (
+            uri
+            if uri in listed_uris
+            else list_upstream_candidates(server.id, uri, listed_uris, _list_texts(features.templates, "uriTemplate"))[0]
+        )
 
     async def _request(
         self,

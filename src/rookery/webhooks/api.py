@@ -84,7 +84,7 @@ class WebhooksApi:
     @document_route(errors=(Conflict,))
     async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
-        answer = respond_with(
+        respond = respond_with(
             EndpointWithSecret,
             lambda endpoint_with_secret: json_with_etag(
                 serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()),
@@ -92,7 +92,7 @@ class WebhooksApi:
                 status=201,
             ),
         )
-        return answer(await self.endpoints.create(WebhookTenant.from_caller(get_caller(request)), body.to_model()))
+        return respond(await self.endpoints.create(WebhookTenant.from_caller(get_caller(request)), body.to_model()))
 
     @with_etag
     async def get_webhook(self, request: Request, webhook_id: str) -> Response:
@@ -109,8 +109,8 @@ class WebhooksApi:
     async def patch_webhook(self, request: Request, body: shapes.WebhookChangeBody, webhook_id: str) -> Response:
         """Change a webhook endpoint. Fields that are left out keep their value."""
         tenant = WebhookTenant.from_caller(get_caller(request))
-        changed = await self.endpoints.update(tenant, webhook_id, body.to_model(), expected=read_if_match(request))
-        return json_with_etag(serializers.serialize_endpoint_update(changed, self.clock()), changed.endpoint.version)
+        update = await self.endpoints.update(tenant, webhook_id, body.to_model(), expected=read_if_match(request))
+        return json_with_etag(serializers.serialize_endpoint_update(update, self.clock()), update.endpoint.version)
 
     @by_etag
     async def delete_webhook(self, request: Request, webhook_id: str) -> Response:
@@ -123,20 +123,20 @@ class WebhooksApi:
     @document_route(errors=(Conflict,))
     async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
-        answer = respond_with(
+        respond = respond_with(
             EndpointWithSecret,
             lambda endpoint_with_secret: json_with_etag(
                 serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()), endpoint_with_secret.endpoint.version
             ),
         )
         tenant, grace, tags = WebhookTenant.from_caller(get_caller(request)), body.grace_period_hours, read_if_match(request)
-        return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
+        return respond(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
 
     @document_route(errors=(Conflict, DeliveriesFull))
     async def post_test(self, request: Request, webhook_id: str) -> Response:
         """Send a `webhook.test` event to the endpoint. The delivery log shows the result."""
-        answer = respond_with(Delivery, _accepted_response)
-        return answer(await self.deliveries.send_test(WebhookTenant.from_caller(get_caller(request)), webhook_id))
+        respond = respond_with(Delivery, _accepted_response)
+        return respond(await self.deliveries.send_test(WebhookTenant.from_caller(get_caller(request)), webhook_id))
 
     async def get_deliveries(self, request: Request, webhook_id: str, query: Annotated[shapes.DeliveriesQuery, Query()]) -> Response:
         """List the deliveries of an endpoint, newest first."""
@@ -156,8 +156,8 @@ class WebhooksApi:
     @document_route(errors=(Conflict, DeliveriesFull))
     async def post_resend(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Send the event of a delivery again. The event keeps its id."""
-        answer = respond_with(Delivery, _accepted_response)
-        return answer(await self.deliveries.resend(WebhookTenant.from_caller(get_caller(request)), webhook_id, delivery_id))
+        respond = respond_with(Delivery, _accepted_response)
+        return respond(await self.deliveries.resend(WebhookTenant.from_caller(get_caller(request)), webhook_id, delivery_id))
 
     @document_route(errors=(Conflict, DeliveriesFull))
     async def post_resend_failed(self, request: Request, body: shapes.ResendFailedBody, webhook_id: str) -> Response:
@@ -168,9 +168,9 @@ class WebhooksApi:
     async def get_events(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
         """List the types of events that webhooks can subscribe to."""
         get_caller(request)
-        some = EVENT_TYPES[query.offset : query.offset + query.per_page]
+        page = EVENT_TYPES[query.offset : query.offset + query.per_page]
         return page_response(
-            request, [serializers.serialize_event_type(event_type) for event_type in some], query=query, total=len(EVENT_TYPES)
+            request, [serializers.serialize_event_type(event_type) for event_type in page], query=query, total=len(EVENT_TYPES)
         )
 
 

@@ -144,16 +144,16 @@ class Deliveries:
     async def delete_old(self, *, before: datetime) -> int:
         """Delete events before *before* with their deliveries and attempts (D-17), in batches; return the number of events. For a timer."""
         count = 0
-        while deleted := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
-            count += deleted
+        while deleted_count := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
+            count += deleted_count
         return count
 
     def _require_room(self, tx: Tx, tenant: WebhookTenant) -> None:
         if not self._outbox.count_free(tx, tenant.workspace_id):
             raise DeliveriesFull
 
-    def _requeue(self, tx: Tx, tenant: WebhookTenant, endpoint_id: str, which: Sequence[Delivery], now: datetime) -> None:
-        store.requeue(tx, tenant.workspace_id, endpoint_id, [delivery.id for delivery in which], at=now)
+    def _requeue(self, tx: Tx, tenant: WebhookTenant, endpoint_id: str, deliveries: Sequence[Delivery], now: datetime) -> None:
+        store.requeue(tx, tenant.workspace_id, endpoint_id, [delivery.id for delivery in deliveries], at=now)
         tx.after_commit(self._outbox.wake)
 
 

@@ -138,8 +138,8 @@ class Dispatcher:
         self._worker_id = make_worker_id(self.ids())
 
         def release(tx: Tx) -> int:
-            dead = find_dead_workers(queue.list_owners(tx))
-            return queue.release_orphans(tx, dead, self.clock()) if dead else 0
+            dead_workers = find_dead_workers(queue.list_owners(tx))
+            return queue.release_orphans(tx, dead_workers, self.clock()) if dead_workers else 0
 
         await self.db.write(release)
         self._tasks = [
@@ -156,11 +156,11 @@ class Dispatcher:
         self._unclaim_waiting()
         if self._sends:
             await asyncio.wait(self._sends, timeout=self.stop_timeout_s)
-        left = list(self._sends.items())
-        for task, _ in left:
+        remaining_sends = list(self._sends.items())
+        for task, _ in remaining_sends:
             task.cancel()
-        await asyncio.gather(*(task for task, _ in left), return_exceptions=True)
-        self._results += [self._interrupted_result(claimed, started_at) for _, (_, claimed, started_at) in left]
+        await asyncio.gather(*(task for task, _ in remaining_sends), return_exceptions=True)
+        self._results += [self._interrupted_result(claim, started_at) for _, (_, claim, started_at) in remaining_sends]
         try:
             await self._write(self._collect_input(budget=0))
         except Exception as error:
@@ -193,21 +193,21 @@ class Dispatcher:
         A result that cannot be stored is stored without the receiver's response. An endpoint whose deliveries cannot be
         claimed is skipped for a while.
         """
-        alone = replace(self._collect_input(budget=0), results=(), to_release=(), capacities={})
+        empty_input = replace(self._collect_input(budget=0), results=(), to_release=(), capacities={})
         for attempt in tuple(self._results):
-            if not await self._try_write(replace(alone, results=(attempt,))) and not await self._try_write(
-                replace(alone, results=(attempt.without_response(),))
+            if not await self._try_write(replace(empty_input, results=(attempt,))) and not await self._try_write(
+                replace(empty_input, results=(attempt.without_response(),))
             ):
                 del self._results[:1]
-        for claimed in tuple(self._to_release):
-            if not await self._try_write(replace(alone, to_release=(claimed,))):
+        for claim in tuple(self._to_release):
+            if not await self._try_write(replace(empty_input, to_release=(claim,))):
                 del self._to_release[:1]
         due = await self.db.lookup(
             lambda tx: queue.list_due_ids(tx, self.clock(), excluded_ids=list(self._suspended_until), limit=_MAX_ENDPOINTS_PER_ROUND)
         )
         for endpoint_id in due:
             others = frozenset(due) - {endpoint_id} | self._suspended_until.keys()
-            if not await self._try_write(replace(alone, suspended=others, after_endpoint_id="", budget=MAX_PREFETCH), dry_run=True):
+            if not await self._try_write(replace(empty_input, suspended=others, after_endpoint_id="", budget=MAX_PREFETCH), dry_run=True):
                 self._suspended_until[endpoint_id] = time.monotonic() + _SUSPENSION_S
 
     async def _try_write(self, round_input: _RoundInput, *, dry_run: bool = False) -> bool:
@@ -259,12 +259,12 @@ class Dispatcher:
             if fresh is None or not fresh.enabled:
                 self._to_release += endpoint_queue.drain()
             endpoint_queue.endpoint = fresh or endpoint_queue.endpoint
-        for claimed in result.claims:
-            endpoint = result.endpoints[claimed.endpoint_id]
+        for claim in result.claims:
+            endpoint = result.endpoints[claim.endpoint_id]
             endpoint_queue = self._queues.get(endpoint.id)
             if endpoint_queue is None:
                 endpoint_queue = self._queues[endpoint.id] = EndpointQueue.for_endpoint(endpoint, self._unresponsive)
-            endpoint_queue.waiting.append(claimed)
+            endpoint_queue.waiting.append(claim)
         for endpoint_id, endpoint_queue in list(self._queues.items()):
             self._send_waiting(endpoint_queue)
             if endpoint_queue.is_idle:
@@ -372,13 +372,13 @@ class Dispatcher:
 
     def _send_waiting(self, endpoint_queue: EndpointQueue) -> None:
         """Start sending waiting deliveries up to the limit of the endpoint."""
-        while (claimed := endpoint_queue.pop_next()) is not None:
+        while (claim := endpoint_queue.pop_next()) is not None:
             endpoint_queue.in_flight += 1
-            task = asyncio.create_task(self._send(endpoint_queue, claimed))
-            self._sends[task] = (endpoint_queue, claimed, self.clock())
+            task = asyncio.create_task(self._send(endpoint_queue, claim))
+            self._sends[task] = (endpoint_queue, claim, self.clock())
 
-    async def _send(self, endpoint_queue: EndpointQueue, claimed: ClaimedDelivery) -> None:
-        attempt = await self.sender.send(endpoint_queue.endpoint, claimed)
+    async def _send(self, endpoint_queue: EndpointQueue, claim: ClaimedDelivery) -> None:
+        attempt = await self.sender.send(endpoint_queue.endpoint, claim)
         endpoint_queue.in_flight -= 1
         self._results.append(attempt)
         task = asyncio.current_task()
@@ -402,10 +402,10 @@ class Dispatcher:
         for endpoint_queue in self._queues.values():
             self._to_release += endpoint_queue.drain()
 
-    def _interrupted_result(self, claimed: ClaimedDelivery, started_at: datetime) -> AttemptResult:
+    def _interrupted_result(self, claim: ClaimedDelivery, started_at: datetime) -> AttemptResult:
         now = self.clock()
         return AttemptResult(
-            claim=claimed,
+            claim=claim,
             started_at=started_at,
             ended_at=now,
             outcome=Outcome.INTERRUPTED,

@@ -114,10 +114,10 @@ class WebhookEndpoints:
             require_workspace(tx, tenant.public_workspace_id)
             if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
                 raise Conflict(f"This workspace has {MAX_ENDPOINTS} webhooks, the maximum. Delete one first.")
-            whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
-            store.insert_endpoint(tx, whole)
-            self._record_audit(tx, tenant, "created", whole, (None, _audit_fields(whole)))
-            return EndpointWithSecret(endpoint=whole, secret=secret)
+            sealed_endpoint = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
+            store.insert_endpoint(tx, sealed_endpoint)
+            self._record_audit(tx, tenant, "created", sealed_endpoint, (None, _audit_fields(sealed_endpoint)))
+            return EndpointWithSecret(endpoint=sealed_endpoint, secret=secret)
 
         return await self._db.write(work)
 
@@ -278,8 +278,8 @@ class WebhookEndpoints:
     async def _require_reachable(self, url: str) -> None:
         try:
             await self._egress.require_allowed_url(url)
-        except AddressRefused as refused:
-            raise ValidationFailed({"url": [refused.message]}) from None
+        except AddressRefused as error:
+            raise ValidationFailed({"url": [error.message]}) from None
 
     def _seal(self, tx: Tx, endpoint: WebhookEndpoint, purpose: str, secret: Secret) -> bytes:
         return self._sealer.seal(tx, secret.reveal().encode(), SealContext(purpose, endpoint.workspace_id, endpoint.id))

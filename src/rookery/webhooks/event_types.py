@@ -120,10 +120,10 @@ _SCOPE_BY_RESOURCE: Mapping[str, str] = {
 
 def list_scopes(patterns: Iterable[str]) -> list[str]:
     """Return the scopes needed to read the resources of the events that match *patterns*. Subscribing needs the same scopes."""
-    listed = list(patterns)
+    pattern_list = list(patterns)
     return list(
         dict.fromkeys(
-            _SCOPE_BY_RESOURCE[type_name.partition(".")[0]] for type_name in EVENT_TYPES_BY_NAME if is_subscribed(listed, type_name)
+            _SCOPE_BY_RESOURCE[type_name.partition(".")[0]] for type_name in EVENT_TYPES_BY_NAME if is_subscribed(pattern_list, type_name)
         )
     )
 

@@ -114,9 +114,9 @@ class WebhookTenant:
         return self.caller is None or all(self.caller.has_scope(scope) for scope in self._required_scopes(scopes))
 
     def _required_scopes(self, scopes: Iterable[str]) -> list[str]:
-        needed = list(scopes)
+        needed_scopes = list(scopes)
         is_agent_bound = self.caller is not None and self.caller.agent_id is not None
-        return [*needed, _ALL_AGENTS_SCOPE] if is_agent_bound and _MEMORY_READ_SCOPE in needed else needed
+        return [*needed_scopes, _ALL_AGENTS_SCOPE] if is_agent_bound and _MEMORY_READ_SCOPE in needed_scopes else needed_scopes
 
     @classmethod
     def for_operator(cls, workspace_id: int, by: Actor) -> Self:
@@ -253,7 +253,7 @@ class Delivery:
     The delivery of one event to one endpoint. Its row is both the queue entry and the log entry.
 
     Attributes:
-        with_content: Send the event's *full_body*.
+        with_content: Send the event's `full_body`.
         attempt_count: Number of attempts, interrupted ones included; also the number of the latest attempt.
         used_attempts: Attempts counted against the maximum of four. Interrupted ones do not count.
         next_at: Pending: when it is due. Sending: when the lease of *owner* expires. Else None.

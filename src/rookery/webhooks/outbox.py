@@ -130,31 +130,31 @@ class Outbox:
 
     def add_deliveries(self, tx: Tx, to_send: Sequence[Delivery]) -> list[Delivery]:
         """Store deliveries of one tenant; return them as stored: those beyond the capacity are failed."""
-        waiting = sum(delivery.state is DeliveryState.PENDING for delivery in to_send)
-        room = self._reserve(tx, to_send[0].workspace_id, waiting) if waiting else 0
-        accepted = list[Delivery]()
+        pending_count = sum(delivery.state is DeliveryState.PENDING for delivery in to_send)
+        room = self._reserve(tx, to_send[0].workspace_id, pending_count) if pending_count else 0
+        stored_deliveries = list[Delivery]()
         for delivery in to_send:
             fits = delivery.state is not DeliveryState.PENDING or room > 0
-            accepted.append(delivery if fits else _failed_backlog_full(delivery))
+            stored_deliveries.append(delivery if fits else _failed_backlog_full(delivery))
             room -= delivery.state is DeliveryState.PENDING
-        deliveries.insert_deliveries(tx, accepted)
+        deliveries.insert_deliveries(tx, stored_deliveries)
         tx.after_commit(self.wake)
-        return accepted
+        return stored_deliveries
 
     def count_free(self, tx: Tx, workspace_id: int) -> int:
         """Return the number of further open deliveries that the workspace may have."""
         return max(0, self.max_open - deliveries.count_open(tx, workspace_id, limit=self.max_open))
 
-    def _reserve(self, tx: Tx, workspace_id: int, requested: int) -> int:
+    def _reserve(self, tx: Tx, workspace_id: int, requested_count: int) -> int:
         """Reserve capacity; return the capacity before. It is counted only now and then: counting 100,000 rows takes milliseconds."""
         now, capacity = self.clock(), self._capacities.get(workspace_id)
         if capacity is None or (
-            capacity.remaining < requested and not (capacity.is_full and now - capacity.counted_at < _RECOUNT_INTERVAL)
+            capacity.remaining < requested_count and not (capacity.is_full and now - capacity.counted_at < _RECOUNT_INTERVAL)
         ):
             free = self.count_free(tx, workspace_id)
-            capacity = self._capacities[workspace_id] = _Capacity(min(free, max(requested, _MAX_UNCOUNTED)), free == 0, now)
+            capacity = self._capacities[workspace_id] = _Capacity(min(free, max(requested_count, _MAX_UNCOUNTED)), free == 0, now)
         before = capacity.remaining
-        capacity.remaining = max(0, before - requested)
+        capacity.remaining = max(0, before - requested_count)
         return before
 
     def _build_delivery(self, event: WebhookEvent, subscription: Subscription, kind: DeliveryKind) -> Delivery:

@@ -51,10 +51,10 @@ class EndpointQueue:
     @property
     def capacity(self) -> int:
         """Number of further deliveries that may be claimed; in strict order 0 until all claimed ones are finished."""
-        claimed = self.in_flight + len(self.waiting)
+        claimed_count = self.in_flight + len(self.waiting)
         if self.is_unresponsive:
-            return 0 if claimed else 1
-        return 0 if claimed and self.endpoint.strict_order else max(0, self.max_claimed - claimed)
+            return 0 if claimed_count else 1
+        return 0 if claimed_count and self.endpoint.strict_order else max(0, self.max_claimed - claimed_count)
 
     @property
     def is_idle(self) -> bool:

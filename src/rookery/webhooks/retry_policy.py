@@ -54,13 +54,13 @@ def next_attempt_at(
     """
     if used_attempts >= MAX_ATTEMPTS or status == STATUS_GONE:
         return None
-    requested = _parse_retry_after(retry_after, ended_at)
+    requested_delay = _parse_retry_after(retry_after, ended_at)
     usual = started_at + RETRY_DELAY
-    return usual if requested is None else max(usual, ended_at + min(requested, MAX_RETRY_DELAY))
+    return usual if requested_delay is None else max(usual, ended_at + min(requested_delay, MAX_RETRY_DELAY))
 
 
 def should_disable(endpoint: WebhookEndpoint, now: datetime) -> bool:
-    """Return whether an endpoint has failed for so long that it must be disabled; *failures* includes the latest."""
+    """Return whether an endpoint has failed for so long that it must be disabled; its `failures` include the latest."""
     last_success_at = max(endpoint.enabled_at, endpoint.last_success_at or endpoint.enabled_at)
     return endpoint.failures >= MAX_FAILURES and now - last_success_at >= MAX_TIME_WITHOUT_SUCCESS
 

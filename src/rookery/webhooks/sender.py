@@ -59,7 +59,7 @@ class DeliverySender:
     get_secrets: GetSigningSecrets
     clock: Clock
 
-    async def send(self, endpoint: WebhookEndpoint, claimed: ClaimedDelivery) -> AttemptResult:
+    async def send(self, endpoint: WebhookEndpoint, claim: ClaimedDelivery) -> AttemptResult:
         """Make one attempt. Raises nothing but CancelledError."""
         started_at, started_s = self.clock(), time.perf_counter()
         status, error, response, retry_after = None, None, None, None
@@ -69,10 +69,8 @@ class DeliverySender:
                 error = _MISSING_SECRET_MESSAGE
             else:
                 signing_secrets = [secrets.current, *([] if secrets.previous is None else [secrets.previous])]
-                headers = sign(
-                    claimed.body, event_id=claimed.event_id, at=started_at, secrets=[secret.reveal() for secret in signing_secrets]
-                )
-                received = await self.client.post(endpoint.url, headers, claimed.body)
+                headers = sign(claim.body, event_id=claim.event_id, at=started_at, secrets=[secret.reveal() for secret in signing_secrets])
+                received = await self.client.post(endpoint.url, headers, claim.body)
                 status, response = received.status, received.excerpt
                 error, retry_after = describe_failure(status), received.headers.get("retry-after")
         except ReceiverUnreachable as unreachable:
@@ -80,11 +78,11 @@ class DeliverySender:
         except EngineUnavailable:
             error = _MISSING_SECRET_MESSAGE
         except Exception:
-            _log.exception("webhooks.attempt_failed", delivery=claimed.id)
+            _log.exception("webhooks.attempt_failed", delivery=claim.id)
             error = _INTERNAL_ERROR_MESSAGE
         duration_s = time.perf_counter() - started_s
         return AttemptResult(
-            claim=claimed,
+            claim=claim,
             started_at=started_at,
             ended_at=max(self.clock(), started_at),
             outcome=Outcome.SUCCESS if status is not None and is_success(status) else Outcome.FAILURE,

@@ -54,9 +54,9 @@ def serialize_endpoint_update(change: EndpointUpdate, now: datetime) -> dict[str
     )
 
 
-def serialize_endpoint_with_secret(created: EndpointWithSecret, now: datetime) -> dict[str, object]:
+def serialize_endpoint_with_secret(endpoint_with_secret: EndpointWithSecret, now: datetime) -> dict[str, object]:
     """Return the fields of an endpoint with its new secret."""
-    return {**serialize_endpoint(created.endpoint, now), "secret": created.secret.reveal()}
+    return {**serialize_endpoint(endpoint_with_secret.endpoint, now), "secret": endpoint_with_secret.secret.reveal()}
 
 
 def serialize_delivery(delivery: Delivery) -> dict[str, object]:

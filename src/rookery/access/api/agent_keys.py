@@ -74,8 +74,8 @@ class AgentKeyRoutes(KeyRoutes):
         `key` is returned only in this response. The caller must have every permission and limit that it gives to the key.
         """
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
-        return answer(await self._keys.create(caller.public_workspace_id, body.to_model(), by=Actor.from_caller(caller)))
+        respond = respond_with(KeyWithSecret, lambda key: self.new_key_response(caller, key))
+        return respond(await self._keys.create(caller.public_workspace_id, body.to_model(), by=Actor.from_caller(caller)))
 
     @with_etag
     @by_etag
@@ -147,8 +147,8 @@ class AgentKeyRoutes(KeyRoutes):
         """
         entry = await self._get_key(get_caller(request), key_id)
         key = entry.key
-        listed = list(key.ip_list)
-        return json_with_etag(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), entry.version)
+        addresses = list(key.ip_list)
+        return json_with_etag(AddressesResponse(ip_restriction=key.ip_restriction, ips=addresses, ip_list=addresses), entry.version)
 
     @with_etag
     @by_etag

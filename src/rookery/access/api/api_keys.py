@@ -41,8 +41,8 @@ class ApiKeyRoutes(KeyRoutes):
         `plaintext_key` is returned only in this response. The caller must have every scope and limit that it gives to the key.
         """
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
-        return answer(await self._keys.create(caller.public_workspace_id, body.to_model(caller.environment), by=Actor.from_caller(caller)))
+        respond = respond_with(KeyWithSecret, lambda key: self.new_key_response(caller, key))
+        return respond(await self._keys.create(caller.public_workspace_id, body.to_model(caller.environment), by=Actor.from_caller(caller)))
 
     @with_etag
     @by_etag

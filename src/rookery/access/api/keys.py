@@ -113,12 +113,12 @@ class KeyRoutes:
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
+        respond = respond_with(KeyWithSecret, lambda key: self.new_key_response(caller, key))
         grace, tags = body.grace_period_hours, read_if_match(request)
         rotated = await self.keyring.rotate(
             caller.public_workspace_id, key_id, grace_hours=grace, by=Actor.from_caller(caller), expected=tags
         )
-        return answer(rotated)
+        return respond(rotated)
 
     @allowed_on_full_disk
     @with_etag
@@ -179,11 +179,11 @@ class KeyRoutes:
         key = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
         return json_with_etag(serializers.serialize_key(key, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), key.version)
 
-    def new_key_response(self, caller: Caller, created: KeyWithSecret) -> Response:
+    def new_key_response(self, caller: Caller, key: KeyWithSecret) -> Response:
         """Return the response with a new key and its secret."""
         return json_with_etag(
-            serializers.serialize_key_with_secret(created, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
-            created.version,
+            serializers.serialize_key_with_secret(key, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
+            key.version,
             status=201,
         )
 

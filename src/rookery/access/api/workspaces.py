@@ -78,10 +78,10 @@ class WorkspaceRoutes:
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _require_live_key(get_caller(request))
-        answer = respond_with(
-            Workspace, lambda created: json_with_etag(serializers.serialize_workspace(created), created.version, status=201)
+        respond = respond_with(
+            Workspace, lambda workspace: json_with_etag(serializers.serialize_workspace(workspace), workspace.version, status=201)
         )
-        return answer(await self.workspaces.create(body.name, by=Actor.from_caller(caller)))
+        return respond(await self.workspaces.create(body.name, by=Actor.from_caller(caller)))
 
     @with_etag
     async def get_workspace(self, request: Request, workspace_id: str) -> Response:
@@ -122,13 +122,13 @@ class WorkspaceRoutes:
         """
         caller = _require_live_key(get_caller(request))
         with_addresses = caller.has_scope(ADDRESSES_SCOPE)
-        answer = respond_with(
+        respond = respond_with(
             KeyWithSecret,
-            lambda created: json_with_etag(
-                serializers.serialize_key_with_secret(created, self.clock(), with_addresses=with_addresses), created.version, status=201
+            lambda key: json_with_etag(
+                serializers.serialize_key_with_secret(key, self.clock(), with_addresses=with_addresses), key.version, status=201
             ),
         )
-        return answer(
+        return respond(
             await self.api_keys.create(_parse_workspace_id(workspace_id), body.to_model(caller.environment), by=Actor.from_caller(caller))
         )
 

@@ -154,8 +154,10 @@ def change(
         expires_at=parse_new_expiry(expires, never=never),
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    removed = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=removed), as_json=as_json)
+    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    shared_key_commands.update_and_print(
+        context, workspace, key_id, lists.to_changes(changes, removed_lists=removed_lists), as_json=as_json
+    )
 
 
 @app.command()
@@ -205,11 +207,11 @@ def permissions(
         key = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
         _print_check(key, *check, as_json=as_json)
     elif preset or permission:
-        requested = parse_grants(preset, permission, option="--permission")
+        requested_permissions = parse_grants(preset, permission, option="--permission")
 
         async def work(services: AccessCommandServices) -> KeyWithUsage:
             owner = (await resolve_workspace(services, workspace)).id
-            await services.agent_keys.set_permissions(owner, key_id, requested, by=get_operator())
+            await services.agent_keys.set_permissions(owner, key_id, requested_permissions, by=get_operator())
             return await services.agent_keys.get(owner, key_id)
 
         shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
@@ -259,10 +261,12 @@ def ips(
 
     was_enforced, entry = run_with_access(context, work)
     if entry.key.ip_restriction and not was_enforced:
-        listed = ", ".join(entry.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address"
+        listed_addresses = ", ".join(entry.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address"
         more = f" and {len(entry.key.ip_list) - _MAX_LISTED_ADDRESSES} more" if len(entry.key.ip_list) > _MAX_LISTED_ADDRESSES else ""
         typer.echo(
-            f"The list is now enforced: the key works only from {listed}{more}. Use --off to store the list without enforcing it.", err=True
+            f"The list is now enforced: the key works only from {listed_addresses}{more}. "
+            "Use --off to store the list without enforcing it.",
+            err=True,
         )
     shared_key_commands.print_key(entry, as_json=as_json)
 
@@ -289,15 +293,15 @@ def _print_check(entry: KeyWithUsage, check: str, permissions: Sequence[str], *,
     """Print the result of a check; exit with code 1 if it is no."""
     held_scopes = frozenset(entry.key.scopes)
     granted = {name: scopes.grants(held_scopes, name) for name in permissions}
-    answer = scopes.grants_any(held_scopes, permissions) if check == "any" else scopes.grants_all(held_scopes, permissions)
+    is_granted = scopes.grants_any(held_scopes, permissions) if check == "any" else scopes.grants_all(held_scopes, permissions)
     if as_json:
         missing = [name for name, is_granted in granted.items() if not is_granted]
-        print_json({"id": entry.key.id, check: list(permissions), "granted": answer, "missing": missing})
+        print_json({"id": entry.key.id, check: list(permissions), "granted": is_granted, "missing": missing})
     else:
         if is_terminal() and len(permissions) > 1:
             print_table([{"permission": name, "granted": is_granted} for name, is_granted in granted.items()], ["permission", "granted"])
-        print("yes" if answer else "no")  # noqa: T201 - the command's answer
-    if not answer:
+        print("yes" if is_granted else "no")  # noqa: T201 - the command's output
+    if not is_granted:
         raise typer.Exit(1)
 
 

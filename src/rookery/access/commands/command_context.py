@@ -129,31 +129,31 @@ def get_settings(context: typer.Context) -> Settings:
 def run_with_access(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]], *, create: bool = False) -> T:
     """Open keys, workspaces and the audit log, run *work* and close them; *create* the store if it does not exist."""
 
-    async def inside() -> T:
+    async def open_and_run() -> T:
         async with cast("AccessCommandContext", context.obj).open_keys(create=create) as services:
             return await work(services)
 
-    return asyncio.run(inside())
+    return asyncio.run(open_and_run())
 
 
 def read(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]]) -> T:
     """Open keys, workspaces and the audit log read-only, run *work* and close them."""
 
-    async def inside() -> T:
+    async def open_and_run() -> T:
         async with cast("AccessCommandContext", context.obj).read_keys() as services:
             return await work(services)
 
-    return asyncio.run(inside())
+    return asyncio.run(open_and_run())
 
 
 def run_with_platform(context: typer.Context, work: Callable[[AccessPlatform], Awaitable[T]]) -> T:
     """Open the whole platform, run *work* and close it."""
 
-    async def inside() -> T:
+    async def open_and_run() -> T:
         async with cast("AccessCommandContext", context.obj).open() as platform:
             return await work(platform)
 
-    return asyncio.run(inside())
+    return asyncio.run(open_and_run())
 
 
 async def resolve_workspace(services: WorkspaceServices, name_or_id: str | None) -> Workspace:

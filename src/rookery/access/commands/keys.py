@@ -143,8 +143,10 @@ def change(
         agent_id=None if no_agent_id else UNSET if agent_id is None else agent_id,
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    removed = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=removed), as_json=as_json)
+    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    shared_key_commands.update_and_print(
+        context, workspace, key_id, lists.to_changes(changes, removed_lists=removed_lists), as_json=as_json
+    )
 
 
 shared_key_commands.register(app, "keys")

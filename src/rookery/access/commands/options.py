@@ -90,10 +90,10 @@ def parse_grants(preset: str | None, values: Sequence[str] | None, *, option: st
     """Return the grants of a preset and of *option* together; at least one is required."""
     if preset is not None and preset not in PRESETS:
         raise_usage_error(f"{preset!r} is not a preset. The presets are {', '.join(PRESETS)}.")
-    requested = (*(PRESETS[preset] if preset else ()), *split_names(values))
-    if not requested:
+    requested_grants = (*(PRESETS[preset] if preset else ()), *split_names(values))
+    if not requested_grants:
         raise_usage_error(f"Use --preset or {option} to grant at least one permission.")
-    return requested
+    return requested_grants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +116,21 @@ class AllowListOptions:
             tool_limits=_parse_tool_limits(self.limits),
         )
 
-    def to_changes(self, base: KeyChanges, *, removed: Mapping[str, bool]) -> KeyChanges:
+    def to_changes(self, base: KeyChanges, *, removed_lists: Mapping[str, bool]) -> KeyChanges:
         """
         Return *base* with the changes of the lists. Lists that are not given stay as they are.
 
         Args:
-            removed: The names of our fields; True removes that restriction.
+            removed_lists: The names of our fields; True removes that restriction.
         """
         options = {"servers": self.servers, "tools": self.tools, "orgs": self.orgs, "projects": self.projects, "limits": self.limits}
-        for name, is_removed in removed.items():
+        for name, is_removed in removed_lists.items():
             if is_removed and options[name]:
                 raise_usage_error(f"Use either an option that sets {name} or the one that removes the restriction of {name}.")
         new = self.to_restrictions()
-        changed_names = {name for name, value in options.items() if value} | {name for name, is_removed in removed.items() if is_removed}
+        changed_names = {name for name, value in options.items() if value} | {
+            name for name, is_removed in removed_lists.items() if is_removed
+        }
         changes = replace(
             base,
             servers=new.servers if "servers" in changed_names else UNSET,

@@ -31,14 +31,14 @@ _STYLES = {"Expired": "yellow", "Revoked": "red", "Active": "green", "broken": "
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    print(json.dumps(value, ensure_ascii=False))  # noqa: T201 - the command's answer
+    print(json.dumps(value, ensure_ascii=False))  # noqa: T201 - the command's output
 
 
 def print_fields(fields: Fields) -> None:
     """Print one record, one field per line."""
     width = max(map(len, fields))
     for name, value in fields.items():
-        print(f"{name:{width}}  {format_value(value)}")  # noqa: T201 - the command's answer
+        print(f"{name:{width}}  {format_value(value)}")  # noqa: T201 - the command's output
 
 
 def print_record(fields: Fields, *, as_json: bool) -> None:
@@ -64,7 +64,7 @@ async def print_rows(
     if as_json:
         mark = "["
         async for row in rows:
-            print(mark + json.dumps(row, ensure_ascii=False), end="")  # noqa: T201 - the command's answer
+            print(mark + json.dumps(row, ensure_ascii=False), end="")  # noqa: T201 - the command's output
             mark = ", "
         print("[]" if mark == "[" else "]")  # noqa: T201 - as above
     elif is_terminal():
@@ -156,7 +156,7 @@ def format_value(value: object) -> str:
 
 
 def _print_line(row: Fields, columns: Sequence[str]) -> None:
-    print("\t".join(format_value(row[column]) for column in columns))  # noqa: T201 - the command's answer
+    print("\t".join(format_value(row[column]) for column in columns))  # noqa: T201 - the command's output
 
 
 def _table_cell(column: str, value: object) -> Text:
@@ -164,8 +164,8 @@ def _table_cell(column: str, value: object) -> Text:
     text = format_value(value)
     if isinstance(value, str) and (column in {"at", "when"} or column.endswith("_at")):
         text = value[:19].replace("T", " ")
-    elif isinstance(value, list) and len(listed := cast("list[object]", value)) > _MAX_LIST_ITEMS:
-        text = f"{format_value(listed[:_MAX_LIST_ITEMS])}, {len(listed) - _MAX_LIST_ITEMS} more"
+    elif isinstance(value, list) and len(items := cast("list[object]", value)) > _MAX_LIST_ITEMS:
+        text = f"{format_value(items[:_MAX_LIST_ITEMS])}, {len(items) - _MAX_LIST_ITEMS} more"
     is_status = column == "status" and isinstance(value, int) and value >= _FIRST_ERROR_STATUS
     is_error = is_status or (column == "errors" and value != 0)
     return Text(text, style="red" if is_error else _STYLES.get(text, ""))
@@ -175,8 +175,8 @@ def _count_fitting_columns(width: int, columns: Sequence[str], cells: Sequence[S
     """Return the number of columns that are readable within *width* characters; at least two."""
     used_width = 1
     for number, column in enumerate(columns):
-        longest = max([len(column), *(row[number].cell_len for row in cells)])
-        used_width += (longest if column in _UNWRAPPED_COLUMNS else min(longest, _MIN_COLUMN_WIDTH)) + 3
+        max_width = max([len(column), *(row[number].cell_len for row in cells)])
+        used_width += (max_width if column in _UNWRAPPED_COLUMNS else min(max_width, _MIN_COLUMN_WIDTH)) + 3
         if used_width > width:
             return max(number, 2)
     return len(columns)

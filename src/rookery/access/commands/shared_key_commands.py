@@ -174,12 +174,12 @@ def prune(
     if keys and not dry_run:
         confirm(f"Delete {len(keys)} expired keys?", yes=yes)
         keys = run_with_access(context, lambda services: work(services, dry=False))
-    rows, deleted = [_serialize(key) for key in keys], 0 if dry_run else len(keys)
+    rows, deleted_count = [_serialize(key) for key in keys], 0 if dry_run else len(keys)
     if as_json:
-        print_json({"keys": rows, "deleted": deleted})
+        print_json({"keys": rows, "deleted": deleted_count})
     else:
         print_list(rows, ["id", "name", "hint", "expires_at", "delete_after"])
-        print_fields({"expired": len(keys), "deleted": deleted})
+        print_fields({"expired": len(keys), "deleted": deleted_count})
 
 
 def usage_(
@@ -238,19 +238,19 @@ def create_and_print(
     """Create keys and print them with their secrets, or write them to a file, one JSON document per line."""
     # Open the file first, so that no key is created whose secret cannot be written.
     with open_new_file(out, keep_partial=True) as file:
-        with show_progress("Making keys", count) as bar:
-            created = [
+        with show_progress("Creating keys", count) as bar:
+            new_rows = [
                 serializers.serialize_key_with_secret(key, utc_now())
                 for key in run_with_access(context, lambda services: create_keys(services, bar))
             ]
         if file is not None:
-            file.writelines(json.dumps(fields, ensure_ascii=False) + "\n" for fields in created)
+            file.writelines(json.dumps(fields, ensure_ascii=False) + "\n" for fields in new_rows)
         elif as_json:
-            print_json(created[0] if count == 1 else created)
+            print_json(new_rows[0] if count == 1 else new_rows)
         elif count == 1:
-            print_fields(created[0])
+            print_fields(new_rows[0])
         else:
-            print_list(created, ["id", "name", "plaintext_key" if "plaintext_key" in created[0] else "key"])
+            print_list(new_rows, ["id", "name", "plaintext_key" if "plaintext_key" in new_rows[0] else "key"])
 
 
 def change_and_print(

@@ -84,9 +84,9 @@ def parse_options(
     if not calls and (status is not None or route is not None):
         raise_usage_error("--status and --route filter single calls. Use them with --calls.")
     names = split_names(by) or ("day", "status")
-    unknown = [name for name in names if name not in _GROUPING_FIELDS]
-    if unknown:
-        raise_usage_error(f"Calls cannot be grouped by {unknown[0]!r}. The fields are {', '.join(_GROUPING_FIELDS)}.")
+    unknown_names = [name for name in names if name not in _GROUPING_FIELDS]
+    if unknown_names:
+        raise_usage_error(f"Calls cannot be grouped by {unknown_names[0]!r}. The fields are {', '.join(_GROUPING_FIELDS)}.")
     if calls and key_id is None:
         raise_usage_error("--calls lists the calls of one key. Pass its id.")
     if calls and by:
@@ -158,13 +158,13 @@ async def _iter_sums(
 
 async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: TextIO) -> None:
     file.write(csv_export.csv_header(columns))
-    waiting = list[Fields]()
+    pending_rows = list[Fields]()
     async for row in rows:
-        waiting.append(row)
-        if len(waiting) == _ROWS_PER_WRITE:
-            file.write(csv_export.csv_lines(waiting, columns))
-            waiting.clear()
-    file.write(csv_export.csv_lines(waiting, columns))
+        pending_rows.append(row)
+        if len(pending_rows) == _ROWS_PER_WRITE:
+            file.write(csv_export.csv_lines(pending_rows, columns))
+            pending_rows.clear()
+    file.write(csv_export.csv_lines(pending_rows, columns))
 
 
 async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Workspace, query: UsageQuery) -> None:
@@ -176,22 +176,22 @@ async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Wo
     by_day = {date.fromisoformat(usage_sum.day or ""): usage_sum for usage_sum in sums}
     last = max(by_day)
     first = max(min(by_day), last - timedelta(days=_MAX_DAYS - 1))
-    most = max(usage_sum.calls for usage_sum in sums)
+    max_calls = max(usage_sum.calls for usage_sum in sums)
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column()
     grid.add_column(justify="right")
     for number in range((last - first).days + 1):
         day = first + timedelta(days=number)
-        grid.add_row(day.isoformat(), *_chart_bar(by_day.get(day), most))
+        grid.add_row(day.isoformat(), *_chart_bar(by_day.get(day), max_calls))
     Console().print(grid)
 
 
-def _chart_bar(day_sum: UsageSum | None, most: int) -> tuple[Text, Text]:
+def _chart_bar(day_sum: UsageSum | None, max_calls: int) -> tuple[Text, Text]:
     """Return a bar and its number. A day with errors has at least one red character."""
     if day_sum is None:
         return Text(""), Text("0", style="dim")
-    width = max(1, round(_BAR_WIDTH * day_sum.calls / most))
+    width = max(1, round(_BAR_WIDTH * day_sum.calls / max_calls))
     red = min(width, max(1, round(width * day_sum.errors / day_sum.calls))) if day_sum.errors else 0
     bar = Text("█" * (width - red), style="cyan").append("█" * red, style="red")
     number = Text(f"{day_sum.calls:,}")

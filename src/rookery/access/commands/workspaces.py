@@ -97,10 +97,10 @@ def delete(
         deletion = await platform.access.workspaces.delete(preview.workspace.id, by=get_operator())
         return deletion, await platform.erase_deleted()
 
-    deletion, left = run_with_platform(context, work)
+    deletion, remaining_reason = run_with_platform(context, work)
     _print_deletion(deletion, as_json=as_json)
-    if left is not None:
-        print_notice(f"The workspace is deleted, but: {left} Run `rookery brain:forget --traces` to complete this.")
+    if remaining_reason is not None:
+        print_notice(f"The workspace is deleted, but: {remaining_reason} Run `rookery brain:forget --traces` to complete this.")
         raise typer.Exit(1)
 
 

@@ -182,9 +182,9 @@ def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: i
         "since": _TIME_BOUNDS_US[0] if filters.since is None else to_micros(filters.since),
         "until": _TIME_BOUNDS_US[1] if filters.until is None else to_micros(filters.until),
     }
-    counted = tx.fetch_one(_COUNT, params)
+    count_row = tx.fetch_one(_COUNT, params)
     rows = tx.fetch_all(_PAGE, {**params, "limit": limit, "offset": offset})
-    return [_entry_from_row(row) for row in rows], 0 if counted is None else counted.integer("n")
+    return [_entry_from_row(row) for row in rows], 0 if count_row is None else count_row.integer("n")
 
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:

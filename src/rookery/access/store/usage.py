@@ -134,10 +134,10 @@ def add_usage(
         sums: The columns of `access_days`.
     """
     ids = {cast("int", row["workspace_id"]) for row in call_rows}
-    alive = {row.integer("id") for row in tx.fetch_all(_LOCK_EXISTING_WORKSPACES, {"ids": sorted(ids)})} if ids else set[int]()
+    existing_ids = {row.integer("id") for row in tx.fetch_all(_LOCK_EXISTING_WORKSPACES, {"ids": sorted(ids)})} if ids else set[int]()
     tx.execute_many(_ADD_USAGE, usage_rows)  # After the workspaces: deleting a workspace locks in the same order.
-    tx.execute_many(_ADD_CALL, [row for row in call_rows if row["workspace_id"] in alive])
-    tx.execute_many(_ADD_DAY, [row for row in sums if row["workspace_id"] in alive])
+    tx.execute_many(_ADD_CALL, [row for row in call_rows if row["workspace_id"] in existing_ids])
+    tx.execute_many(_ADD_DAY, [row for row in sums if row["workspace_id"] in existing_ids])
 
 
 def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> tuple[list[KeyCall], int]:

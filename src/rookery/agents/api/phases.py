@@ -133,8 +133,8 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, PlanNotActive, TooManyItems))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase to a plan, with its tasks."""
-        answer = respond_with(PhaseView, lambda view: json_with_etag(to_phase_response(view), view.phase.version, status=201))
-        return answer(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=read_if_match(request)))
+        respond = respond_with(PhaseView, lambda view: json_with_etag(to_phase_response(view), view.phase.version, status=201))
+        return respond(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=read_if_match(request)))
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
@@ -169,11 +169,11 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, TooManyItems))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
         """Add a note to a phase. It is shown with the phase."""
-        answer = respond_with(Checkpoint, lambda checkpoint: json_response(to_checkpoint_response(checkpoint), status=201))
-        added = await self.phases.add_checkpoint(
+        respond = respond_with(Checkpoint, lambda checkpoint: json_response(to_checkpoint_response(checkpoint), status=201))
+        checkpoint = await self.phases.add_checkpoint(
             get_caller(request), plan, phase, note=body.note, context=body.context or {}, expected=read_if_match(request)
         )
-        return answer(added)
+        return respond(checkpoint)
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
         """List the tasks of a phase, in their order."""
@@ -187,5 +187,7 @@ class PhaseRoutes:
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooManyItems))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task to a phase."""
-        answer = respond_with(TaskView, lambda view: json_with_etag(to_task_response(view), view.task.version, status=201))
-        return answer(await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=read_if_match(request)))
+        respond = respond_with(TaskView, lambda view: json_with_etag(to_task_response(view), view.task.version, status=201))
+        return respond(
+            await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=read_if_match(request))
+        )

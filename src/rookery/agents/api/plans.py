@@ -115,9 +115,9 @@ class PlanRoutes:
         """Create a plan with its phases and tasks, in one transaction."""
         require_unconditional(request)
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
+        respond = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
         view = await self.plans.create(caller, body.to_draft())
-        return await serialize_view(view, lambda: answer(view))
+        return await serialize_view(view, lambda: respond(view))
 
     @with_etag
     async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:
@@ -163,8 +163,8 @@ class PlanRoutes:
     async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
         """Archive a plan and record the reason. It becomes read-only and can be restored."""
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
-        return answer(await self.plans.archive(caller, plan, reason=body.reason, expected=read_if_match(request)))
+        respond = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
+        return respond(await self.plans.archive(caller, plan, reason=body.reason, expected=read_if_match(request)))
 
     @with_etag
     @by_etag
@@ -172,8 +172,8 @@ class PlanRoutes:
     async def post_restore(self, request: Request, plan: str) -> Response:
         """Restore an archived plan to the status that it had before."""
         caller = get_caller(request)
-        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
-        return answer(await self.plans.restore(caller, plan, expected=read_if_match(request)))
+        respond = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version))
+        return respond(await self.plans.restore(caller, plan, expected=read_if_match(request)))
 
     @document_route(media_types=("text/plain",))
     async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:

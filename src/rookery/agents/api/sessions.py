@@ -164,8 +164,8 @@ class SessionRoutes:
     async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
         """Change the goal or context of an open session, pause it, or continue it."""
         caller = get_caller(request)
-        changed = await self.sessions.records.change(caller, session_id, body.to_change(), expected=read_if_match(request))
-        return _reply(caller, await self.sessions.records.load_view(changed))
+        session = await self.sessions.records.change(caller, session_id, body.to_change(), expected=read_if_match(request))
+        return _reply(caller, await self.sessions.records.load_view(session))
 
     async def get_events(self, request: Request, session_id: str, query: Annotated[SessionEventsQuery, Query()]) -> Response:
         """List the events of a session, in the order of `seq`."""
@@ -178,8 +178,8 @@ class SessionRoutes:
     @document_route(errors=(NoHandoffOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
-        answer = respond_with(SessionEvent, lambda event: json_response(to_session_event_response(event), status=201))
-        return answer(
+        respond = respond_with(SessionEvent, lambda event: json_response(to_session_event_response(event), status=201))
+        return respond(
             await self.sessions.records.append(get_caller(request), session_id, body.to_new_event(), expected=read_if_match(request))
         )
 
@@ -199,8 +199,8 @@ class SessionRoutes:
         """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
         caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id, status=200)
-        ended = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=read_if_match(request))
-        return _reply(caller, await self.sessions.records.load_view(ended))
+        session = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=read_if_match(request))
+        return _reply(caller, await self.sessions.records.load_view(session))
 
     async def _rebuild_end(self, request: Request, session_id: str) -> Response:
         """Return the response to an end whose process exited before the response was stored."""
@@ -225,8 +225,8 @@ class SessionRoutes:
 
     async def _reply_started(self, caller: Caller, session: AgentSession) -> Response:
         view, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
-        answer = StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot))
-        return json_with_etag(answer, session.version, status=201)
+        response = StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot))
+        return json_with_etag(response, session.version, status=201)
 
 
 def _reply(caller: Caller, view: SessionView) -> Response:

@@ -68,8 +68,8 @@ class SessionStreamRoutes:
         try:
             async for update in updates:
                 for event in update.events:
-                    answer = to_session_event_response(event)
-                    yield encode_event(event.type.value, answer.__pydantic_serializer__.to_json(answer), event_id=event.seq)
+                    response = to_session_event_response(event)
+                    yield encode_event(event.type.value, response.__pydantic_serializer__.to_json(response), event_id=event.seq)
                 if update.status is not None:
                     name = "end" if update.is_ended else "status"
                     yield encode_event(name, b'{"status":"' + update.status.value.encode() + b'"}')

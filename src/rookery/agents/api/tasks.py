@@ -167,7 +167,7 @@ class TaskRoutes:
         If no task is ready, the response is 204 with the reason in `X-Reason`. `wait_s` waits for one.
         """
         require_unconditional(request)
-        answer = respond_with(TaskView, _reply_claimed)
+        respond = respond_with(TaskView, _reply_claimed)
         claiming = self.claims.claim_next(
             get_caller(request), body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s
         )
@@ -175,7 +175,7 @@ class TaskRoutes:
         if isinstance(outcome, NoTaskAvailable):
             plan = {} if outcome.plan is None else {"X-Plan": outcome.plan}
             return Response(status_code=204, headers={"X-Reason": outcome.reason, "Retry-After": str(outcome.retry_after_s), **plan})
-        return answer(outcome)
+        return respond(outcome)
 
     @with_etag
     @by_etag
@@ -184,8 +184,8 @@ class TaskRoutes:
     )
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
         """Claim a task. The response contains the `claim_token` of the lease."""
-        answer = respond_with(TaskView, _reply_claimed)
-        return answer(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=read_if_match(request)))
+        respond = respond_with(TaskView, _reply_claimed)
+        return respond(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=read_if_match(request)))
 
     @allowed_on_full_disk
     @with_etag
@@ -204,8 +204,8 @@ class TaskRoutes:
     @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
         """End the lease of a task without a result. Others can claim it again."""
-        answer = respond_with(LeaseEndResult, _reply_released)
-        return answer(
+        respond = respond_with(LeaseEndResult, _reply_released)
+        return respond(
             await self.claims.release(get_caller(request), task, body.to_credential(), reason=body.reason, expected=read_if_match(request))
         )
 
@@ -214,8 +214,8 @@ class TaskRoutes:
     @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
         """Complete a claimed task with its result. `claim_next` claims the next task in the same request."""
-        answer = respond_with(LeaseEndResult, lambda ended: json_with_etag(to_completed_task_response(ended), ended.task.task.version))
-        ended = await self.claims.complete(
+        respond = respond_with(LeaseEndResult, lambda result: json_with_etag(to_completed_task_response(result), result.task.task.version))
+        result = await self.claims.complete(
             get_caller(request),
             task,
             body.to_credential(),
@@ -224,15 +224,15 @@ class TaskRoutes:
             next_request=body.to_next_request(),
             expected=read_if_match(request),
         )
-        return answer(ended)
+        return respond(result)
 
     @with_etag
     @by_etag
     @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
         """Mark a claimed task as failed, with the reason. This ends its lease."""
-        answer = respond_with(LeaseEndResult, _reply_released)
-        return answer(
+        respond = respond_with(LeaseEndResult, _reply_released)
+        return respond(
             await self.claims.fail(
                 get_caller(request), task, body.to_credential(), error=body.error, result=body.result, expected=read_if_match(request)
             )

@@ -137,8 +137,8 @@ class TemplateRoutes:
         """Create a plan template in the workspace."""
         require_unconditional(request)
         body.validate_renders()
-        answer = respond_with(StoredTemplate, _reply_created)
-        return answer(await self.templates.add(TemplateAuthor.from_caller(get_caller(request)), body.slug, body.to_document()))
+        respond = respond_with(StoredTemplate, _reply_created)
+        return respond(await self.templates.add(TemplateAuthor.from_caller(get_caller(request)), body.slug, body.to_document()))
 
     @with_etag
     async def get_template(self, request: Request, slug: str, query: Annotated[TemplateQuery, Query()]) -> Response:
@@ -184,8 +184,8 @@ class TemplateRoutes:
         new_name = {} if body.name is None else {"name": body.name}
         copy = {**stored_template.template.document, **new_name}
         validate_document(copy)
-        answer = respond_with(StoredTemplate, _reply_created)
-        return answer(await self.templates.add(TemplateAuthor.from_caller(caller), body.slug, copy))
+        respond = respond_with(StoredTemplate, _reply_created)
+        return respond(await self.templates.add(TemplateAuthor.from_caller(caller), body.slug, copy))
 
     @allowed_on_full_disk
     @by_etag
@@ -204,8 +204,8 @@ class TemplateRoutes:
         """
         caller = get_caller(request)
         rendered = await self._render(request, slug, body)
-        answer = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
-        return answer(await self.plans.create(caller, body.to_draft(rendered)))
+        respond = respond_with(PlanView, lambda view: json_with_etag(to_plan_response(caller, view), view.plan.version, status=201))
+        return respond(await self.plans.create(caller, body.to_draft(rendered)))
 
     async def _render(self, request: Request, slug: str, body: PreviewBody) -> RenderedTemplate:
         rendered = await self.templates.render(get_caller(request).workspace_id, slug, body.variables, version=body.version)

@@ -296,8 +296,8 @@ def _render_markdown(rendered_template: RenderedTemplate) -> str:
 def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) -> T:
     """Run *work* with the opened templates, and close them."""
 
-    async def inside() -> T:
+    async def open_and_run() -> T:
         async with cast("AgentCommandContext", context.obj).open_templates() as platform:
             return await work(platform)
 
-    return asyncio.run(inside())
+    return asyncio.run(open_and_run())

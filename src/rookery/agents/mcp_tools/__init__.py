@@ -92,12 +92,12 @@ class AgentsServer:
         if definition is not None:
             arguments = parse_object_arguments(definition, arguments)
         for handler in (self.session_tools, self.task_tools, self.plan_tools):
-            answer = await handler.call(tool, arguments, caller)
-            if answer is not None:
-                return answer
+            output = await handler.call(tool, arguments, caller)
+            if output is not None:
+                return output
         raise NotFound("tool", tool)
 
-    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+    def text(self, tool: str, output: Mapping[str, object]) -> str:
         """Return the text of a result for a model: the JSON without null and empty fields."""
         del tool
-        return orjson.dumps(drop_empty(answer)).decode()
+        return orjson.dumps(drop_empty(output)).decode()

@@ -27,9 +27,9 @@ def validate_arguments(model: type[B], arguments: Mapping[str, object], *exclude
         raise map_validation_error(error, model) from None
 
 
-def to_json(answer: BaseModel) -> ToolOutput:
+def to_json(response: BaseModel) -> ToolOutput:
     """Return a response model as a JSON object."""
-    return answer.model_dump(mode="json")
+    return response.model_dump(mode="json")
 
 
 def to_json_page(name: str, answers: Sequence[BaseModel], query: PageQuery, total: int) -> ToolOutput:
@@ -43,14 +43,14 @@ def drop_empty(content: Mapping[str, object]) -> dict[str, object]:
 
     Empty lists at the top level stay: `"tasks": []` is a result.
     """
-    filled = {name: _drop_empty(value) for name, value in content.items()}
-    return {name: value for name, value in filled.items() if isinstance(value, list) or not _is_empty(value)}
+    fields = {name: _drop_empty(value) for name, value in content.items()}
+    return {name: value for name, value in fields.items() if isinstance(value, list) or not _is_empty(value)}
 
 
 def _drop_empty(value: object) -> object:
     if isinstance(value, Mapping):
-        filled = {name: _drop_empty(item) for name, item in cast("Mapping[str, object]", value).items()}
-        return {name: item for name, item in filled.items() if not _is_empty(item)}
+        fields = {name: _drop_empty(item) for name, item in cast("Mapping[str, object]", value).items()}
+        return {name: item for name, item in fields.items() if not _is_empty(item)}
     if isinstance(value, list):
         return [_drop_empty(item) for item in cast("list[object]", value)]
     return value

@@ -67,7 +67,7 @@ class TaskToolHandler:
                 return to_json(to_task_response(failed.task))
             case "task_complete":
                 completion = validate_arguments(CompleteBody, arguments, "task_id")
-                completed = await self.claims.complete(
+                result = await self.claims.complete(
                     caller,
                     _get_task_id(arguments),
                     completion.to_credential(),
@@ -75,7 +75,7 @@ class TaskToolHandler:
                     notes=completion.notes,
                     next_request=completion.to_next_request(),
                 )
-                return to_json(to_completed_task_response(completed))
+                return to_json(to_completed_task_response(result))
             case _:
                 return None
 

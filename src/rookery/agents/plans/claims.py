@@ -245,12 +245,12 @@ class Claims:
             NotFound, PlanArchived, LeaseLost, WrongTransition: As for `release`.
         """
 
-        def done(task: Task, now: datetime) -> Task:
+        def complete_task(task: Task, now: datetime) -> Task:
             new_notes = notes if notes is not None else task.notes
             return replace(task, result=result if result is not None else task.result, notes=new_notes, error=None, completed_at=now)
 
         return await self._end_lease(
-            caller, task_id, credential, LeaseAction.COMPLETE, data={}, update=done, next_request=next_request, expected=expected
+            caller, task_id, credential, LeaseAction.COMPLETE, data={}, update=complete_task, next_request=next_request, expected=expected
         )
 
     async def fail(
@@ -399,18 +399,18 @@ class Claims:
             new_status, recorded = _resolve_target_status(tx, task, credential, action)
             # A forced change is recorded without a session: the session of the holder did not make it.
             by = EventActor.from_caller(caller, None if task.claim is None or recorded else task.claim.session_id)
-            changed = self._save(tx, replace(task if update is None else update(task, now), status=new_status, claim=None), now)
-            self._recorder.record_task(tx, changed, _EVENT_NAMES[action], actor=by, at=now, data={**data, **recorded})
+            changed_task = self._save(tx, replace(task if update is None else update(task, now), status=new_status, claim=None), now)
+            self._recorder.record_task(tx, changed_task, _EVENT_NAMES[action], actor=by, at=now, data={**data, **recorded})
             if action is LeaseAction.COMPLETE:
                 for listener in self.completion_listeners:
-                    listener(tx, changed, by, now)
+                    listener(tx, changed_task, by, now)
             if request is None:
-                return LeaseEndResult(task=load_task_view(tx, changed, now))
+                return LeaseEndResult(task=load_task_view(tx, changed_task, now))
             self._expire_batch(tx, caller.workspace_id, now)
             claim_outcome = self._claim_best(
                 tx, access_filter, plan, request, actor=EventActor.from_caller(caller, request.session_id), now=now
             )
-            view = load_task_view(tx, changed, now)
+            view = load_task_view(tx, changed_task, now)
             return (
                 LeaseEndResult(task=view, no_task=claim_outcome)
                 if isinstance(claim_outcome, NoTaskAvailable)
@@ -420,9 +420,9 @@ class Claims:
         return await self._db.write(write)
 
     def _save(self, tx: Tx, task: Task, now: datetime) -> Task:
-        changed = replace(task, updated_at=now, version=task.version + 1)
-        tasks.change(tx, changed)
-        return changed
+        changed_task = replace(task, updated_at=now, version=task.version + 1)
+        tasks.change(tx, changed_task)
+        return changed_task
 
     def _expire_batch(self, tx: Tx, workspace_id: int | None, now: datetime) -> int:
         expired_claims = claims.list_expired(tx, now, workspace_id=workspace_id, limit=_BATCH_SIZE)

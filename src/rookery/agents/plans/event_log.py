@@ -80,13 +80,13 @@ class PlanEventRecorder:
 
 def diff_fields(old: object, new: object, *fields: str) -> Mapping[str, object]:
     """Return the event data for the changed *fields*: `{"from": …, "to": …}` for short values, else `true`."""
-    changed = dict[str, object]()
+    changes = dict[str, object]()
     for field in fields:
         before: object = getattr(old, field)
         after: object = getattr(new, field)
         if before != after:
-            changed[field] = {"from": before, "to": after} if _is_short(before) and _is_short(after) else True
-    return changed
+            changes[field] = {"from": before, "to": after} if _is_short(before) and _is_short(after) else True
+    return changes
 
 
 def _is_short(value: object) -> bool:

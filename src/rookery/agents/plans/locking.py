@@ -161,11 +161,11 @@ def require_unblocked(tx: Tx, task: Task) -> None:
         TaskBlocked: A dependency is not done.
     """
     depends = dependencies.list_by_items(tx, [task.id, task.phase_id])
-    waiting = dependencies.filter_open_tasks(tx, depends.get(task.id, [])) | dependencies.filter_unfinished_phases(
+    blocking_ids = dependencies.filter_open_tasks(tx, depends.get(task.id, [])) | dependencies.filter_unfinished_phases(
         tx, depends.get(task.phase_id, [])
     )
-    if waiting:
-        raise TaskBlocked(task.name, sorted(waiting))
+    if blocking_ids:
+        raise TaskBlocked(task.name, sorted(blocking_ids))
 
 
 def require_plan_access(caller: Caller, plan: Plan) -> None:

@@ -33,12 +33,12 @@ class ReadyTaskNotifier:
         if self._is_closed:
             future.set_result(None)
             return future
-        waiting = self._waiters[workspace_id]
-        waiting.add(future)
+        waiters = self._waiters[workspace_id]
+        waiters.add(future)
 
         def forget(done: asyncio.Future[None]) -> None:
-            waiting.discard(done)
-            if not waiting and self._waiters.get(workspace_id) is waiting:
+            waiters.discard(done)
+            if not waiters and self._waiters.get(workspace_id) is waiters:
                 del self._waiters[workspace_id]
 
         future.add_done_callback(forget)
@@ -60,8 +60,8 @@ class ReadyTaskNotifier:
             self._loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
-        for waiting in list(self._waiters.values()):
-            _resolve_all(waiting)
+        for waiters in list(self._waiters.values()):
+            _resolve_all(waiters)
 
     def _on_change(self, event: PlanChanged | PhaseChanged | TaskChanged) -> None:
         if event.name not in _IRRELEVANT_EVENTS and event.workspace_id in self._waiters:

@@ -114,13 +114,15 @@ class Phases:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             position = _resolve_position(draft.position, len(existing) + 1)
             phase = build_phase(plan, draft, position, ids=self._ids, now=now)
-            listed = [build_task(phase, task_draft, number, ids=self._ids, now=now) for number, task_draft in enumerate(draft.tasks, 1)]
-            depends = self._resolve_dependencies(tx, plan, existing, phase=phase, draft=draft, new_tasks=listed)
+            built_tasks = [
+                build_task(phase, task_draft, number, ids=self._ids, now=now) for number, task_draft in enumerate(draft.tasks, 1)
+            ]
+            depends = self._resolve_dependencies(tx, plan, existing, phase=phase, draft=draft, new_tasks=built_tasks)
             phases.shift(tx, plan.id, position, len(existing), offset=1)
             phases.add(tx, [phase])
-            tasks.add(tx, listed)
+            tasks.add(tx, built_tasks)
             dependencies.add(tx, plan.workspace_id, plan.id, [(item, other) for item, others in depends.items() for other in others])
-            data: dict[str, object] = {"name": phase.name, "position": position, "tasks": len(listed)}
+            data: dict[str, object] = {"name": phase.name, "position": position, "tasks": len(built_tasks)}
             self._recorder.record_phase(tx, phase, "created", actor=EventActor.from_caller(caller), at=now, data=data)
             return load_phase_view(tx, phase, now, with_tasks=True)
 
@@ -142,7 +144,7 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            changed = replace(
+            changed_phase = replace(
                 phase,
                 name=change.name if "name" in change.fields_set else phase.name,
                 description=change.description if "description" in change.fields_set else phase.description,
@@ -150,15 +152,17 @@ class Phases:
                 metadata=change.metadata if "metadata" in change.fields_set else phase.metadata,
             )
             if "position" in change.fields_set:
-                changed = _move(tx, changed, change.position)
-            fields = dict(diff_fields(phase, changed, "name", "description", "position", "acceptance_criteria", "metadata"))
-            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed, change.depends_on):
+                changed_phase = _move(tx, changed_phase, change.position)
+            fields = dict(diff_fields(phase, changed_phase, "name", "description", "position", "acceptance_criteria", "metadata"))
+            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed_phase, change.depends_on):
                 fields["depends_on"] = True
             if fields:
-                changed = replace(changed, updated_at=now, version=phase.version + 1)
-                phases.change(tx, changed)
-                self._recorder.record_phase(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
-            return load_phase_view(tx, changed, now, with_tasks=True)
+                changed_phase = replace(changed_phase, updated_at=now, version=phase.version + 1)
+                phases.change(tx, changed_phase)
+                self._recorder.record_phase(
+                    tx, changed_phase, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields}
+                )
+            return load_phase_view(tx, changed_phase, now, with_tasks=True)
 
         return await self._db.write(write)
 
@@ -198,7 +202,7 @@ class Phases:
                 if new_status is PhaseStatus.IN_PROGRESS or phase.status is not PhaseStatus.IN_PROGRESS:
                     start_phase(tx, plan, replace(phase, status=PhaseStatus.IN_PROGRESS), self._recorder, actor=by, now=now)
             is_closed = new_status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}
-            changed = replace(
+            changed_phase = replace(
                 phase,
                 status=new_status,
                 hold_reason=change.reason if new_status is PhaseStatus.ON_HOLD else None,
@@ -207,12 +211,12 @@ class Phases:
                 updated_at=now,
                 version=phase.version + 1,
             )
-            phases.change(tx, changed)
+            phases.change(tx, changed_phase)
             name = "reopened" if phase.status is PhaseStatus.COMPLETED else _EVENT_NAMES[new_status]
-            self._recorder.record_phase(tx, changed, name, actor=by, at=now, data=data)
+            self._recorder.record_phase(tx, changed_phase, name, actor=by, at=now, data=data)
             if is_closed:
                 self._complete_plan_if_done(tx, plan, actor=by, now=now)
-            return load_phase_view(tx, changed, now, with_tasks=True)
+            return load_phase_view(tx, changed_phase, now, with_tasks=True)
 
         return await self._db.write(write)
 
@@ -265,14 +269,14 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            listed = [task.as_of(now) for task in tasks.list_by_phase(tx, phase.id)]
-            claimed = next((task for task in listed if task.claim is not None), None)
-            if claimed is not None and claimed.claim is not None and not force:
-                raise TaskClaimed(claimed.name, claimed.claim.holder(), claimed.claim.expires_at)
-            dependencies.remove_items(tx, [phase.id, *(task.id for task in listed)])
+            phase_tasks = [task.as_of(now) for task in tasks.list_by_phase(tx, phase.id)]
+            claimed_task = next((task for task in phase_tasks if task.claim is not None), None)
+            if claimed_task is not None and claimed_task.claim is not None and not force:
+                raise TaskClaimed(claimed_task.name, claimed_task.claim.holder(), claimed_task.claim.expires_at)
+            dependencies.remove_items(tx, [phase.id, *(task.id for task in phase_tasks)])
             deleted_count = phases.remove(tx, phase)
             phases.shift(tx, plan.id, phase.position + 1, MAX_PHASES_PER_PLAN + 1, offset=-1)
-            data: dict[str, object] = {"name": phase.name, "tasks": deleted_count, "forced": claimed is not None}
+            data: dict[str, object] = {"name": phase.name, "tasks": deleted_count, "forced": claimed_task is not None}
             self._recorder.record_phase(tx, phase, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
 
         await self._db.write(write)
@@ -321,13 +325,13 @@ class Phases:
 
 
 def require_still_acyclic(
-    tx: Tx, plan: Plan, changed: dict[str, list[str]], *, phase: Phase | None = None, new_tasks: list[Task] | None = None
+    tx: Tx, plan: Plan, changed_dependencies: dict[str, list[str]], *, phase: Phase | None = None, new_tasks: list[Task] | None = None
 ) -> None:
     """
-    Check that the dependencies of the plan, updated by *changed*, have no cycle.
+    Check that the dependencies of the plan, updated by *changed_dependencies*, have no cycle.
 
     Args:
-        changed: The new dependencies of each changed phase or task.
+        changed_dependencies: The new dependencies of each changed phase or task.
         phase: A phase that is not stored yet.
         new_tasks: Tasks that are not stored yet, of *phase* or of a stored phase.
 
@@ -342,7 +346,7 @@ def require_still_acyclic(
         names[phase.id] = phase.name
     for task in new_tasks or ():
         names[task.id], phase_ids[task.id] = task.name, task.phase_id
-    require_acyclic(names, phase_ids, {**dependencies.list_by_plan(tx, plan.id), **changed}, field="depends_on")
+    require_acyclic(names, phase_ids, {**dependencies.list_by_plan(tx, plan.id), **changed_dependencies}, field="depends_on")
 
 
 def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[str, object]:
@@ -353,20 +357,20 @@ def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[
         PhaseBlocked, PhaseHasOpenTasks: The change needs force.
     """
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
-    waiting = sorted(dependencies.filter_unfinished_phases(tx, depends))
-    if waiting and not change.force:
-        raise PhaseBlocked(phase.name, waiting)
-    forced: dict[str, object] = {"forced": True, "blocked_by": waiting} if waiting else {}
+    blocking_ids = sorted(dependencies.filter_unfinished_phases(tx, depends))
+    if blocking_ids and not change.force:
+        raise PhaseBlocked(phase.name, blocking_ids)
+    event_data: dict[str, object] = {"forced": True, "blocked_by": blocking_ids} if blocking_ids else {}
     if change.status is PhaseStatus.COMPLETED:
         open_tasks = [task for task in tasks.list_by_phase(tx, phase.id) if task.status in OPEN_TASK_STATUSES]
-        listed: list[dict[str, object]] = [
+        task_fields: list[dict[str, object]] = [
             {"id": task.id, "name": task.name, "status": task.status.value} for task in open_tasks[:_MAX_LISTED_TASKS]
         ]
         if open_tasks and not change.force:
-            raise PhaseHasOpenTasks(phase.name, listed, len(open_tasks))
+            raise PhaseHasOpenTasks(phase.name, task_fields, len(open_tasks))
         if open_tasks:
-            forced |= {"forced": True, "open_tasks": [item["id"] for item in listed]}
-    return forced
+            event_data |= {"forced": True, "open_tasks": [item["id"] for item in task_fields]}
+    return event_data
 
 
 def _move(tx: Tx, phase: Phase, new_position: int) -> Phase:

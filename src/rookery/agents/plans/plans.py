@@ -106,7 +106,7 @@ class Plans:
         def write(tx: Tx) -> PlanView:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
-            changed = replace(
+            changed_plan = replace(
                 plan,
                 title=change.title if "title" in change.fields_set else plan.title,
                 description=change.description if "description" in change.fields_set else plan.description,
@@ -114,13 +114,15 @@ class Plans:
                 project=change.project if "project" in change.fields_set else plan.project,
                 metadata=change.metadata if "metadata" in change.fields_set else plan.metadata,
             )
-            fields = diff_fields(plan, changed, "title", "description", "org", "project", "metadata")
+            fields = diff_fields(plan, changed_plan, "title", "description", "org", "project", "metadata")
             if fields:
-                require_plan_access(caller, changed)
-                changed = replace(changed, updated_at=now, version=plan.version + 1)
-                plans.change(tx, changed)
-                self._recorder.record_plan(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
-            return _build_view(tx, changed, now)
+                require_plan_access(caller, changed_plan)
+                changed_plan = replace(changed_plan, updated_at=now, version=plan.version + 1)
+                plans.change(tx, changed_plan)
+                self._recorder.record_plan(
+                    tx, changed_plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields}
+                )
+            return _build_view(tx, changed_plan, now)
 
         return await self._db.write(write)
 
@@ -160,20 +162,20 @@ class Plans:
             data: dict[str, object] = {} if reason is None else {"reason": reason}
             if status is PlanStatus.COMPLETED:
                 open_phases = [phase for phase in phases.list_by_plan(tx, plan.id) if phase.status in OPEN_PHASE_STATUSES]
-                listed: list[dict[str, object]] = [
+                phase_fields: list[dict[str, object]] = [
                     {"id": phase.id, "position": phase.position, "name": phase.name, "status": phase.status.value}
                     for phase in open_phases[:_MAX_LISTED_PHASES]
                 ]
                 if open_phases and not force:
-                    raise PlanHasOpenPhases(plan.slug, listed)
+                    raise PlanHasOpenPhases(plan.slug, phase_fields)
                 if open_phases:
-                    data |= {"forced": True, "open_phases": [item["id"] for item in listed]}
-                changed = complete_plan(tx, plan, self._recorder, actor=by, now=now, data=data)
+                    data |= {"forced": True, "open_phases": [item["id"] for item in phase_fields]}
+                changed_plan = complete_plan(tx, plan, self._recorder, actor=by, now=now, data=data)
             else:
-                changed = replace(plan, status=status, updated_at=now, version=plan.version + 1)
-                plans.change(tx, changed)
-                self._recorder.record_plan(tx, changed, "paused", actor=by, at=now, data=data)
-            return _build_view(tx, changed, now)
+                changed_plan = replace(plan, status=status, updated_at=now, version=plan.version + 1)
+                plans.change(tx, changed_plan)
+                self._recorder.record_plan(tx, changed_plan, "paused", actor=by, at=now, data=data)
+            return _build_view(tx, changed_plan, now)
 
         return await self._db.write(write)
 
@@ -245,10 +247,10 @@ class Plans:
 
 def complete_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime, data: dict[str, object]) -> Plan:
     """Set *plan*, which must be locked, to completed and return it."""
-    completed = replace(plan, status=PlanStatus.COMPLETED, completed_at=now, updated_at=now, version=plan.version + 1)
-    plans.change(tx, completed)
-    recorder.record_plan(tx, completed, "completed", actor=actor, at=now, data=data)
-    return completed
+    completed_plan = replace(plan, status=PlanStatus.COMPLETED, completed_at=now, updated_at=now, version=plan.version + 1)
+    plans.change(tx, completed_plan)
+    recorder.record_plan(tx, completed_plan, "completed", actor=actor, at=now, data=data)
+    return completed_plan
 
 
 def _build_view(tx: Tx, plan: Plan, now: datetime) -> PlanView:

@@ -19,8 +19,8 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 def slugify(title: str, *, fallback: str = "plan") -> str:
     """Return a slug for *title*: ASCII letters and digits without accents, at most 80 characters. Other scripts are dropped."""
-    folded = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode()
-    slug = _SEPARATORS.sub("-", folded).strip("-")[:MAX_SLUG_LENGTH].rstrip("-")
+    ascii_title = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode()
+    slug = _SEPARATORS.sub("-", ascii_title).strip("-")[:MAX_SLUG_LENGTH].rstrip("-")
     # A URL takes a slug or an id, so a slug must not look like an id.
     return fallback if not slug else f"{fallback}-{slug}" if is_uuid(slug) else slug
 

@@ -148,24 +148,24 @@ class Tasks:
         def write(tx: Tx) -> TaskView:
             plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
-            changed = _apply_reason(_apply_change(task, change), change)
+            changed_task = _apply_reason(_apply_change(task, change), change)
             if "position" in change.fields_set:
-                changed = _move(tx, changed, change.position)
-            fields = dict(diff_fields(task, changed, *_DIFF_FIELDS))
-            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed, change.depends_on):
+                changed_task = _move(tx, changed_task, change.position)
+            fields = dict(diff_fields(task, changed_task, *_DIFF_FIELDS))
+            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed_task, change.depends_on):
                 fields["depends_on"] = True
             if "status" in change.fields_set and change.status is not task.status:
-                changed, forced = self._change_status(tx, plan, changed, change, actor=by, now=now)
-                changed = replace(changed, version=task.version + 1, updated_at=now)
-                tasks.change(tx, changed)
-                data = {**forced, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
+                changed_task, forced_data = self._change_status(tx, plan, changed_task, change, actor=by, now=now)
+                changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
+                tasks.change(tx, changed_task)
+                data = {**forced_data, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
                 name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
-                self._recorder.record_task(tx, changed, name, actor=by, at=now, data=data)
+                self._recorder.record_task(tx, changed_task, name, actor=by, at=now, data=data)
             elif fields:
-                changed = replace(changed, version=task.version + 1, updated_at=now)
-                tasks.change(tx, changed)
-                self._recorder.record_task(tx, changed, "updated", actor=by, at=now, data={"changed": fields})
-            return load_task_view(tx, changed, now)
+                changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
+                tasks.change(tx, changed_task)
+                self._recorder.record_task(tx, changed_task, "updated", actor=by, at=now, data={"changed": fields})
+            return load_task_view(tx, changed_task, now)
 
         return await self._db.write(write)
 
@@ -196,22 +196,22 @@ class Tasks:
         self, tx: Tx, plan: Plan, task: Task, change: TaskChange, *, actor: EventActor, now: datetime
     ) -> tuple[Task, Mapping[str, object]]:
         """Return *task* with the new status, and the event data about the use of force."""
-        new_status, forced = change.status, dict[str, object]()
+        new_status, forced_data = change.status, dict[str, object]()
         require_transition("task", task.name, task.status, new_status, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
             if not change.force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
-            forced = {"forced": True, "holder": task.claim.holder()}
+            forced_data = {"forced": True, "holder": task.claim.holder()}
         if task.status is TaskStatus.PENDING and new_status in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}:
             if change.force:
-                forced["forced"] = True
+                forced_data["forced"] = True
             else:
                 require_unblocked(tx, task)
             phase = phases.find(tx, plan.id, task.phase_id)
             if phase is not None:
                 start_phase(tx, plan, phase, self._recorder, actor=actor, now=now)
         is_closed = new_status in {TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.FAILED}
-        changed = replace(
+        changed_task = replace(
             task,
             status=new_status,
             claim=None,
@@ -221,7 +221,7 @@ class Tasks:
             started_at=task.started_at or (now if new_status is TaskStatus.IN_PROGRESS else None),
             completed_at=now if is_closed else None,
         )
-        return changed, forced
+        return changed_task, forced_data
 
     def _replace_dependencies(self, tx: Tx, plan: Plan, task: Task, refs: tuple[str | int, ...]) -> bool:
         depends_on_ids = resolve_refs(refs, *_build_ref_indexes(tx, plan, task.phase_id), field="depends_on")

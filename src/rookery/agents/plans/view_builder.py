@@ -63,14 +63,14 @@ def build_plan_view(
         depends_on: The dependencies of tasks and phases.
         tasks_by_phase: The tasks of each phase id. None leaves them out of the view.
     """
-    unfinished = {phase.id for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))}
+    unfinished_ids = {phase.id for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))}
     open_phases = {phase.id for phase in plan_phases if phase.status in OPEN_PHASE_STATUSES}
     open_tasks = {
         task.id for phase_id in open_phases for task in (tasks_by_phase or {}).get(phase_id, ()) if task.status in OPEN_TASK_STATUSES
     }
     phase_views = list[PhaseView]()
     for phase in plan_phases:
-        blocked_by = _filter_ids(depends_on.get(phase.id, ()), unfinished)
+        blocked_by = _filter_ids(depends_on.get(phase.id, ()), unfinished_ids)
         task_views = None
         if tasks_by_phase is not None:
             task_views = tuple(
@@ -93,8 +93,8 @@ def build_plan_view(
 def load_plan_views(tx: Tx, plans: Sequence[Plan]) -> list[PlanView]:
     """Return the views of *plans* without their phases."""
     ids = [plan.id for plan in plans]
-    listed, counts = phases.list_by_plans(tx, ids), dependencies.count_tasks_by_status(tx, ids)
-    return [_build_plan_view(plan, listed[plan.id], counts.get(plan.id, {}), None) for plan in plans]
+    phases_by_plan, counts = phases.list_by_plans(tx, ids), dependencies.count_tasks_by_status(tx, ids)
+    return [_build_plan_view(plan, phases_by_plan[plan.id], counts.get(plan.id, {}), None) for plan in plans]
 
 
 def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) -> PhaseView:
@@ -120,14 +120,14 @@ def load_task_views(tx: Tx, plan_tasks: Sequence[Task], now: datetime) -> list[T
     required_tasks = {other for task in plan_tasks for other in depends.get(task.id, ())}
     open_tasks = dependencies.filter_open_tasks(tx, sorted(required_tasks))
     required_phases = {other for task in plan_tasks for other in depends.get(task.phase_id, ())}
-    unfinished = dependencies.filter_unfinished_phases(tx, sorted(required_phases))
+    unfinished_ids = dependencies.filter_unfinished_phases(tx, sorted(required_phases))
     return [
         _build_task_view(
             task.as_of(now),
             task_phases[task.phase_id],
             depends.get(task.id, ()),
             open_tasks,
-            _filter_ids(depends.get(task.phase_id, ()), unfinished),
+            _filter_ids(depends.get(task.phase_id, ()), unfinished_ids),
         )
         for task in plan_tasks
     ]
@@ -151,10 +151,10 @@ def _build_plan_view(
     plan: Plan, plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts], phase_views: tuple[PhaseView, ...] | None
 ) -> PlanView:
     parts = [_compute_progress(phase, counts.get(phase.id, _NO_COUNTS)) for phase in plan_phases]
-    total, completed = sum(part.total for part in parts), sum(part.completed for part in parts)
+    total, completed_count = sum(part.total for part in parts), sum(part.completed for part in parts)
     return PlanView(
         plan=plan,
-        progress=Progress(total=total, completed=completed),
+        progress=Progress(total=total, completed=completed_count),
         current_phase=_find_current_phase(plan_phases, counts),
         is_completable=bool(plan_phases) and all(is_finished(phase, counts.get(phase.id, _NO_COUNTS)) for phase in plan_phases),
         phases=phase_views,
@@ -163,8 +163,11 @@ def _build_plan_view(
 
 def _find_current_phase(plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts]) -> Phase | None:
     """Return the current phase: the first unfinished one in progress, else the first unfinished one."""
-    unfinished = [phase for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))]
-    return next((phase for phase in unfinished if phase.status is PhaseStatus.IN_PROGRESS), unfinished[0] if unfinished else None)
+    unfinished_phases = [phase for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))]
+    return next(
+        (phase for phase in unfinished_phases if phase.status is PhaseStatus.IN_PROGRESS),
+        unfinished_phases[0] if unfinished_phases else None,
+    )
 
 
 def _compute_progress(phase: Phase, counts: StatusCounts) -> Progress:

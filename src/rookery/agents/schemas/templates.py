@@ -214,9 +214,9 @@ def validate_document(document: JsonObject) -> None:
         ValidationFailed: A variable or a placeholder is invalid, or the plan rendered with sample values is.
     """
     template = Template.from_document("", document)
-    wrong = find_faults(template)
-    if wrong:
-        raise ValidationFailed(wrong)
+    faults = find_faults(template)
+    if faults:
+        raise ValidationFailed(faults)
     _parse_draft(render_sample_plan(template), prefix="plan.")
 
 
@@ -442,8 +442,8 @@ def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
     try:
         draft = PlanBody.model_validate(plan).to_draft()
     except ValidationError as error:
-        wrong = map_validation_error(error, PlanBody)
-        fields = cast("Mapping[str, list[str]]", wrong.detail["errors"])
+        validation_error = map_validation_error(error, PlanBody)
+        fields = cast("Mapping[str, list[str]]", validation_error.detail["errors"])
         raise ValidationFailed(
             {name if name.startswith("phases") else f"{prefix}{name}": texts for name, texts in fields.items()}
         ) from None

@@ -45,7 +45,7 @@ class SessionCloser:
 
         The leases of the session are released. Its memories are archived now or, if a successor may follow, later.
         """
-        ended = replace(
+        ended_session = replace(
             session,
             status=status,
             end_reason=reason,
@@ -54,16 +54,21 @@ class SessionCloser:
             memories_due=self._archive_memories(tx, session, status, at),
             version=session.version + 1,
         )
-        store.change(tx, ended)
+        store.change(tx, ended_session)
         self.claims.release_session_tasks(
-            tx, ended.workspace_id, ended.id, actor=actor, reason=f"the session is {reason or status.value}", now=at
+            tx, ended_session.workspace_id, ended_session.id, actor=actor, reason=f"the session is {reason or status.value}", now=at
         )
-        self._schedule_predecessor_memories(tx, ended, at)
+        self._schedule_predecessor_memories(tx, ended_session, at)
         event = AgentSessionEnded(
-            workspace_id=ended.workspace_id, session_id=ended.id, agent_id=ended.agent_id, plan_id=ended.plan_id, status=status.value, at=at
+            workspace_id=ended_session.workspace_id,
+            session_id=ended_session.id,
+            agent_id=ended_session.agent_id,
+            plan_id=ended_session.plan_id,
+            status=status.value,
+            at=at,
         )
         self.bus.publish_on_commit(tx, event)
-        return ended
+        return ended_session
 
     def _archive_memories(self, tx: Tx, session: AgentSession, status: SessionStatus, at: datetime) -> datetime | None:
         match status:
@@ -73,14 +78,14 @@ class SessionCloser:
             case _:
                 return session.last_activity_at + MEMORY_GRACE_PERIOD
 
-    def _schedule_predecessor_memories(self, tx: Tx, ended: AgentSession, at: datetime) -> None:
-        """Schedule the archiving of the memories of the sessions that *ended* continued."""
-        for session_id in {ended.resumed_from, ended.offered_id} - {None, ended.id}:
-            predecessor = store.find_for_update(tx, ended.workspace_id, session_id) if session_id else None
+    def _schedule_predecessor_memories(self, tx: Tx, session: AgentSession, at: datetime) -> None:
+        """Schedule the archiving of the memories of the sessions that *session* continued."""
+        for session_id in {session.resumed_from, session.offered_id} - {None, session.id}:
+            predecessor = store.find_for_update(tx, session.workspace_id, session_id) if session_id else None
             if predecessor is None or predecessor.memories_due is None:
                 continue
             handoff = handoffs.find_by_session(tx, predecessor.workspace_id, predecessor.id)
-            if predecessor.id == ended.resumed_from or (handoff is not None and handoff.taken_by == ended.id):
+            if predecessor.id == session.resumed_from or (handoff is not None and handoff.taken_by == session.id):
                 store.set_memories_due(tx, predecessor.workspace_id, predecessor.id, min(at, predecessor.memories_due))
 
 
@@ -133,10 +138,10 @@ class SessionEnder:
             raise PermissionDenied(PROMOTE_SCOPE)
         ids = None if request.promote is True else request.promote
         if ids is not None:
-            unknown = self._memories.find_unknown(tx, session.workspace_id, session.id, ids)
-            if unknown:
+            unknown_ids = self._memories.find_unknown(tx, session.workspace_id, session.id, ids)
+            if unknown_ids:
                 raise ValidationFailed(
-                    {"promote": [f"{memory_id!r} is not a session memory of this session" for memory_id in unknown[:10]]}
+                    {"promote": [f"{memory_id!r} is not a session memory of this session" for memory_id in unknown_ids[:10]]}
                 )
         self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
 

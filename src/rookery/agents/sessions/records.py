@@ -116,18 +116,18 @@ class SessionRecords:
             require_match("session", session.version, expected)
             if not session.is_open:
                 raise SessionEnded(session)
-            changed = _apply_change(session, change)
+            changed_session = _apply_change(session, change)
             if "handoff" in change.fields_set and change.handoff is not None:
                 write_handoff(tx, session, change.handoff, at=now)
             if "acknowledge" in change.fields_set:
                 if session.offered_id is None:
                     raise NoHandoffOffered(session.id)
                 handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=change.acknowledge, at=now)
-            changed = replace(changed, last_activity_at=max(now, session.last_activity_at), version=session.version + 1)
-            store.change(tx, changed)
-            if changed.status is not session.status:
-                self._announce(tx, changed, now)
-            return changed
+            changed_session = replace(changed_session, last_activity_at=max(now, session.last_activity_at), version=session.version + 1)
+            store.change(tx, changed_session)
+            if changed_session.status is not session.status:
+                self._announce(tx, changed_session, now)
+            return changed_session
 
         return await self._db.write(write)
 
@@ -223,7 +223,7 @@ class SessionRecords:
         workspace_id, ids = sessions[0].workspace_id, [session.id for session in sessions]
         handoffs_by_session = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
-        completed = plans.count_completed_tasks(tx, workspace_id, ids)
+        completed_counts = plans.count_completed_tasks(tx, workspace_id, ids)
         session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in sessions if session.plan_id is not None}))
         slugs = {plan.id: plan.slug for plan in session_plans.values()}
         return [
@@ -232,7 +232,7 @@ class SessionRecords:
                 plan_slug=None if session.plan_id is None else slugs.get(session.plan_id),
                 handoff=handoffs_by_session.get(session.id),
                 tool_calls=calls.get(session.id, 0),
-                tasks_completed=completed.get(session.id, 0),
+                tasks_completed=completed_counts.get(session.id, 0),
             )
             for session in sessions
         ]
@@ -243,15 +243,15 @@ class SessionRecords:
 
 
 def _apply_change(session: AgentSession, change: SessionChange) -> AgentSession:
-    changed = session
+    changed_session = session
     if "status" in change.fields_set:
         if change.status not in (SessionStatus.ACTIVE, SessionStatus.PAUSED):
             raise WrongTransition("session", session.id, session.status.value, change.status.value, allowed=["active", "paused"])
-        changed = replace(changed, status=change.status)
+        changed_session = replace(changed_session, status=change.status)
     if "goal" in change.fields_set:
-        changed = replace(changed, goal=change.goal)
+        changed_session = replace(changed_session, goal=change.goal)
     if "context" in change.fields_set:
-        changed = replace(changed, context=change.context)
+        changed_session = replace(changed_session, context=change.context)
     if "summary" in change.fields_set:
-        changed = replace(changed, summary=change.summary)
-    return changed
+        changed_session = replace(changed_session, summary=change.summary)
+    return changed_session

@@ -37,13 +37,13 @@ class SessionSweeper:
         return await self._run_batches(self._abandon_batch), await self._run_batches(self._archive_batch)
 
     async def _run_batches(self, work: Callable[[Tx], int]) -> int:
-        done = 0
+        swept_count = 0
         for _ in range(_MAX_BATCHES):
             swept = await self._db.write(work)
-            done += swept
+            swept_count += swept
             if swept == 0:
                 break
-        return done
+        return swept_count
 
     def _abandon_batch(self, tx: Tx) -> int:
         now = self._clock()

@@ -102,10 +102,10 @@ def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> T
         "has_orgs": access_filter.orgs is not None,
         "has_projects": access_filter.projects is not None,
     }
-    least, first = _best_statements(**options)
+    least_statement, first = _best_statements(**options)
     params = {**_params(access_filter, plan_id), "priority": -1}
     while True:
-        row = tx.fetch_one(least, params)
+        row = tx.fetch_one(least_statement, params)
         priority = None if row is None else row.maybe_integer("priority")
         if priority is None:
             return None
@@ -159,13 +159,13 @@ def get_open_task_stats(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | 
     }
     open_statement, paused_statement = _open_task_statements(**options)
     params = _params(access_filter, plan_id)
-    row, paused = tx.fetch_one(open_statement, params), tx.fetch_one(paused_statement, params)
+    row, paused_row = tx.fetch_one(open_statement, params), tx.fetch_one(paused_statement, params)
     next_end = None if row is None else row.maybe_integer("next_end")
     return OpenTaskStats(
         open_count=0 if row is None else row.integer("found"),
         claimed_count=0 if row is None else row.maybe_integer("claimed") or 0,
         next_lease_end=None if next_end is None else from_micros(next_end),
-        has_paused_plan=paused is not None,
+        has_paused_plan=paused_row is not None,
     )
 
 
@@ -173,7 +173,7 @@ def get_open_task_stats(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | 
 def _open_task_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
     scope = _scope_conditions(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
     is_claimed = case((_c.status == TaskStatus.IN_PROGRESS.value, 1), else_=0)
-    counted = select(
+    count_statement = select(
         func.count().label("found"),
         cast(func.sum(is_claimed), BigInteger).label("claimed"),
         func.min(_c.claim_expires_at).label("next_end"),
@@ -181,7 +181,7 @@ def _open_task_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool)
     joined = tasks.join(plans, plans.c.id == _c.plan_id)
     is_active, is_paused = plans.c.status == PlanStatus.ACTIVE.value, plans.c.status == PlanStatus.PAUSED.value
     return (
-        counted.select_from(joined).where(*scope, is_active, _c.status.in_(OPEN_TASK_STATUS_VALUES)),
+        count_statement.select_from(joined).where(*scope, is_active, _c.status.in_(OPEN_TASK_STATUS_VALUES)),
         select(plans.c.id).where(*scope, is_paused).limit(1),
     )
 

@@ -281,5 +281,5 @@ def _criteria_to_json(criteria: Iterable[Criterion]) -> str:
 def _criteria_from_json(json_text: str) -> tuple[Criterion, ...]:
     if json_text == "[]":
         return ()
-    listed = cast("list[tuple[str, bool]]", orjson.loads(json_text))
-    return tuple(Criterion(text=text, checked=checked) for text, checked in listed)
+    pairs = cast("list[tuple[str, bool]]", orjson.loads(json_text))
+    return tuple(Criterion(text=text, checked=checked) for text, checked in pairs)

@@ -266,9 +266,9 @@ def compute_version(document: JsonObject) -> str:
 
 def _build_template(slug: str, document: JsonObject) -> StoredTemplate:
     template = Template.from_document(slug, document)
-    wrong = find_faults(template)
-    if wrong:
-        raise ValidationFailed(wrong)
+    faults = find_faults(template)
+    if faults:
+        raise ValidationFailed(faults)
     return StoredTemplate(template=template, version=compute_version(document), source=TemplateSource.WORKSPACE)
 
 

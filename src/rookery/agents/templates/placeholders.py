@@ -77,8 +77,8 @@ def to_text(value: TemplateValue | None) -> str:
 
 def _fill(value: object, insert: Callable[[str], str], values: Mapping[str, TemplateValue | None], *, is_typed: bool = False) -> object:
     if isinstance(value, str):
-        whole = _PLACEHOLDER.fullmatch(value.strip()) if is_typed else None
-        return insert(value) if whole is None or whole[2] is None else values[whole[2]]
+        match = _PLACEHOLDER.fullmatch(value.strip()) if is_typed else None
+        return insert(value) if match is None or match[2] is None else values[match[2]]
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, object]", value)
         return {name: _fill(value, insert, values, is_typed=name in _TYPED_FIELDS) for name, value in fields.items()}

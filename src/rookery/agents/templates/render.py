@@ -35,7 +35,11 @@ def render_sample_plan(template: Template) -> JsonObject:
 
 def find_faults(template: Template) -> dict[str, list[str]]:
     """Return the errors in the variables and placeholders of a template by field, empty if it has none."""
-    faults = {f"variables.{name}": wrong for name, variable in template.variables.items() if (wrong := find_variable_faults(variable))}
+    faults = {
+        f"variables.{name}": variable_faults
+        for name, variable in template.variables.items()
+        if (variable_faults := find_variable_faults(variable))
+    }
     for field, value in _collect_texts(template).items():
         faults |= find_placeholder_faults(value, template.variables, field=field)
     return faults
@@ -43,8 +47,8 @@ def find_faults(template: Template) -> dict[str, list[str]]:
 
 def list_unused_variables(template: Template) -> list[str]:
     """Return the variables that no placeholder uses."""
-    used = find_placeholder_names(_collect_texts(template))
-    return [name for name in template.variables if name not in used]
+    used_names = find_placeholder_names(_collect_texts(template))
+    return [name for name in template.variables if name not in used_names]
 
 
 def _render_plan(template: Template, values: Mapping[str, TemplateValue | None]) -> JsonObject:

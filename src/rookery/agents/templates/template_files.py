@@ -43,9 +43,9 @@ def parse_template_file(text: str) -> JsonObject:
         raise ValidationFailed({_ERROR_FIELD: [_describe_yaml_error(error)]}) from None
     except UnicodeEncodeError:
         raise ValidationFailed({_ERROR_FIELD: ["must not contain a lone surrogate, which is half of a character"]}) from None
-    wrong = _find_unsendable(document)
-    if wrong is not None:
-        raise ValidationFailed({_ERROR_FIELD: [wrong]})
+    fault = _find_unsendable(document)
+    if fault is not None:
+        raise ValidationFailed({_ERROR_FIELD: [fault]})
     if not isinstance(document, dict):
         raise ValidationFailed({_ERROR_FIELD: ["is not a template: it must have fields such as name: and phases:"]})
     return cast("JsonObject", document)

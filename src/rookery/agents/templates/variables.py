@@ -105,9 +105,9 @@ def _make_sample_value(variable: TemplateVariable) -> TemplateValue:
 def _find_misfits(variable: TemplateVariable, value: object) -> list[str]:
     if not _has_type(variable.type, value):
         return [f"must be {_TYPE_NAMES[variable.type]}"]
-    longest = MAX_VALUE_LENGTH if variable.pattern is None else MAX_MATCHED_LENGTH
-    if isinstance(value, str) and len(value) > longest:
-        return [f"must have at most {longest:,} characters"]
+    max_length = MAX_VALUE_LENGTH if variable.pattern is None else MAX_MATCHED_LENGTH
+    if isinstance(value, str) and len(value) > max_length:
+        return [f"must have at most {max_length:,} characters"]
     if variable.required and variable.enum is None and isinstance(value, str) and not value.strip():
         return ["must not be blank"]
     if variable.enum is not None and value not in variable.enum:

@@ -114,9 +114,9 @@ def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
 
 def _parse_options(query: str, setting: str) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    unknown = sorted(options.keys() - _OPTIONS)
-    if unknown:
-        raise WrongSettings(f"{setting}: unknown option {unknown[0][:40]!r}; the options are {', '.join(sorted(_OPTIONS))}")
+    unknown_options = sorted(options.keys() - _OPTIONS)
+    if unknown_options:
+        raise WrongSettings(f"{setting}: unknown option {unknown_options[0][:40]!r}; the options are {', '.join(sorted(_OPTIONS))}")
     return options
 
 

@@ -78,16 +78,16 @@ class RemoteEmbedder:
         """Send a probe text; see `EmbedderEngine`."""
         try:
             await self._probe()
-        except _WrongDimensionError as wrong:
-            raise WrongSettings(f"ROOKERY_EMBEDDER: {wrong.message}") from wrong
+        except _WrongDimensionError as dimension_error:
+            raise WrongSettings(f"ROOKERY_EMBEDDER: {dimension_error.message}") from dimension_error
 
     async def warm(self) -> None:
         """Send a probe text, unless the service answered recently; raises `EngineUnavailable`."""
         if time.monotonic() - self._last_success_s > _HEALTHY_FOR_S:
             try:
                 await self._probe()
-            except _WrongDimensionError as wrong:
-                raise EngineUnavailable("embedder", wrong.message) from wrong
+            except _WrongDimensionError as dimension_error:
+                raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a query. A query that is too long for the model is cut at its end."""
@@ -126,10 +126,10 @@ class RemoteEmbedder:
                 text = self._remote.query_prefix + query
                 try:
                     (vector,) = await self._embed_texts([text], _QUERY_RETRY)
-                except TextRejectedError as rejected:
-                    await self._require_healthy(rejected)
+                except TextRejectedError as rejection:
+                    await self._require_healthy(rejection)
                     if len(query) <= _MIN_SPLIT_CHARS:
-                        raise NotEmbeddable from rejected
+                        raise NotEmbeddable from rejection
                     query = query[: len(query) // 2]
                 else:
                     return vector
@@ -139,8 +139,8 @@ class RemoteEmbedder:
         async with self._passage_slots:
             try:
                 return [[vector] for vector in await self._embed_texts(texts, _PASSAGE_RETRY)]
-            except TextRejectedError as rejected:
-                await self._require_healthy(rejected)
+            except TextRejectedError as rejection:
+                await self._require_healthy(rejection)
                 return await self._embed_halves(texts)
 
     async def _embed_halves(self, texts: Sequence[str]) -> list[list[Vector]]:
@@ -160,7 +160,7 @@ class RemoteEmbedder:
         except TextRejectedError:
             return await self._embed_halves(texts)
 
-    async def _require_healthy(self, rejected: TextRejectedError) -> None:
+    async def _require_healthy(self, rejection: TextRejectedError) -> None:
         """
         Embed a probe text. Return if it succeeds, since then the texts are the cause of the rejection.
 
@@ -170,38 +170,40 @@ class RemoteEmbedder:
         try:
             await self._probe()
         except TextRejectedError:
-            raise EngineUnavailable("embedder", str(rejected)) from rejected
-        except _WrongDimensionError as wrong:
-            raise EngineUnavailable("embedder", wrong.message) from wrong
+            raise EngineUnavailable("embedder", str(rejection)) from rejection
+        except _WrongDimensionError as dimension_error:
+            raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
 
     async def _probe(self) -> None:
         try:
             self._normalize(await self._fetch_rows([_PROBE_TEXT], _CHECK_RETRY))
-        except TextRejectedError as rejected:
-            raise EngineUnavailable("embedder", str(rejected)) from rejected
+        except TextRejectedError as rejection:
+            raise EngineUnavailable("embedder", str(rejection)) from rejection
 
     async def _embed_texts(self, texts: Sequence[str], policy: RetryPolicy) -> list[Vector]:
         try:
             rows = await self._fetch_rows([text if text.strip() else "." for text in texts], policy)
-        except _WrongDimensionError as wrong:
-            raise EngineUnavailable("embedder", wrong.message) from wrong
+        except _WrongDimensionError as dimension_error:
+            raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
         return self._normalize(rows)
 
     async def _fetch_rows(self, texts: Sequence[str], policy: RetryPolicy) -> Rows:
         if self._is_closed:
             raise EngineUnavailable("embedder", _CLOSED_REASON)
         rows = await self._client.embed(texts, policy)
-        dimension, requested = rows.shape[1], self._remote.requested_dimension
+        dimension, requested_dimension = rows.shape[1], self._remote.requested_dimension
         if dimension > self.dimension:
             advice = (
-                f"set ROOKERY_VECTOR_DIMENSION={dimension}" if requested is None else f"the model does not support dimensions={requested}"
+                f"set ROOKERY_VECTOR_DIMENSION={dimension}"
+                if requested_dimension is None
+                else f"the model does not support dimensions={requested_dimension}"
             )
             raise _WrongDimensionError(
                 f"the service returns vectors with {dimension} dimensions, more than the {self.dimension} that are stored: {advice}"
             )
-        if requested is not None and dimension != requested:
+        if requested_dimension is not None and dimension != requested_dimension:
             raise _WrongDimensionError(
-                f"the service returns vectors with {dimension} dimensions: its model does not support dimensions={requested}"
+                f"the service returns vectors with {dimension} dimensions: its model does not support dimensions={requested_dimension}"
             )
         return rows
 
@@ -225,9 +227,9 @@ def _normalize_rows(rows: Rows, *, dimension: int) -> list[Vector]:
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise TextRejectedError("the service returned a vector that is zero, infinite or NaN")
-    filled = np.zeros((len(rows), dimension), dtype="<f4")
-    filled[:, : rows.shape[1]] = wide / lengths
-    return [row.tobytes() for row in filled]
+    padded_rows = np.zeros((len(rows), dimension), dtype="<f4")
+    padded_rows[:, : rows.shape[1]] = wide / lengths
+    return [row.tobytes() for row in padded_rows]
 
 
 def _batch_ranges(texts: Sequence[str]) -> list[tuple[int, int]]:

@@ -32,8 +32,8 @@ class VectorMatrix:
         for text, vector in zip(texts, vectors, strict=True):
             row = self._row_numbers.setdefault(text, len(self._row_numbers))
             if row >= len(self._matrix):
-                added = np.zeros((len(self._matrix) // 2, self._dimension), dtype=np.float32)
-                self._matrix = np.concatenate([self._matrix, added])
+                new_rows = np.zeros((len(self._matrix) // 2, self._dimension), dtype=np.float32)
+                self._matrix = np.concatenate([self._matrix, new_rows])
             self._matrix[row] = np.frombuffer(vector, dtype="<f4")
 
     def clear(self) -> None:

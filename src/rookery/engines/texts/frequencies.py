@@ -42,12 +42,12 @@ class DocumentFrequencies:
         share = self.compute_share(connection, query.visible_expression)
         if sum(self._count(connection, any_term_expression([word])) for word in query.words) * share <= MAX_SCORED_DOCUMENTS:
             return query.terms
-        matched, selected = 0.0, list[str]()
+        matched_weight, selected = 0.0, list[str]()
         for number, term in sorted((self._count(connection, any_term_expression([term])), term) for term in query.terms):
-            if matched >= MIN_DOCUMENTS_FACTOR * min_documents and matched + number * share > MAX_SCORED_DOCUMENTS:
+            if matched_weight >= MIN_DOCUMENTS_FACTOR * min_documents and matched_weight + number * share > MAX_SCORED_DOCUMENTS:
                 break
             selected.append(term)
-            matched += number * share
+            matched_weight += number * share
         return tuple(selected)
 
     def compute_share(self, connection: sqlite3.Connection, expression: str) -> float:

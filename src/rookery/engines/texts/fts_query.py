@@ -224,5 +224,5 @@ def _quote(text: str) -> str:
 
     NUL, which would end the expression in SQLite, becomes a space. A lone surrogate, which has no UTF-8, becomes "?".
     """
-    plain = text.replace("\0", " ").encode(errors="replace").decode().replace('"', '""')
-    return f'"{plain}"'
+    escaped = text.replace("\0", " ").encode(errors="replace").decode().replace('"', '""')
+    return f'"{escaped}"'

@@ -216,8 +216,8 @@ class TermCache:
         def count(connection: sqlite3.Connection) -> int:
             (last_given,) = connection.execute(_LAST_ROW).fetchone()
             (last,) = connection.execute(_MAX_ROW).fetchone()
-            (deleted,) = connection.execute("SELECT count(*) FROM gone").fetchone()
-            return max(0, int(last) - covered_row) + int(deleted) if last_given >= MIN_DOCUMENTS else 0
+            (deleted_count,) = connection.execute("SELECT count(*) FROM gone").fetchone()
+            return max(0, int(last) - covered_row) + int(deleted_count) if last_given >= MIN_DOCUMENTS else 0
 
         return self._run_read(count)
 
@@ -255,11 +255,11 @@ class TermCache:
         last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW).fetchone()[0]))
         # Set first: from now on, deletions of these rows are recorded for the cache.
         self._write(lambda connection: connection.execute(_SET_COVERED, (last,)))
-        uncommitted = added = 0
+        uncommitted = added_count = 0
         for rows in self._iter_rows(covered_row, last):
             for row in rows:
                 terms.add(writer, row)
-            added += len(rows)
+            added_count += len(rows)
             uncommitted += len(rows)
             if uncommitted >= _ROWS_PER_COMMIT:
                 writer.commit()
@@ -269,16 +269,16 @@ class TermCache:
         self._delete_rows(terms, writer)
         writer.wait_merging_threads()
         self._snapshot = terms.take_snapshot()
-        if added >= _ROWS_PER_COMMIT:
-            _log.info("texts.cache_built", documents=added, seconds=round(time.monotonic() - started_s, 1))
+        if added_count >= _ROWS_PER_COMMIT:
+            _log.info("texts.cache_built", documents=added_count, seconds=round(time.monotonic() - started_s, 1))
 
     def _delete_rows(self, terms: TermIndex, writer: tantivy.IndexWriter) -> None:
-        deleted = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
-        for row in deleted:
+        deleted_rows = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
+        for row in deleted_rows:
             terms.delete(writer, row)
         writer.commit()
-        if deleted:
-            self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(deleted),)))
+        if deleted_rows:
+            self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(deleted_rows),)))
 
     def _iter_rows(self, covered_row: int, last: int) -> Iterator[list[TextRow]]:
         while True:

@@ -99,9 +99,9 @@ class TermSnapshot:
         stems_by_row = {row: self.stem(text) for row, text in texts.items()} if pair_weights else {}
         average_length = sum(map(len, stems_by_row.values())) / max(len(stems_by_row), 1)
         for row, stems in stems_by_row.items():
-            matched = {pair for pair in pairwise(stems) if pair in pair_weights}
-            if matched:
-                gain = sum(map(pair_weights.__getitem__, matched))
+            matched_pairs = {pair for pair in pairwise(stems) if pair in pair_weights}
+            if matched_pairs:
+                gain = sum(map(pair_weights.__getitem__, matched_pairs))
                 gains[row] = gain * _bm25_weight(1.0, len(stems) / average_length)
         return gains
 

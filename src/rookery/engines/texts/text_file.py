@@ -320,12 +320,12 @@ def _search_visible(
 ) -> list[tuple[float, str]]:
     """Search the documents that *access_filter* allows."""
     source, values = _build_source(connection, query, match, access_filter)
-    scored = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
-    rows = connection.execute(f"{scored} ORDER BY score LIMIT :wanted", {**values, "wanted": limit + 1}).fetchall()
+    scored_sql = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
+    rows = connection.execute(f"{scored_sql} ORDER BY score LIMIT :wanted", {**values, "wanted": limit + 1}).fetchall()
     if len(rows) > limit and rows[limit][1] == rows[limit - 1][1] and not query.is_approximate:
         # Equal scores on both sides of the limit: all of them are needed to order them by id.
         worst = {**values, "worst": rows[limit][1]}
-        rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
+        rows = connection.execute(f"SELECT id, score FROM ({scored_sql}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
     ids = dict(connection.execute(_IDS, (rows_to_json(row for row, _ in rows),)).fetchall())
     return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged index may have words of missing documents
 
@@ -335,8 +335,8 @@ def _search_unfiltered(
 ) -> list[tuple[float, str]] | None:
     """Search all documents and check access afterwards. *match* has no access conditions. None if too few results are readable."""
     fetch_count = 2 * limit + 50
-    scored = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - as above
-    rows = connection.execute(scored, (match, fetch_count)).fetchall()
+    scored_sql = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - as above
+    rows = connection.execute(scored_sql, (match, fetch_count)).fetchall()
     ids = filter_visible(connection, (row for row, _ in rows), access_filter, checks_owner=True)
     best = [(score, ids[row]) for row, score in rows if row in ids]
     return None if len(rows) == fetch_count and len(best) < limit else best
@@ -371,8 +371,8 @@ def _name_conditions(access_filter: AccessFilter) -> dict[str, object]:
         ("org", access_filter.org, access_filter.orgs, ORG_OPTIONAL_SCOPES),
         ("project", access_filter.project, access_filter.projects, PROJECT_OPTIONAL_SCOPES),
     ):
-        listed = ", ".join(f"'{scope.value}'" for scope in sorted(scopes))
-        without = f"d.{column} IS NULL AND d.memory_scope IN ({listed})"
+        scope_list = ", ".join(f"'{scope.value}'" for scope in sorted(scopes))
+        without = f"d.{column} IS NULL AND d.memory_scope IN ({scope_list})"
         if name is not None:
             conditions[f"(d.{column} = ? OR {without})"] = name
         if names is not None:

@@ -116,9 +116,9 @@ def _decode_state(state: str) -> tuple[list[str], str | None]:
         UpstreamErrorResponse: The state is invalid: a caller changed it.
     """
     try:
-        names, inner = orjson.loads(state.removeprefix(_STATE_PREFIX))
+        names, inner_state = orjson.loads(state.removeprefix(_STATE_PREFIX))
     except (ValueError, TypeError):
         raise UpstreamErrorResponse(types.INVALID_PARAMS, "The requestState is not the one that was returned.") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast("list[object]", names)):
         raise UpstreamErrorResponse(types.INVALID_PARAMS, "The requestState is not the one that was returned.")
-    return cast("list[str]", names), inner if isinstance(inner, str) else None
+    return cast("list[str]", names), inner_state if isinstance(inner_state, str) else None

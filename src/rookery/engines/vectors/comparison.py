@@ -127,9 +127,9 @@ class EmbeddedComparison:
         own_rows = np.flatnonzero((own_columns >= 0) & (own_columns < width))
         scores[own_rows, own_columns[own_rows]] = _NO_SIMILARITY
         hits = scores > threshold - self._rounding_error
-        excluded = self._excluded[first : first + width]
-        if excluded.any():
-            hits &= ~excluded
+        excluded_mask = self._excluded[first : first + width]
+        if excluded_mask.any():
+            hits &= ~excluded_mask
         if np.count_nonzero(hits) > _MAX_PAIRS and width > limit:
             scores[~hits] = _NO_SIMILARITY
             places = np.argpartition(scores, width - limit, axis=1)[:, width - limit :]

@@ -100,12 +100,12 @@ class EmbeddedVectorIndex:
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
         tasks = [self._preload_task, *self._warmups.cancel(), *(index.build_task for index in self._workspace_indexes.values())]
-        waiting = [task for task in tasks if task is not None and not task.done()]
-        for task in waiting:
+        pending_tasks = [task for task in tasks if task is not None and not task.done()]
+        for task in pending_tasks:
             task.cancel()
         await self._build_process.close()
-        if waiting:
-            await asyncio.wait(waiting)
+        if pending_tasks:
+            await asyncio.wait(pending_tasks)
         file, self._file = self._file, None
         self._workspace_indexes.clear()
         await asyncio.to_thread(self._close_all, file)
@@ -202,10 +202,10 @@ class EmbeddedVectorIndex:
     async def activate(self, *, ignored_ids: Collection[str] = ()) -> int:
         async with self._use_file() as file:
             complete = await self._run_in_thread(self._loader_threads, lambda: file.list_complete(ignored_ids))
-            switched = 0
+            switched_count = 0
             for activation in complete:
-                switched += await file.writer.submit(partial(file.activate, activation=activation))
-            return switched
+                switched_count += await file.writer.submit(partial(file.activate, activation=activation))
+            return switched_count
 
     async def delete_retired(self) -> None:
         async with self._use_file() as file:

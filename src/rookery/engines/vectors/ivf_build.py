@@ -93,8 +93,8 @@ def main() -> int:
     with lock_folder(request.folder) as is_ours:
         if not is_ours:
             return EXIT_BUSY
-        done = list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version)
-        if not done or done[0][0] <= request.known_change:
+        files = list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version)
+        if not files or files[0][0] <= request.known_change:
             build(request)
     return 0
 
@@ -118,9 +118,9 @@ def build(request: BuildRequest) -> None:
         path.unlink(missing_ok=True)
     file = VectorFile(request.database, model=request.model_version.model, dimension=request.model_version.dimension)
     # Before reading, the size of the database is the only known upper bound.
-    needed = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
-    if shutil.disk_usage(request.folder).free < needed:
-        raise OSError(f"{request.folder.name}: a build needs {needed:,} bytes of free disk space")
+    needed_bytes = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
+    if shutil.disk_usage(request.folder).free < needed_bytes:
+        raise OSError(f"{request.folder.name}: a build needs {needed_bytes:,} bytes of free disk space")
     with contextlib.closing(file), tempfile.TemporaryFile(dir=request.folder) as raw:
         last_change = file.get_bounds().last
         previous = _open_previous(request, file)

@@ -91,12 +91,12 @@ class Segment:
         return block, range(start, stop)
 
     def _delete(self, ids: Iterable[str]) -> None:
-        dead: dict[int, list[int]] = {}
+        dead_rows: dict[int, list[int]] = {}
         for memory_id in ids:
             position = self._positions.pop(memory_id, None)
             if position is not None:
-                dead.setdefault(position >> _ROW_BITS, []).extend(self._find_rows(memory_id, position)[1])
-        for block_number, rows in dead.items():
+                dead_rows.setdefault(position >> _ROW_BITS, []).extend(self._find_rows(memory_id, position)[1])
+        for block_number, rows in dead_rows.items():
             self._blocks[block_number].mark_dead(rows)
 
     def _get_writable_block(self, rows: int) -> tuple[int, Block]:

@@ -100,14 +100,14 @@ class WorkspaceSnapshot:
             best = _select_best(_score_tasks(tasks, vector, helpers), limit)
         else:
             search = self.ivf_snapshot.start_search(vector, limit=limit)
-            scored = _score_tasks(tasks, vector, helpers)
+            scored_parts = _score_tasks(tasks, vector, helpers)
             tasks, best = list(search.first_tasks()), {}
             while tasks:
                 new = _score_tasks(tasks, vector, None)  # too small for helper threads: the GIL costs what they save
-                scored += new
-                best = _select_best(scored, limit)
+                scored_parts += new
+                best = _select_best(scored_parts, limit)
                 tasks = list(search.next_tasks(sum(len(part.scores) for part in new), is_enough=len(best) >= limit))
-            best = best or _select_best(scored, limit)
+            best = best or _select_best(scored_parts, limit)
         order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
         return [VectorHit(memory_id=memory_id, similarity=clamp_similarity(score)) for memory_id, score in order[:limit]]
 
@@ -115,7 +115,7 @@ class WorkspaceSnapshot:
 def _score_tasks(tasks: Sequence[ScoringTask], vector: Floats, helpers: HelperThreads | None) -> list[ScoredRows]:
     """Score *tasks* in this thread and in idle helper threads. numpy releases the GIL."""
     pending = list(tasks)
-    done: list[ScoredRows] = []
+    scored_parts: list[ScoredRows] = []
 
     def work() -> None:
         while True:
@@ -123,32 +123,32 @@ def _score_tasks(tasks: Sequence[ScoringTask], vector: Floats, helpers: HelperTh
                 task = pending.pop()
             except IndexError:
                 return
-            done.append(task.score(vector))
+            scored_parts.append(task.score(vector))
 
     helping = [helpers.pool.submit(work) for _ in range(min(helpers.size, len(tasks) - 1))] if helpers else []
     work()
     for helper in helping:
         if not helper.cancel():
             helper.result()
-    return done
+    return scored_parts
 
 
-def _select_best(scored: Sequence[ScoredRows], limit: int) -> dict[str, float]:
+def _select_best(scored_parts: Sequence[ScoredRows], limit: int) -> dict[str, float]:
     """Return the best scores of memories: at least *limit*, the best among them, or all."""
-    scores = np.concatenate([part.scores for part in scored]) if scored else NO_SCORES
+    scores = np.concatenate([part.scores for part in scored_parts]) if scored_parts else NO_SCORES
     row_count = limit
     while row_count < len(scores):
         cutoff = np.partition(scores, -row_count)[-row_count]
-        best = _best_above(scored, cutoff)
+        best = _best_above(scored_parts, cutoff)
         if len(best) >= limit:
             return best
         row_count *= 4  # some memories have several rows among the best
-    return _best_above(scored, np.float32(-np.inf))
+    return _best_above(scored_parts, np.float32(-np.inf))
 
 
-def _best_above(scored: Sequence[ScoredRows], cutoff: np.float32) -> dict[str, float]:
+def _best_above(scored_parts: Sequence[ScoredRows], cutoff: np.float32) -> dict[str, float]:
     best: dict[str, float] = {}
-    for part in scored:
+    for part in scored_parts:
         places = np.flatnonzero(part.scores >= cutoff)
         if len(places) == 0:
             continue

@@ -50,7 +50,7 @@ class VectorStack:
         return len(self.starts) == len(self.vectors)
 
     def get_vectors(self, index: int) -> Floats:
-        """Return the vectors of the memory at index *place*."""
+        """Return the vectors of the memory at *index*."""
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.vectors)
         return self.vectors[self.starts[index] : stop]
 

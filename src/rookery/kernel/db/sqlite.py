@@ -117,10 +117,10 @@ class SqliteDatabase:
     async def read(self, work: Callable[[Tx], T]) -> T:
         if self._reader_pool is None:
             self._reader_pool = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="records-read")
-        reading = asyncio.get_running_loop().run_in_executor(self._reader_pool, self._read_in_thread, work)
+        future = asyncio.get_running_loop().run_in_executor(self._reader_pool, self._read_in_thread, work)
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
-                return await reading
+                return await future
         except TimeoutError as error:
             reason = f"a read took longer than {_READ_TIMEOUT_S:.0f} s"
             raise EngineUnavailable("database", reason) from error

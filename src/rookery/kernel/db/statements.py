@@ -158,8 +158,8 @@ class CompiledStatement:
 
     def _iter_inserts(self, params: Sequence[Mapping[str, Value]], max_rows: int) -> Iterator[tuple[str, list[object]]]:
         start = 0
-        while (left := min(max_rows, len(params) - start)) > 0:
-            count = left if left <= _MAX_UNROUNDED_ROWS else 1 << (left.bit_length() - 1)
+        while (remaining := min(max_rows, len(params) - start)) > 0:
+            count = remaining if remaining <= _MAX_UNROUNDED_ROWS else 1 << (remaining.bit_length() - 1)
             values = list[object]()
             for row in params[start : start + count]:
                 values += self.bind(row)[1]
@@ -178,9 +178,9 @@ class CompiledStatement:
         for name in self._names:
             value = params[name] if name in params else self._defaults[name]
             if name in self._expanding:
-                listed = list(cast("Sequence[Value]", value))
-                values.extend(listed)
-                sql = sql.replace(f"__[POSTCOMPILE_{name}]", ", ".join("?" * len(listed)) or _EMPTY_SELECT, 1)
+                items = list(cast("Sequence[Value]", value))
+                values.extend(items)
+                sql = sql.replace(f"__[POSTCOMPILE_{name}]", ", ".join("?" * len(items)) or _EMPTY_SELECT, 1)
             else:
                 values.append(value)
         return sql, values

@@ -45,7 +45,7 @@ class DnsResolver:
         if lookup is None or lookup.get_loop() is not loop:
             threads = self._slow_threads if host in self._slow_hosts else self._threads
             lookup = self._pending[host, port] = loop.run_in_executor(threads, self._look_up, host, port)
-            lookup.add_done_callback(lambda done: self._on_done((host, port), done))
+            lookup.add_done_callback(lambda future: self._on_done((host, port), future))
         began = time.monotonic()
         try:
             addresses = await asyncio.shield(lookup)
@@ -58,11 +58,11 @@ class DnsResolver:
         self._slow_hosts.pop(host, None)
         return addresses
 
-    def _on_done(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
-        if self._pending.get(key) is done:
+    def _on_done(self, key: tuple[str, int], future: asyncio.Future[Sequence[str]]) -> None:
+        if self._pending.get(key) is future:
             del self._pending[key]
-        if not done.cancelled():
-            done.exception()  # marks the exception as retrieved, even if no caller waited for it
+        if not future.cancelled():
+            future.exception()  # marks the exception as retrieved, even if no caller waited for it
 
 
 def _resolve_with_system(host: str, port: int) -> Sequence[str]:

@@ -59,10 +59,10 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
             raise EgressNotAllowed(refused.message) from None
         failure: Exception = httpcore2.ConnectError("no address")
         for place, address in enumerate(addresses):
-            left = None if ends is None else max(0.1, (ends - time.monotonic()) / (len(addresses) - place))
+            timeout_s = None if ends is None else max(0.1, (ends - time.monotonic()) / (len(addresses) - place))
             try:
                 return await self._inner.connect_tcp(
-                    address, port, timeout=left, local_address=local_address, socket_options=socket_options
+                    address, port, timeout=timeout_s, local_address=local_address, socket_options=socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error

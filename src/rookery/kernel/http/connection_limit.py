@@ -265,8 +265,8 @@ class ConnectionLimiter:
 
 def max_open_connections(limit: int) -> int:
     """Return the number of connections, at most *limit*, that the hard limit on open files allows."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return limit if most == resource.RLIM_INFINITY else max(1, min(limit, most - RESERVED_FILE_DESCRIPTORS))
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return limit if hard_limit == resource.RLIM_INFINITY else max(1, min(limit, hard_limit - RESERVED_FILE_DESCRIPTORS))
 
 
 def raise_file_limit(limit: int) -> int:

@@ -90,8 +90,8 @@ class CorsMiddleware:
         response.headers["X-Request-ID"] = choose_request_id(headers.get("x-request-id"))
         return response
 
-    def _copy_cors_headers(self, refused: Response, reply: Response) -> Response:
-        cors_headers = {name: value for name, value in refused.headers.items() if name.startswith("access-control-") or name == "vary"}
+    def _copy_cors_headers(self, rejection: Response, reply: Response) -> Response:
+        cors_headers = {name: value for name, value in rejection.headers.items() if name.startswith("access-control-") or name == "vary"}
         reply.headers.update(cors_headers)
         return reply
 
@@ -102,6 +102,6 @@ class CorsMiddleware:
         if method not in ALLOWED_METHODS:
             return f"The method {method!r} is not allowed; allowed are {', '.join(ALLOWED_METHODS)}."
         allowed = {header.lower() for header in (*ALLOWED_HEADERS, "Accept-Language", "Content-Language")}
-        requested = [header.strip() for header in headers.get("access-control-request-headers", "").split(",")]
-        wrong = ", ".join(repr(header[:100]) for header in requested if header.lower() not in allowed)
-        return f"These request headers are not allowed: {wrong}; allowed are {', '.join(ALLOWED_HEADERS)}."
+        requested_headers = [header.strip() for header in headers.get("access-control-request-headers", "").split(",")]
+        disallowed = ", ".join(repr(header[:100]) for header in requested_headers if header.lower() not in allowed)
+        return f"These request headers are not allowed: {disallowed}; allowed are {', '.join(ALLOWED_HEADERS)}."

@@ -67,25 +67,25 @@ class EventStream(Response):
         """Return the next part, or a comment if none comes in time; None at the end, or when the client has disconnected."""
         if self._next_part is None:
             self._next_part = asyncio.ensure_future(anext(self._parts, None))
-        waiting = self._next_part
+        next_part = self._next_part
         try:
-            done, _ = await asyncio.wait({waiting, leaving}, timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({next_part, leaving}, timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await _cancel(waiting)
+            await _cancel(next_part)
             raise
-        if waiting in done:
+        if next_part in done:
             self._next_part = None
-            return waiting.result()
+            return next_part.result()
         if leaving in done:
-            await _cancel(waiting)
+            await _cancel(next_part)
             return None
         return _KEEP_ALIVE_COMMENT
 
 
-async def _cancel(waiting: asyncio.Future[bytes | None]) -> None:
-    waiting.cancel()
+async def _cancel(future: asyncio.Future[bytes | None]) -> None:
+    future.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
-        await waiting
+        await future
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

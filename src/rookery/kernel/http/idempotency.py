@@ -320,9 +320,9 @@ def _get_body(response: Response) -> bytes | None:
     return bytes(response.body) if hasattr(response, "body") else None
 
 
-def _find_secret_ids(answer: object, secrets: frozenset[str]) -> list[str] | None:
-    """Return the ids of the objects in *answer* that contain one of *secrets*; None if no object does."""
-    ids, has_secret, pending = list[str](), False, [answer]
+def _find_secret_ids(document: object, secrets: frozenset[str]) -> list[str] | None:
+    """Return the ids of the objects in *document* that contain one of *secrets*; None if no object does."""
+    ids, has_secret, pending = list[str](), False, [document]
     while pending:
         value = pending.pop()
         if isinstance(value, list):

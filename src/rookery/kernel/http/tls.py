@@ -21,8 +21,8 @@ HANDSHAKE_TIMEOUT_S = 10.0
 class _PendingHandshake:
     """A connection that has a slot but whose TLS handshake is not complete, so that it has no transport yet."""
 
-    def __init__(self, accepted: socket.socket) -> None:
-        self._accepted = accepted
+    def __init__(self, client_socket: socket.socket) -> None:
+        self._accepted = client_socket
 
     def unsent_bytes(self) -> int:
         return 0
@@ -63,28 +63,28 @@ class TlsServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, address = await loop.sock_accept(listening)
+                client_socket, address = await loop.sock_accept(listening)
             except OSError as error:  # the client has disconnected, or the process has too many open files
                 _log.debug("connections.not_accepted", reason=str(error))
                 await asyncio.sleep(0.01)
                 continue
-            handshake = _PendingHandshake(accepted)
+            handshake = _PendingHandshake(client_socket)
             slot = self._limiter.acquire(address[0], handshake)
             if slot is None:
-                accepted.close()
+                client_socket.close()
                 continue
-            task = asyncio.create_task(self._handshake(accepted, slot))
+            task = asyncio.create_task(self._handshake(client_socket, slot))
             self._handshakes[task] = handshake
             task.add_done_callback(self._handshakes.pop)
 
-    async def _handshake(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
+    async def _handshake(self, client_socket: socket.socket, slot: ConnectionSlot) -> None:
         loop = asyncio.get_running_loop()
 
         def connection() -> HttpConnection:
             return HttpConnection(self.config, self.server_state, self.lifespan.state, limiter=self._limiter, slot=slot)
 
         try:
-            await loop.connect_accepted_socket(connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
+            await loop.connect_accepted_socket(connection, client_socket, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
         except OSError as error:
             slot.release()
             _log.debug("connections.handshake_failed", reason=str(error))

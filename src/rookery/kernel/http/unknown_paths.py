@@ -56,11 +56,11 @@ class UnknownPathHandler:
 
     def _not_found_response(self, path: str) -> Response:
         safe_path = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
-        near = self._nearest_paths(path.rstrip("/"))
-        if not near:
+        near_paths = self._nearest_paths(path.rstrip("/"))
+        if not near_paths:
             return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. GET / lists the main paths."))
-        listed = ", ".join(repr(near_path) for near_path in near)
-        return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {listed}.", nearest=near))
+        path_list = ", ".join(repr(near_path) for near_path in near_paths)
+        return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {path_list}.", nearest=near_paths))
 
     def _nearest_paths(self, path: str) -> list[str]:
         """Return the first paths below *path*; otherwise the path that differs in one segment by a likely typing error."""
@@ -72,11 +72,11 @@ class UnknownPathHandler:
             return []
         candidates: dict[str, list[str]] = {}
         for known_path, its in self._path_segments:
-            wrong = [
+            mismatches = [
                 place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_parameter(other)
             ]
-            if len(its) == len(segments) and len(wrong) == 1:
-                candidates.setdefault(segments[wrong[0]], []).append(known_path)
+            if len(its) == len(segments) and len(mismatches) == 1:
+                candidates.setdefault(segments[mismatches[0]], []).append(known_path)
         for segment, paths in candidates.items():
             place = segments.index(segment)
             nearest = find_nearest(segment, [candidate.split("/")[place] for candidate in paths])

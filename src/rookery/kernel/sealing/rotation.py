@@ -97,7 +97,7 @@ class KeyRotation:
             WrongSettings: Nothing was encrypted yet, a key is missing, or another process rotates the key too.
             DecryptionFailed: A value is damaged, and *delete_unreadable* is false. Nothing was removed.
         """
-        done = on_step or _ignore_step
+        report_step = on_step or _ignore_step
         with self._source.lock_folder():
             state = await self._db.read(store.get_state)
             if state is None:
@@ -108,13 +108,13 @@ class KeyRotation:
             if delete_unreadable:
                 tally.deleted_count = await self._delete_unreadable(keys)
             if (state.previous_id is None or state.key_id not in keys) and not self._is_configured_key(state):
-                state = await self._switch_key(state, done)
-                await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
+                state = await self._switch_key(state, report_step)
+                await self._finish(state, tally, report_step, delete_unreadable=delete_unreadable)
             elif state.previous_id is not None:
-                await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
+                await self._finish(state, tally, report_step, delete_unreadable=delete_unreadable)
                 if self._source.configured_key is not None and not self._is_configured_key(state):  # the setting has changed again
-                    state = await self._switch_key(state, done)
-                    await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
+                    state = await self._switch_key(state, report_step)
+                    await self._finish(state, tally, report_step, delete_unreadable=delete_unreadable)
             else:
                 return RotationResult(key_id=state.key_id, is_changed=False, deleted_count=tally.deleted_count)
         return RotationResult(key_id=state.key_id, is_changed=True, resealed_count=tally.resealed_count, deleted_count=tally.deleted_count)
@@ -153,32 +153,32 @@ class KeyRotation:
     def _is_configured_key(self, state: SealingState) -> bool:
         return self._source.configured_key is not None and self._source.configured_key.id == state.key_id
 
-    async def _switch_key(self, state: SealingState, done: Callable[[str], None]) -> SealingState:
+    async def _switch_key(self, state: SealingState, report_step: Callable[[str], None]) -> SealingState:
         """Do steps 1 and 2."""
         target = self._source.configured_key
         if target is None:
             new_text = generate_key_text()
             target = SecretKey(new_text)
-            used = [text for text in self._source.read_key_texts() if SecretKey(text).id in {state.key_id, state.previous_id}]
-            self._source.write_key_texts([*used, new_text])  # drops a key that an interrupted run created but never made current
-        done("kept")
+            key_texts = [text for text in self._source.read_key_texts() if SecretKey(text).id in {state.key_id, state.previous_id}]
+            self._source.write_key_texts([*key_texts, new_text])  # drops a key that an interrupted run created but never made current
+        report_step("kept")
         now = to_micros(self._clock())
         is_switched = await self._db.write(lambda tx: store.switch_key(tx, old_key_id=state.key_id, new_key_id=target.id, now_us=now))
         if not is_switched:
             raise WrongSettings(_CONCURRENT_ROTATION)
-        done("named")
+        report_step("named")
         return SealingState(key_id=target.id, previous_id=state.key_id)
 
     async def _delete_unreadable(self, keys: Mapping[str, SecretKey]) -> int:
         """Delete every value that none of *keys* decrypts; return their number."""
-        deleted = 0
+        deleted_count = 0
         for column in self._columns:
             after = ""
             while batch := await self._db.read(
                 lambda tx, column=column, after=after: column.list_others(tx, heads=[], after=after, limit=_BATCH_SIZE)
             ):
                 unreadable_texts = [sealed_text for sealed_text in batch if _try_open(sealed_text, keys) is None]
-                deleted += (
+                deleted_count += (
                     await self._db.write(
                         lambda tx, column=column, unreadable_texts=unreadable_texts: sum(
                             column.remove(tx, sealed_text) for sealed_text in unreadable_texts
@@ -188,15 +188,17 @@ class KeyRotation:
                     else 0
                 )
                 after = batch[-1].context.id
-        return deleted
+        return deleted_count
 
-    async def _finish(self, state: SealingState, tally: _RotationProgress, done: Callable[[str], None], *, delete_unreadable: bool) -> None:
+    async def _finish(
+        self, state: SealingState, tally: _RotationProgress, report_step: Callable[[str], None], *, delete_unreadable: bool
+    ) -> None:
         """Do steps 3 to 5."""
         keys = self._source.load_keys()
         if state.key_id not in keys:
             raise WrongSettings(_missing_key_message(state.key_id))
         for column in self._columns:
-            await self._reseal_column(column, keys[state.key_id], keys, tally, done, delete_unreadable=delete_unreadable)
+            await self._reseal_column(column, keys[state.key_id], keys, tally, report_step, delete_unreadable=delete_unreadable)
         if tally.damaged:
             examples = ", ".join(f"{sealed_text.context.purpose} {sealed_text.context.id}" for sealed_text in tally.damaged[:3])
             raise DecryptionFailed(
@@ -211,9 +213,9 @@ class KeyRotation:
         ]
         if len(remaining_keys) != len(texts):
             self._source.write_key_texts(remaining_keys)
-        done("removed")
+        report_step("removed")
         await self._db.write(lambda tx: store.clear_previous_key(tx, state.key_id))
-        done("settled")
+        report_step("settled")
 
     async def _reseal_column(
         self,
@@ -221,7 +223,7 @@ class KeyRotation:
         target: SecretKey,
         keys: Mapping[str, SecretKey],
         tally: _RotationProgress,
-        done: Callable[[str], None],
+        report_step: Callable[[str], None],
         *,
         delete_unreadable: bool,
     ) -> None:
@@ -247,7 +249,7 @@ class KeyRotation:
             tally.deleted_count += deleted_count
             tally.damaged += [] if delete_unreadable else damaged
             after = batch[-1].context.id
-            done("resealed")
+            report_step("resealed")
 
 
 def _ignore_step(step: str) -> None:

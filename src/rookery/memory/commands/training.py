@@ -57,16 +57,16 @@ def training(
     async def work(maintenance_platform: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
             await maintenance_platform.training.set_enabled(workspace_id, is_enabled=on)
-        deleted = await maintenance_platform.training.delete_all(workspace_id) if forget else 0
-        return await maintenance_platform.training.get_status(workspace_id), deleted
+        deleted_count = await maintenance_platform.training.delete_all(workspace_id) if forget else 0
+        return await maintenance_platform.training.get_status(workspace_id), deleted_count
 
-    status, deleted = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
+    status, deleted_count = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
     since = None if status.enabled_since is None else format_iso(status.enabled_since)
     if as_json:
-        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": status.example_count, "forgotten": deleted}))
+        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": status.example_count, "forgotten": deleted_count}))
         return
     state = "Training rows are not recorded" if since is None else f"Training rows are recorded since {since}"
-    typer.echo(f"{state}. Stored rows: {status.example_count:,}.{f' Deleted rows: {deleted:,}.' if forget else ''}")
+    typer.echo(f"{state}. Stored rows: {status.example_count:,}.{f' Deleted rows: {deleted_count:,}.' if forget else ''}")
 
 
 def export_training(
@@ -80,22 +80,22 @@ def export_training(
     finders = load_finders() if strip_pii else ()
 
     async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
-        total, done = (await maintenance_platform.training.get_status(workspace_id)).example_count, 0
+        total, written_count = (await maintenance_platform.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
             async for page in maintenance_platform.training.iter_pages(workspace_id):
                 for example in page:
                     print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
-                done += len(page)
-                bar(done)
-        return done
+                written_count += len(page)
+                bar(written_count)
+        return written_count
 
     with open_new_file(out) as file:
-        done = asyncio.run(
+        row_count = asyncio.run(
             _run_in_workspace(
                 get_platform(context), workspace, lambda maintenance_platform, number: work(maintenance_platform, number, file)
             )
         )
-    _print_summary(out, done)
+    _print_summary(out, row_count)
 
 
 async def _run_in_workspace(
@@ -132,6 +132,6 @@ def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[s
     }
 
 
-def _print_summary(out: Path | None, done: int) -> None:
+def _print_summary(out: Path | None, row_count: int) -> None:
     """Print the number of rows exported, to standard error."""
-    typer.echo(f"{done:,} training rows{'' if out is None or str(out) == '-' else f' written to {out}'}", err=True)
+    typer.echo(f"{row_count:,} training rows{'' if out is None or str(out) == '-' else f' written to {out}'}", err=True)

@@ -51,11 +51,11 @@ class Backfill:
                     counts["unknown"] += 1
                 else:
                     memory_orgs.append((memory, org))
-            changed = {memory.id for memory, _ in memory_orgs}
+            changed_ids = {memory.id for memory, _ in memory_orgs}
             if memory_orgs and not request.dry_run:
-                changed = await self._db.write(lambda tx: self._write(tx, memory_orgs))
+                changed_ids = await self._db.write(lambda tx: self._write(tx, memory_orgs))
             for memory, org in memory_orgs:
-                if memory.id in changed:
+                if memory.id in changed_ids:
                     counts["changed"] += 1
                     observer.on_item(RunItem(id=memory.id, action="change", why=f"the org of project {memory.project!r} is {org!r}"))
 
@@ -77,15 +77,15 @@ class Backfill:
         return orgs[project]
 
     def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]]) -> set[str]:
-        now, changed = self._clock(), set[str]()
+        now, changed_ids = self._clock(), set[str]()
         for memory, org in memory_orgs:
             current = records.lock_memory(tx, memory.workspace_id, memory.id)
             if current is not None and current.org is None and current.project == memory.project:
                 records.update_memory(
                     tx, current, replace(current, org=org, updated_at=max(now, current.updated_at + _MIN_TIME_STEP), index_failed_at=None)
                 )
-                changed.add(current.id)
-        return changed
+                changed_ids.add(current.id)
+        return changed_ids
 
 
 def parse_org(project: str) -> str | None:

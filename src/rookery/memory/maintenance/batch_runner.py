@@ -80,7 +80,7 @@ class BatchRunner:
         """
         started_s = self._timer()
         total = done = 0
-        stopped = None
+        stop_reason = None
         try:
             total = await self._db.read(lambda tx: maintenance.count_memories(tx, batch_run.selection))
             checkpoint = await self._db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
@@ -97,9 +97,9 @@ class BatchRunner:
             if batch_run.is_resumable:
                 await self._db.write(lambda tx: runs.delete_checkpoint(tx, batch_run.name))
         except OUTAGES as error:
-            stopped = error.message
+            stop_reason = error.message
         duration_s = self._timer() - started_s
-        return BatchRunResult(total=max(total, done), done=done, duration_s=duration_s, stopped=stopped)
+        return BatchRunResult(total=max(total, done), done=done, duration_s=duration_s, stopped=stop_reason)
 
     async def _save_checkpoint(self, batch_run: BatchRun, *, done: int, after: str) -> None:
         if batch_run.is_resumable:

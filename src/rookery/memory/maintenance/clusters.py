@@ -88,7 +88,9 @@ class ClusterFinder:
     async def preload(self, batch: Sequence[str]) -> None:
         """Load in bulk what `find_clusters` needs for *batch*. Single reads would take many times as long."""
         self._memories, self._vectors_by_id = {}, {}
-        await self._load_memories({*batch, *(near for memory_id in batch for near in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS])})
+        await self._load_memories(
+            {*batch, *(neighbour_id for memory_id in batch for neighbour_id in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS])}
+        )
         # The search goes from a memory to the more trusted ones.
         next_ids = set[str]()
         for memory in self._list_mergeable(batch):
@@ -100,7 +102,9 @@ class ClusterFinder:
             }
         if next_ids:
             await self._load_neighbours(next_ids)
-            await self._load_memories({near for memory_id in next_ids for near in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS]})
+            await self._load_memories(
+                {neighbour_id for memory_id in next_ids for neighbour_id in self._neighbours[memory_id][:_PRELOADED_NEIGHBOURS]}
+            )
 
     async def find_clusters(self, memory_id: str) -> list[Cluster]:
         """
@@ -140,12 +144,12 @@ class ClusterFinder:
         """Return the memories of the same space of which every chunk is similar to a chunk of *memory*."""
         if memory.id not in self._neighbours:
             await self._load_neighbours([memory.id])
-        near = self._neighbours[memory.id]
-        if len(near) >= _NEIGHBOUR_LIMIT:
+        neighbours = self._neighbours[memory.id]
+        if len(neighbours) >= _NEIGHBOUR_LIMIT:
             wider = await self._comparison.find_similar([memory.id], threshold=self._threshold, limit=_MAX_NEIGHBOURS)
-            near = wider.get(memory.id, ())
-        await self._load_memories({memory.id, *near})
-        candidates = [other for other in self._list_mergeable(near) if space_key(other) == space_key(memory)]
+            neighbours = wider.get(memory.id, ())
+        await self._load_memories({memory.id, *neighbours})
+        candidates = [other for other in self._list_mergeable(neighbours) if space_key(other) == space_key(memory)]
         vectors = self._vectors_by_id.get(memory.id, ())
         return [other for other in candidates if _min_similarity(vectors, self._vectors_by_id.get(other.id, ())) > self._threshold]
 

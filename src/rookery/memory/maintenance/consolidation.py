@@ -177,31 +177,31 @@ class Consolidation:
         if not clusters:
             return
         if run.request.dry_run:
-            done = [merge for cluster in clusters for merge in cluster.merges]
+            done_merges = [merge for cluster in clusters for merge in cluster.merges]
         else:
-            planned = await self._db.write(lambda tx: self._write_merged(tx, run, clusters))
-            done = await self._finish(run, planned) if planned else []
-        run.cluster_count += len({merge.primary_id for merge in done})
-        run.merged_count += len(done)
-        for merge in done:
+            planned_merges = await self._db.write(lambda tx: self._write_merged(tx, run, clusters))
+            done_merges = await self._finish(run, planned_merges) if planned_merges else []
+        run.cluster_count += len({merge.primary_id for merge in done_merges})
+        run.merged_count += len(done_merges)
+        for merge in done_merges:
             reason = "it has no text that the other lacks" if merge.length == 0 else f"{merge.length:,} characters of it were added"
             run.observer.on_item(RunItem(id=merge.memory_id, action="merge", why=reason, into=merge.primary_id))
 
     def _write_merged(self, tx: Tx, run: _Run, clusters: Sequence[Cluster]) -> list[Merge]:
         """Write the merged contents of clusters whose memories did not change meanwhile. The other memories stay until verification."""
         memories_by_id = {memory.id: memory for cluster in clusters for memory in (cluster.primary, *cluster.others)}
-        locked = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(memories_by_id)]
-        unchanged = {memory.id for memory in locked if memory is not None and memory == memories_by_id[memory.id]}
+        locked_memories = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(memories_by_id)]
+        unchanged = {memory.id for memory in locked_memories if memory is not None and memory == memories_by_id[memory.id]}
         all_merges = list[Merge]()
         for cluster in clusters:
             top = cluster.primary
             if top.id not in unchanged:
                 continue
-            merged, planned = merge_memories(top, [memory for memory in cluster.others if memory.id in unchanged], run=run.id)
-            all_merges += planned
-            if merged != top:
+            merged_memory, planned_merges = merge_memories(top, [memory for memory in cluster.others if memory.id in unchanged], run=run.id)
+            all_merges += planned_merges
+            if merged_memory != top:
                 updated_at = max(self._clock(), top.updated_at + _MIN_TIME_STEP)
-                records.update_memory(tx, top, replace(merged, updated_at=updated_at, index_failed_at=None))
+                records.update_memory(tx, top, replace(merged_memory, updated_at=updated_at, index_failed_at=None))
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=top.workspace_id, payload={"memory_id": top.id})
         merges.add(tx, all_merges)
         return all_merges
@@ -209,23 +209,23 @@ class Consolidation:
     async def _finish_interrupted(self, run: _Run) -> None:
         """Finish the merges that a killed run wrote but did not verify."""
         after = ""
-        while unfinished := await self._db.read(
+        while unfinished_ids := await self._db.read(
             lambda tx, at=after: merges.list_unfinished(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
         ):
-            for primary_id in unfinished:
+            for primary_id in unfinished_ids:
                 into = await self._db.read(lambda tx, at=primary_id: merges.list_merged_into(tx, run.request.workspace_id, at))
-                planned = [merge for merge in into if not merge.is_done]
-                done = planned if run.request.dry_run else await self._finish(run, planned)
-                run.merged_count += len(done)
-                run.resumed_ids |= {primary_id, *(merge.memory_id for merge in done)}
-                for merge in done:
+                planned_merges = [merge for merge in into if not merge.is_done]
+                done_merges = planned_merges if run.request.dry_run else await self._finish(run, planned_merges)
+                run.merged_count += len(done_merges)
+                run.resumed_ids |= {primary_id, *(merge.memory_id for merge in done_merges)}
+                for merge in done_merges:
                     run.observer.on_item(RunItem(id=merge.memory_id, action="merge", why="begun by an earlier run", into=primary_id))
-            after = unfinished[-1]
+            after = unfinished_ids[-1]
 
-    async def _finish(self, run: _Run, planned: Sequence[Merge]) -> list[Merge]:
-        """Index the primaries of *planned*, verify the merges, archive the merged memories. Return the completed merges."""
+    async def _finish(self, run: _Run, planned_merges: Sequence[Merge]) -> list[Merge]:
+        """Index the primaries of *planned_merges*, verify the merges, archive the merged memories. Return the completed merges."""
         workspace_id = run.request.workspace_id
-        ids = sorted({merge.primary_id for merge in planned})
+        ids = sorted({merge.primary_id for merge in planned_merges})
         primaries = await self._db.read(lambda tx: records.get_memories(tx, workspace_id, ids))
         try:
             await self._indexer.index(
@@ -233,32 +233,32 @@ class Consolidation:
             )
             indexed = set(await self._vectors.get_vectors(workspace_id, ids))
         except OUTAGES:
-            await self._db.write(lambda tx: self._revert_merges(tx, planned))
+            await self._db.write(lambda tx: self._revert_merges(tx, planned_merges))
             raise
-        done = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned, indexed_ids=indexed))
-        run.failure_count += len(planned) - len(done)
-        return done
+        done_merges = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned_merges, indexed_ids=indexed))
+        run.failure_count += len(planned_merges) - len(done_merges)
+        return done_merges
 
-    def _archive(self, tx: Tx, workspace_id: int, planned: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
+    def _archive(self, tx: Tx, workspace_id: int, planned_merges: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
         now = self._clock()
-        ids = {merge.primary_id for merge in planned} | {merge.memory_id for merge in planned}
-        locked = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
-        done, undone = list[Merge](), list[Merge]()
-        for merge in planned:
-            primary, other = locked[merge.primary_id], locked[merge.memory_id]
+        ids = {merge.primary_id for merge in planned_merges} | {merge.memory_id for merge in planned_merges}
+        locked_memories = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
+        done_merges, undone = list[Merge](), list[Merge]()
+        for merge in planned_merges:
+            primary, other = locked_memories[merge.primary_id], locked_memories[merge.memory_id]
             is_verified = merge.primary_id in indexed_ids and primary is not None and is_mergeable(primary, self._indexer.model)
             is_same = other is not None and other.archived_at is None and other.updated_at == merge.seen_at
             if is_verified and is_same and other is not None and primary is not None and contains_merge(primary, merge):
                 archive_memory(tx, self._jobs, self._bus, other, at=now, superseded_by=merge.primary_id)
                 merges.mark_done(tx, merge)
-                done.append(merge)
+                done_merges.append(merge)
                 if primary.supersedes_id is None:
-                    locked[primary.id] = replace(primary, supersedes_id=other.id)
+                    locked_memories[primary.id] = replace(primary, supersedes_id=other.id)
                     records.update_memory(tx, primary, replace(primary, supersedes_id=other.id))
             else:
                 undone.append(merge)
         self._revert_merges(tx, undone)
-        return done
+        return done_merges
 
     def _revert_merges(self, tx: Tx, merges_to_revert: Sequence[Merge]) -> None:
         """Restore the old text of the primaries of *merges_to_revert*."""

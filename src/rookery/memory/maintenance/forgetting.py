@@ -50,8 +50,8 @@ class ForgetRequest:
     def reason(self) -> str:
         """The reason that the report gives for each memory."""
         criteria = {"org": self.org, "project": self.project, "agent": self.agent_id, "session": self.session_id}
-        matched = ", ".join(f"{name} {value}" for name, value in criteria.items() if value is not None)
-        return matched or "selected by its id"
+        criteria_text = ", ".join(f"{name} {value}" for name, value in criteria.items() if value is not None)
+        return criteria_text or "selected by its id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +84,22 @@ class Forgetting:
         counts: Counter[str] = Counter({"deleted": 0})
 
         async def work(batch: Sequence[Memory]) -> None:
-            deleted = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in batch]
+            forgotten_memories = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in batch]
             if not request.dry_run:
-                deleted = await self._db.write(lambda tx: self._write(tx, batch))
+                forgotten_memories = await self._db.write(lambda tx: self._write(tx, batch))
                 # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(request.workspace_id, [forgotten_memory.memory.id for forgotten_memory in deleted])
-            for forgotten_memory in deleted:
+                    await self._indexer.delete(
+                        request.workspace_id, [forgotten_memory.memory.id for forgotten_memory in forgotten_memories]
+                    )
+            for forgotten_memory in forgotten_memories:
                 counts["deleted"] += 1
-                left = (
+                note = (
                     f"; its text was merged into {forgotten_memory.remaining_in} and changed there since, so review that memory"
                     if forgotten_memory.remaining_in
                     else ""
                 )
-                observer.on_item(RunItem(id=forgotten_memory.memory.id, action="delete", why=request.reason + left))
+                observer.on_item(RunItem(id=forgotten_memory.memory.id, action="delete", why=request.reason + note))
 
         selection = MemorySelection(
             workspace_id=request.workspace_id,
@@ -109,12 +111,12 @@ class Forgetting:
         )
 
         async def erase() -> None:
-            nonlocal left
+            nonlocal remaining_reason
             if request.erase_traces and not request.dry_run:
                 await self._db.write(lambda tx: self._erasure.add_pending(tx, DELETED_TEXT))
-            left = None if request.dry_run else await self._erasure.run()
+            remaining_reason = None if request.dry_run else await self._erasure.run()
 
-        left: str | None = None
+        remaining_reason: str | None = None
         batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection, resume=False, is_resumable=False)
         read = batch_reader(selection) if request.has_criteria else _read_nothing
         result = await self._runner.run(batch_run, read, work, observer=observer, after_all=erase)
@@ -127,11 +129,11 @@ class Forgetting:
             failures=0,
             duration_s=result.duration_s,
             counts=dict(counts),
-            stopped=result.stopped or left,
+            stopped=result.stopped or remaining_reason,
         )
 
     def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[_ForgottenMemory]:
-        now, deleted = self._clock(), list[_ForgottenMemory]()
+        now, forgotten_memories = self._clock(), list[_ForgottenMemory]()
         for candidate in batch:
             memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
             if memory is None:
@@ -140,8 +142,8 @@ class Forgetting:
             feedback.delete_feedback(tx, memory.workspace_id, memory.id)
             delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
             self._erasure.add_pending(tx, DELETED_TEXT)
-            deleted.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
-        return deleted
+            forgotten_memories.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
+        return forgotten_memories
 
 
 def _read_nothing(_: Tx, __: str) -> Sequence[Memory]:

@@ -108,12 +108,12 @@ class Pruning:
             if request.deduplicate:
                 await self._deduplicate(request, selection, counts, observer)
 
-        left: str | None = None
+        remaining_reason: str | None = None
 
         async def finish() -> None:
-            nonlocal left
+            nonlocal remaining_reason
             await deduplicate()
-            left = await self._erasure.run() if request.delete and not request.dry_run else None
+            remaining_reason = await self._erasure.run() if request.delete and not request.dry_run else None
 
         result = await self._runner.run(
             BatchRun(name=f"prune {request.workspace_id}", selection=selection, resume=False, is_resumable=False),
@@ -128,7 +128,7 @@ class Pruning:
             failures=0,
             duration_s=result.duration_s,
             counts=dict(counts),
-            stopped=result.stopped or left,
+            stopped=result.stopped or remaining_reason,
         )
 
     async def _deduplicate(self, request: PruneRequest, selection: MemorySelection, counts: Counter[str], observer: RunObserver) -> None:
@@ -139,8 +139,8 @@ class Pruning:
         ):
             duplicates = await self._db.read(lambda tx, batch=fingerprints: maintenance.list_duplicates(tx, selection, batch))
             removals = list[_Removal]()
-            for _, same in groupby(duplicates, key=lambda row: row.fingerprint):
-                remaining = [row for row in same if not self._reason(request, row, selection.at or self._clock())]
+            for _, group in groupby(duplicates, key=lambda row: row.fingerprint):
+                remaining = [row for row in group if not self._reason(request, row, selection.at or self._clock())]
                 removals += [
                     _Removal(row=row, reason=f"a duplicate of {remaining[0].id}", duplicate_of=remaining[0].id) for row in remaining[1:]
                 ]
@@ -168,12 +168,12 @@ class Pruning:
         """Remove the memories that did not change since they were selected. Return their ids."""
         now, removed_ids = self._clock(), set[str]()
         ids = {removal.row.id for removal in removals} | {removal.duplicate_of for removal in removals if removal.duplicate_of}
-        locked = {memory_id: records.lock_memory(tx, request.workspace_id, memory_id) for memory_id in sorted(ids)}
+        locked_memories = {memory_id: records.lock_memory(tx, request.workspace_id, memory_id) for memory_id in sorted(ids)}
         for removal in removals:
-            memory = locked[removal.row.id]
+            memory = locked_memories[removal.row.id]
             if memory is None or memory.archived_at is not None or _has_changed(memory, removal.row):
                 continue
-            original = locked[removal.duplicate_of] if removal.duplicate_of else None
+            original = locked_memories[removal.duplicate_of] if removal.duplicate_of else None
             if removal.duplicate_of and (original is None or original.archived_at is not None or original.content != memory.content):
                 continue
             if request.delete:

@@ -98,13 +98,13 @@ class Reindexer:
         checkpoint = (
             await self._db.read(lambda tx: runs.get_checkpoint(tx, request.run_name)) if request.resume and not request.is_stale else None
         )
-        after, stopped = checkpoint.cursor if checkpoint else "", None
+        after, stop_reason = checkpoint.cursor if checkpoint else "", None
         done = earlier = checkpoint.done if checkpoint else 0
         while done < total and (batch := (await self._load_batch(request, after))[: total - done]):
             try:
                 reasons = await self._indexer.index(batch, words_only=request.words_only)
             except OUTAGES as error:
-                stopped = error.message
+                stop_reason = error.message
                 break
             failures += len(reasons)
             indexed.update(memory.workspace_id for memory in batch if memory.id not in reasons)
@@ -116,11 +116,11 @@ class Reindexer:
             await self._db.write(lambda tx, checkpoint=at: runs.save_checkpoint(tx, checkpoint))
             if on_progress is not None:
                 on_progress(done, total)
-        if stopped is None:
+        if stop_reason is None:
             await self._db.write(lambda tx: runs.delete_checkpoint(tx, request.run_name))
             if not request.words_only:
                 await self._migration.activate_complete(ignored_ids=failed)
-                stopped = await self._run_erasure()
+                stop_reason = await self._run_erasure()
         duration_s = self._timer() - started_s
         event = ReindexCompleted(
             org=request.org,
@@ -131,7 +131,7 @@ class Reindexer:
             at=self._clock(),
         )
         await self._db.write(lambda tx: self._bus.publish_on_commit(tx, event))
-        return RunReport(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)
+        return RunReport(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stop_reason)
 
     async def _run_erasure(self) -> str | None:
         """Erase cleaned texts once no memory is stale. Return the reason if some data remains."""

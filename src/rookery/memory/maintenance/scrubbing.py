@@ -76,13 +76,13 @@ class Scrubbing:
             unclean = [(memory, result) for memory in batch if (result := clean(memory)).memory != memory]
             if not unclean:
                 return
-            done = [result for _, result in unclean]
+            results = [result for _, result in unclean]
             if not request.dry_run:
-                done = await self._db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
+                results = await self._db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
                 with contextlib.suppress(*OUTAGES):  # then the re-index updates the words too
-                    alive = [result.memory for result in done if result.memory.archived_at is None]
-                    await self._indexer.index(alive, words_only=True)
-            for cleaned in done:
+                    live_memories = [result.memory for result in results if result.memory.archived_at is None]
+                    await self._indexer.index(live_memories, words_only=True)
+            for cleaned in results:
                 counts.update(cleaned.counts)
                 counts["changed"] += 1
                 observer.on_item(RunItem(id=cleaned.memory.id, action="change", why=_format_counts(cleaned.counts)))
@@ -90,11 +90,11 @@ class Scrubbing:
         selection = MemorySelection(workspace_id=request.workspace_id)
         name = f"clean {request.workspace_id}{' strip-pii' * request.strip_pii}{' normalise' * request.normalise}"
         batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
-        left: str | None = None
+        remaining_reason: str | None = None
 
         async def finish() -> None:
-            nonlocal left
-            left = await self._erasure.run() if request.strip_pii and not request.dry_run else None
+            nonlocal remaining_reason
+            remaining_reason = await self._erasure.run() if request.strip_pii and not request.dry_run else None
 
         run_result = await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, after_all=finish)
         return RunReport(
@@ -103,7 +103,7 @@ class Scrubbing:
             failures=0,
             duration_s=run_result.duration_s,
             counts=dict(counts),
-            stopped=run_result.stopped or left,
+            stopped=run_result.stopped or remaining_reason,
         )
 
     def _write(
@@ -115,7 +115,7 @@ class Scrubbing:
         is_stripped: bool,
     ) -> list[CleanResult]:
         """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
-        now, done = self._clock(), list[CleanResult]()
+        now, results = self._clock(), list[CleanResult]()
         for read, result_of_read in unclean:
             current = records.lock_memory(tx, read.workspace_id, read.id)
             if current is None:
@@ -128,8 +128,8 @@ class Scrubbing:
             if is_stripped:
                 self._erasure.add_pending(tx, CLEANED_TEXT)
                 self._bus.publish_on_commit(tx, MemoryRedacted(workspace_id=current.workspace_id, memory_id=current.id, at=now))
-            done.append(replace(result, memory=memory))
-        return done
+            results.append(replace(result, memory=memory))
+        return results
 
 
 def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: bool) -> CleanResult:

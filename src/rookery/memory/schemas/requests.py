@@ -35,11 +35,11 @@ def _validate_not_blank(text: str) -> str:
 
 
 def _validate_uuid(text: str) -> str:
-    folded = text.lower()
-    if not is_uuid(folded):
+    normalized = text.lower()
+    if not is_uuid(normalized):
         msg = "must be a UUID"
         raise ValueError(msg)
-    return folded
+    return normalized
 
 
 def _validate_printable(text: str) -> str:
@@ -263,11 +263,11 @@ class ChangeBody(RequestModel):
 
     def to_change(self) -> MemoryChange:
         """Return the change."""
-        changed = set(self.model_fields_set)
-        if "expires_in" in changed:
-            changed = changed - {"expires_in"} | {"expires_in_h"}
+        changed_fields = set(self.model_fields_set)
+        if "expires_in" in changed_fields:
+            changed_fields = changed_fields - {"expires_in"} | {"expires_in_h"}
         return MemoryChange(
-            changed_fields=frozenset(changed),
+            changed_fields=frozenset(changed_fields),
             content=self.content,
             type=self.type,
             org=self.org,

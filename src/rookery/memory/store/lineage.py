@@ -38,15 +38,15 @@ def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -
     position = len(chain) - 1
     while position >= 0 and len(chain) < _MAX_STEPS:
         sources = [merge.memory_id for merge in merges.list_merged_into(tx, workspace_id, chain[position].id) if merge.is_done]
-        merged = [
+        merged_versions = [
             version
             for memory_id in sources
             if memory_id not in known_ids and (version := _get_version(tx, workspace_id, memory_id)) is not None
         ]
-        known_ids |= {memory.id for memory in merged}
-        chain[position:position] = merged
+        known_ids |= {memory.id for memory in merged_versions}
+        chain[position:position] = merged_versions
         # The inserted memories are processed next, from the end, because others may have been merged into them.
-        position += len(merged) - 1
+        position += len(merged_versions) - 1
     return chain
 
 

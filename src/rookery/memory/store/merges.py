@@ -34,7 +34,7 @@ _MARK_DONE = update(merges).where(*_IS_MEMORY).values(is_done=1)
 _DELETE = delete(merges).where(*_IS_MEMORY)
 
 
-def add(tx: Tx, planned: Sequence[Merge]) -> None:
+def add(tx: Tx, planned_merges: Sequence[Merge]) -> None:
     """Store merges whose memories are yet to be archived."""
     tx.execute_many(
         _ADD,
@@ -50,7 +50,7 @@ def add(tx: Tx, planned: Sequence[Merge]) -> None:
                 "tags": orjson.dumps(merge.tags).decode(),
                 "is_done": int(merge.is_done),
             }
-            for merge in planned
+            for merge in planned_merges
         ],
     )
 

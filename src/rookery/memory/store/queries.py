@@ -91,19 +91,23 @@ def _owner_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
     c = memories.c
     scopes = set(MemoryScope) if access_filter.scopes is None else access_filter.scopes
     common_scopes = scopes & {MemoryScope.PROJECT, MemoryScope.SHARED}
-    owned: dict[MemoryScope, ColumnElement[bool]] = {}
+    owner_conditions: dict[MemoryScope, ColumnElement[bool]] = {}
     if access_filter.includes_all_agents and MemoryScope.AGENT in scopes:
-        owned[MemoryScope.AGENT] = true()
+        owner_conditions[MemoryScope.AGENT] = true()
     elif access_filter.agent_id is not None and MemoryScope.AGENT in scopes:
-        owned[MemoryScope.AGENT] = c.agent_id == access_filter.agent_id
+        owner_conditions[MemoryScope.AGENT] = c.agent_id == access_filter.agent_id
     if access_filter.session_id is not None and MemoryScope.SESSION in scopes:
-        owned[MemoryScope.SESSION] = c.session_id == access_filter.session_id
-    alternatives = [and_(c.memory_scope == scope.value, condition) for scope, condition in owned.items()]
+        owner_conditions[MemoryScope.SESSION] = c.session_id == access_filter.session_id
+    alternatives = [and_(c.memory_scope == scope.value, condition) for scope, condition in owner_conditions.items()]
     if common_scopes:
         alternatives.append(c.memory_scope.in_(sorted(common_scopes)))
     if not alternatives:
         return false()
-    return and_(c.memory_scope.in_(sorted(common_scopes | owned.keys())), or_(*alternatives)) if len(alternatives) > 1 else alternatives[0]
+    return (
+        and_(c.memory_scope.in_(sorted(common_scopes | owner_conditions.keys())), or_(*alternatives))
+        if len(alternatives) > 1
+        else alternatives[0]
+    )
 
 
 def state_condition(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
@@ -155,10 +159,10 @@ def _is_covered_by_index(access_filter: AccessFilter) -> bool:
 
 def _is_small(tx: Tx, access_filter: AccessFilter) -> bool:
     """Return whether *access_filter* matches so few memories that sorting is faster than a scan by time. The count stops at the limit."""
-    some = _with_live_index(
+    subquery = _with_live_index(
         select(literal(1).label("one")).select_from(memories).where(visibility_condition(access_filter)).limit(_MAX_SORTED_CONTEXT + 1)
     ).subquery()
-    row = tx.fetch_one(select(func.count().label("found")).select_from(some))
+    row = tx.fetch_one(select(func.count().label("found")).select_from(subquery))
     return row is not None and row.integer("found") <= _MAX_SORTED_CONTEXT
 
 

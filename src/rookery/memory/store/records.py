@@ -187,9 +187,10 @@ def list_unindexed(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
     return [row.text("id") for row in tx.fetch_all(_UNINDEXED, {"workspace": workspace_id, "ids": ids})]
 
 
-def _add_tags(tx: Tx, *added: Memory) -> None:
+def _add_tags(tx: Tx, *new_memories: Memory) -> None:
     tx.execute_many(
-        _ADD_TAG, [{"workspace_id": memory.workspace_id, "tag": tag, "memory_id": memory.id} for memory in added for tag in memory.tags]
+        _ADD_TAG,
+        [{"workspace_id": memory.workspace_id, "tag": tag, "memory_id": memory.id} for memory in new_memories for tag in memory.tags],
     )
 
 
@@ -197,9 +198,11 @@ def _delete_tags(tx: Tx, memory: Memory) -> None:
     tx.execute_many(_DELETE_TAG, [{"workspace": memory.workspace_id, "name": tag, "memory": memory.id} for tag in memory.tags])
 
 
-def add_labels(tx: Tx, *added: Memory) -> None:
+def add_labels(tx: Tx, *new_memories: Memory) -> None:
     """Store the metadata labels of memories. Most memories have none."""
-    rows = [{"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id} for memory in added for name in _labels(memory)]
+    rows = [
+        {"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id} for memory in new_memories for name in _labels(memory)
+    ]
     if rows:
         tx.execute_many(_ADD_LABEL, rows)
 

@@ -101,8 +101,8 @@ class ConflictResolver:
     ) -> None:
         contents = [item.content for item in items]
         memories = [content.memory.id for content in contents if isinstance(content, ImportedMemory)]
-        merged = [content.memory_id for content in contents if isinstance(content, Merge)]
-        ids = sorted({*memories, *merged, *(content.id for content in contents if isinstance(content, Tombstone))})
+        merged_ids = [content.memory_id for content in contents if isinstance(content, Merge)]
+        ids = sorted({*memories, *merged_ids, *(content.id for content in contents if isinstance(content, Tombstone))})
         self._tx = tx
         self._workspace_id = workspace_id
         self._at = at
@@ -111,7 +111,7 @@ class ConflictResolver:
         self._dry_run_state = dry_run_state or DryRunState()
         self._existing: Mapping[str, TransferRecord] = transfer.get_transfer_records(tx, ids)
         self._existing_tombstones: Mapping[str, Tombstone] = transfer.get_tombstones(tx, ids)
-        self._existing_merges: Mapping[str, Merge] = transfer.get_merges(tx, merged)
+        self._existing_merges: Mapping[str, Merge] = transfer.get_merges(tx, merged_ids)
         self._room = room
         self.is_full = False
         self.batch = ImportBatch()
@@ -119,25 +119,25 @@ class ConflictResolver:
     def decide(self, item: ImportItem) -> ImportDecision | None:
         """Decide on *item*, and add it to the batch if it is to be stored. Return None for a merge, which has no decision of its own."""
         match item.content:
-            case ImportedMemory() as imported:
-                action, count_name, reason = self._decide_memory(imported)
-                item_id = imported.memory.id
+            case ImportedMemory() as imported_memory:
+                action, count_name, reason = self._decide_memory(imported_memory)
+                item_id = imported_memory.memory.id
             case Tombstone() as tombstone:
                 action, count_name, reason = self._decide_tombstone(tombstone)
                 item_id = tombstone.id
             case Merge() as merge:
                 self._add_merge(merge)
                 return None
-            case RejectedItem() as rejected:
-                action, count_name, reason = "refuse", "refused", rejected.reason
-                item_id = rejected.name or "-"
+            case RejectedItem() as rejected_item:
+                action, count_name, reason = "refuse", "refused", rejected_item.reason
+                item_id = rejected_item.name or "-"
         return ImportDecision(RunItem(id=item_id, action=action, why=f"{item.location}: {reason}"), count_name)
 
-    def _decide_memory(self, imported: ImportedMemory) -> tuple[RunAction, str, str]:
-        memory = imported.memory
+    def _decide_memory(self, imported_memory: ImportedMemory) -> tuple[RunAction, str, str]:
+        memory = imported_memory.memory
         if memory.expires_at is not None and memory.expires_at <= self._at:
             return "skip", "expired", f"it expired at {format_iso(memory.expires_at)}"
-        decision = self._decide_known(imported)
+        decision = self._decide_known(imported_memory)
         if decision is not None:
             return decision
         if self._has_cycle(memory):
@@ -148,16 +148,16 @@ class ConflictResolver:
         if len(self.batch.memories) >= self._room:
             self.is_full = True
             return "refuse", "refused", "the workspace is full"
-        self.batch.memories[memory.id] = TransferRecord(memory=memory, recalled_at=imported.recalled_at)
+        self.batch.memories[memory.id] = TransferRecord(memory=memory, recalled_at=imported_memory.recalled_at)
         return "import", "imported", _describe(memory)
 
-    def _decide_known(self, imported: ImportedMemory) -> tuple[RunAction, str, str] | None:
+    def _decide_known(self, imported_memory: ImportedMemory) -> tuple[RunAction, str, str] | None:
         """Decide on a memory whose id is known. Return None if it is not."""
-        memory = imported.memory
+        memory = imported_memory.memory
         tombstone = self._existing_tombstones.get(memory.id)
         if tombstone is not None and tombstone.workspace_id != self._workspace_id:
             return _ID_TAKEN
-        if tombstone is not None and not (imported.is_exact and memory.updated_at <= tombstone.ended_at):
+        if tombstone is not None and not (imported_memory.is_exact and memory.updated_at <= tombstone.ended_at):
             return "conflict", "conflicts", f"it was deleted or replaced here at {format_iso(tombstone.ended_at)}"
         if tombstone is not None or memory.id in self.batch.tombstones or memory.id in self._dry_run_state.ended_ids:
             return "skip", "unchanged", "it was deleted or replaced since"
@@ -165,7 +165,7 @@ class ConflictResolver:
         if existing is not None:
             if existing.memory.workspace_id != self._workspace_id:
                 return _ID_TAKEN
-            changed_fields = _changed_fields(existing.memory, memory, _ALL_FIELDS if imported.is_exact else _AUTHOR_FIELDS)
+            changed_fields = _changed_fields(existing.memory, memory, _ALL_FIELDS if imported_memory.is_exact else _AUTHOR_FIELDS)
             if changed_fields:
                 return "conflict", "conflicts", f"it is already stored with another {', '.join(changed_fields)}"
             return "skip", "unchanged", "it is already stored"
@@ -217,10 +217,10 @@ class ConflictResolver:
         self.batch.tombstones[tombstone.id] = tombstone
         return "import", "tombstones", "the tombstone of a memory"
 
-    def _has_cycle(self, thing: Memory | Tombstone) -> bool:
-        """Return whether *thing* would, directly or through others, supersede itself."""
+    def _has_cycle(self, content: Memory | Tombstone) -> bool:
+        """Return whether *content* would, directly or through others, supersede itself."""
         for name in _LINEAGE_FIELDS:
-            seen_ids, next_id = {thing.id}, getattr(thing, name)
+            seen_ids, next_id = {content.id}, getattr(content, name)
             while next_id is not None and len(seen_ids) < _MAX_CHAIN_STEPS:
                 if next_id in seen_ids:
                     return True
@@ -232,13 +232,13 @@ class ConflictResolver:
     def _get_lineage(self, memory_id: str) -> tuple[str | None, str | None] | None:
         """Return the ids that a stored or imported memory superseded, and that superseded it."""
         imported = self.batch.memories.get(memory_id)
-        thing = imported.memory if imported is not None else self.batch.tombstones.get(memory_id)
-        if thing is None and memory_id in self._dry_run_state.lineage:
+        content = imported.memory if imported is not None else self.batch.tombstones.get(memory_id)
+        if content is None and memory_id in self._dry_run_state.lineage:
             return self._dry_run_state.lineage[memory_id]
-        if thing is None:
+        if content is None:
             record = transfer.get_transfer_records(self._tx, [memory_id]).get(memory_id)
-            thing = record.memory if record is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
-        return None if thing is None or thing.workspace_id != self._workspace_id else (thing.supersedes_id, thing.superseded_by)
+            content = record.memory if record is not None else transfer.get_tombstones(self._tx, [memory_id]).get(memory_id)
+        return None if content is None or content.workspace_id != self._workspace_id else (content.supersedes_id, content.superseded_by)
 
     def _add_merge(self, merge: Merge) -> None:
         record = self.batch.memories.get(merge.memory_id) or self._existing.get(merge.memory_id)
@@ -259,8 +259,8 @@ def _changed_fields(existing: Memory, imported: Memory, names: Sequence[str]) ->
 
 
 def _digest(memory: Memory) -> bytes:
-    plain = replace(memory, indexed_at=None, indexed_model=None, index_failed_at=None)
-    return blake2b(repr([getattr(plain, name) for name in _ALL_FIELDS]).encode(), digest_size=12).digest()
+    unindexed = replace(memory, indexed_at=None, indexed_model=None, index_failed_at=None)
+    return blake2b(repr([getattr(unindexed, name) for name in _ALL_FIELDS]).encode(), digest_size=12).digest()
 
 
 def _describe(memory: Memory) -> str:

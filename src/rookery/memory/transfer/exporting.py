@@ -149,8 +149,8 @@ def _read_batch(tx: Tx, selection: ExportSelection, *, after: str) -> _ExportBat
             for tombstone in _list_previous_tombstones(tx, selection.workspace_id, record.memory.supersedes_id)
         ]
     )
-    merged = transfer.get_merges(tx, [record.id for record in memories])
-    return _ExportBatch(memories, tombstones, sorted(merged.values(), key=lambda merge: merge.memory_id))
+    merges_by_id = transfer.get_merges(tx, [record.id for record in memories])
+    return _ExportBatch(memories, tombstones, sorted(merges_by_id.values(), key=lambda merge: merge.memory_id))
 
 
 def _list_previous_tombstones(tx: Tx, workspace_id: int, memory_id: str | None) -> list[Tombstone]:

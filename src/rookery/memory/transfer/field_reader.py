@@ -158,7 +158,7 @@ def validate_memory(memory: Memory) -> None:
         raise field_error("tags", f"must have at most {MAX_TAGS} items, not {len(memory.tags)}")
     for tag in memory.tags:
         _validate_name("tags", tag, max_chars=MAX_TAG_CHARS)
-    for name, value, longest in (
+    for name, value, max_chars in (
         ("org", memory.org, MAX_NAME_CHARS),
         ("project", memory.project, MAX_PROJECT_CHARS),
         ("agent_id", memory.agent_id, MAX_NAME_CHARS),
@@ -166,7 +166,7 @@ def validate_memory(memory: Memory) -> None:
         ("source", memory.source, MAX_NAME_CHARS),
     ):
         if value is not None:
-            _validate_name(name, value, max_chars=longest)
+            _validate_name(name, value, max_chars=max_chars)
     for text in (memory.content, memory.source, *memory.tags):
         _validate_storable(text)
     try:

@@ -80,7 +80,7 @@ class MemoryImport:
         """
         started_s, observer = self._timer(), observer or null_observer()
         counts = Counter[str](dict.fromkeys(_COUNT_NAMES, 0))
-        finders, dry_run_state, stopped = load_finders() if request.strip_pii else (), DryRunState(), None
+        finders, dry_run_state, stop_reason = load_finders() if request.strip_pii else (), DryRunState(), None
         items = iter(reader)
         done = await self._get_progress(request)
         if done:
@@ -88,10 +88,10 @@ class MemoryImport:
             observer.on_progress(reader.done, reader.total)
         batch = list[ImportItem]()
         try:
-            while stopped is None and (batch := list(islice(items, BATCH_SIZE))):
+            while stop_reason is None and (batch := list(islice(items, BATCH_SIZE))):
                 at = self._clock()
-                mapped = [map_item(request, item, finders, at=at) for item in batch]
-                batch_result = await self._store_batch(request, mapped, dry_run_state, done)
+                mapped_items = [map_item(request, item, finders, at=at) for item in batch]
+                batch_result = await self._store_batch(request, mapped_items, dry_run_state, done)
                 done += batch_result.processed
                 for decision in batch_result.decisions:
                     counts[decision.count_name] += 1
@@ -100,10 +100,10 @@ class MemoryImport:
                 observer.on_progress(reader.done, reader.total)
                 batch = batch[batch_result.processed :]
                 if batch:
-                    stopped = MemoriesFull(self._capacity.max_memories).message
+                    stop_reason = MemoriesFull(self._capacity.max_memories).message
         except (EngineUnavailable, StorageFull) as error:
-            stopped = error.message
-        if stopped is None:
+            stop_reason = error.message
+        if stop_reason is None:
             await self._delete_checkpoint(request)
         failures = sum(counts[name] for name in _FAILURE_COUNT_NAMES)
         total = sum(counts[name] for name in _COUNT_NAMES)
@@ -113,7 +113,7 @@ class MemoryImport:
             failures=failures,
             duration_s=self._timer() - started_s,
             counts=dict(counts),
-            stopped=None if stopped is None else _describe_stop(stopped, batch, request),
+            stopped=None if stop_reason is None else _describe_stop(stop_reason, batch, request),
         )
 
     async def _get_progress(self, request: ImportRequest) -> int:
@@ -212,13 +212,13 @@ def _end_event(tombstone: Tombstone) -> MemoryDeleted | MemorySuperseded:
     )
 
 
-def _describe_stop(stopped: str, batch: Sequence[ImportItem], request: ImportRequest) -> str:
+def _describe_stop(stop_reason: str, batch: Sequence[ImportItem], request: ImportRequest) -> str:
     """Return the reason of an early end, with the first item that was not stored and the command to continue."""
     if not batch:
-        return stopped
+        return stop_reason
     advice = (
         "run the same command with --resume to continue from there"
         if request.run
         else "run the same command again to continue; it skips stored memories"
     )
-    return f"{stopped} Nothing was stored from {batch[0].location} on; {advice}."
+    return f"{stop_reason} Nothing was stored from {batch[0].location} on; {advice}."

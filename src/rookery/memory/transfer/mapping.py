@@ -51,39 +51,41 @@ class ImportRequest:
 def map_item(request: ImportRequest, item: ImportItem, finders: Sequence[PiiFinder], *, at: datetime) -> ImportItem:
     """Return *item* as it is to be stored in the workspace, or rejected with a reason."""
     match item.content:
-        case ImportedMemory() as imported:
+        case ImportedMemory() as imported_memory:
             try:
-                return replace(item, content=_map_memory(request, imported, finders, at=at))
+                return replace(item, content=_map_memory(request, imported_memory, finders, at=at))
             except RookeryError as error:
-                return replace(item, content=RejectedItem(reason=error.message, name=imported.memory.id or None))
+                return replace(item, content=RejectedItem(reason=error.message, name=imported_memory.memory.id or None))
         case Tombstone() as tombstone:
-            mapped = replace(tombstone, workspace_id=request.workspace_id)
+            mapped_tombstone = replace(tombstone, workspace_id=request.workspace_id)
             if request.new_ids:
-                mapped = replace(mapped, id=copy_id(request.workspace_id, tombstone.id), **_copy_lineage_ids(request, tombstone))
-            return replace(item, content=mapped)
+                mapped_tombstone = replace(
+                    mapped_tombstone, id=copy_id(request.workspace_id, tombstone.id), **_copy_lineage_ids(request, tombstone)
+                )
+            return replace(item, content=mapped_tombstone)
         case Merge() as merge:
-            mapped = replace(merge, workspace_id=request.workspace_id)
+            mapped_tombstone = replace(merge, workspace_id=request.workspace_id)
             if request.new_ids:
                 ids = {name: copy_id(request.workspace_id, getattr(merge, name)) for name in ("memory_id", "primary_id")}
-                mapped = replace(mapped, **ids)
-            return replace(item, content=mapped)
+                mapped_tombstone = replace(mapped_tombstone, **ids)
+            return replace(item, content=mapped_tombstone)
         case RejectedItem():
             return item
 
 
-def _map_memory(request: ImportRequest, imported: ImportedMemory, finders: Sequence[PiiFinder], *, at: datetime) -> ImportedMemory:
-    imported = _clamp_future_times(imported, at=at)
+def _map_memory(request: ImportRequest, imported_memory: ImportedMemory, finders: Sequence[PiiFinder], *, at: datetime) -> ImportedMemory:
+    imported_memory = _clamp_future_times(imported_memory, at=at)
     memory = request.overrides.apply_to(
-        replace(imported.memory, workspace_id=request.workspace_id, tags=normalize_tags(imported.memory.tags))
+        replace(imported_memory.memory, workspace_id=request.workspace_id, tags=normalize_tags(imported_memory.memory.tags))
     )
     if finders:
         memory = clean_memory(memory, finders, normalise=False).memory
     validate_memory(memory)
-    if imported.identity is not None:
-        memory = replace(memory, id=derive_id(request.workspace_id, memory, imported.identity))
+    if imported_memory.identity is not None:
+        memory = replace(memory, id=derive_id(request.workspace_id, memory, imported_memory.identity))
     elif request.new_ids:
         memory = replace(memory, id=copy_id(request.workspace_id, memory.id), **_copy_lineage_ids(request, memory))
-    return replace(imported, memory=memory)
+    return replace(imported_memory, memory=memory)
 
 
 def _copy_lineage_ids(request: ImportRequest, of: Memory | Tombstone) -> dict[str, str | None]:
@@ -92,12 +94,12 @@ def _copy_lineage_ids(request: ImportRequest, of: Memory | Tombstone) -> dict[st
     return {name: None if (old := getattr(of, name)) is None else copy_id(request.workspace_id, old) for name in names}
 
 
-def _clamp_future_times(imported: ImportedMemory, *, at: datetime) -> ImportedMemory:
-    """Return *imported* with future times set to now. In a file of Rookery, a future time is an error."""
+def _clamp_future_times(imported_memory: ImportedMemory, *, at: datetime) -> ImportedMemory:
+    """Return *imported_memory* with future times set to now. In a file of Rookery, a future time is an error."""
     for name in _PAST_TIME_FIELDS:
-        moment: datetime | None = getattr(imported.memory, name)
+        moment: datetime | None = getattr(imported_memory.memory, name)
         if moment is not None and moment > at + _MAX_CLOCK_SKEW:
-            if imported.is_exact:
+            if imported_memory.is_exact:
                 raise field_error(name, f"{format_iso(moment)} is in the future; the clock of the source was wrong")
-            imported = replace(imported, memory=replace(imported.memory, **{name: at}))
-    return imported
+            imported_memory = replace(imported_memory, memory=replace(imported_memory.memory, **{name: at}))
+    return imported_memory

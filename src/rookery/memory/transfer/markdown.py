@@ -102,9 +102,9 @@ def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
     """
     if not document.sections:
         return []
-    whole = "\n".join(document.lines[document.sections[0].start_line :]).strip("\n")
-    if len(whole) <= max_chars:
-        return [whole] if whole.strip() else []
+    document_text = "\n".join(document.lines[document.sections[0].start_line :]).strip("\n")
+    if len(document_text) <= max_chars:
+        return [document_text] if document_text.strip() else []
     parts, room = list[str](), 0
     for section in document.sections:
         text = document.section_text(section)

@@ -135,5 +135,5 @@ def _read_file(path: Path) -> tuple[str, datetime] | RejectedItem:
 
 
 def _slug(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text[: 4 * _MAX_SLUG_CHARS]).encode("ascii", "ignore").decode().lower()
-    return _NON_SLUG.sub("-", plain).strip("-")[:_MAX_SLUG_CHARS].strip("-")
+    ascii_text = unicodedata.normalize("NFKD", text[: 4 * _MAX_SLUG_CHARS]).encode("ascii", "ignore").decode().lower()
+    return _NON_SLUG.sub("-", ascii_text).strip("-")[:_MAX_SLUG_CHARS].strip("-")

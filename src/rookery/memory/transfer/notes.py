@@ -174,8 +174,8 @@ def _iter_front_tags(front: Mapping[str, object]) -> Iterator[str]:
     """Yield the tags of the front matter: a list, or a text separated by spaces or commas. A leading # is removed."""
     for name in ("tags", "tag"):
         value = front.get(name)
-        listed = cast("list[object]", value) if isinstance(value, list) else _TAG_SEPARATOR.split(value) if isinstance(value, str) else []
-        for item in listed:
+        items = cast("list[object]", value) if isinstance(value, list) else _TAG_SEPARATOR.split(value) if isinstance(value, str) else []
+        for item in items:
             if isinstance(item, str | int | float | date) and not isinstance(item, bool):
                 yield str(item).strip().lstrip("#")
 

@@ -217,23 +217,23 @@ class DiscoveryRoutes:
     async def get_servers(self, request: Request) -> Response:
         """Return the list of tool servers as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         caller = find_caller(request)
-        listed = self.discovery.list_servers(caller)
+        listings = self.discovery.list_servers(caller)
         if wants_html(request):
             return self.pages.render(
                 "servers.html",
                 organization=self.discovery.organization,
-                servers=[{"url": self.discovery.get_mcp_url(listing.server.id), "listed": listing} for listing in listed],
+                servers=[{"url": self.discovery.get_mcp_url(listing.server.id), "listed": listing} for listing in listings],
                 url=self.discovery.get_mcp_url(),
                 is_known=caller is not None,
             )
-        content = ServerList(servers=[_to_summary(listing) for listing in listed], count=len(listed))
+        content = ServerList(servers=[_to_summary(listing) for listing in listings], count=len(listings))
         return json_response(content, headers=_build_cache_headers(caller))
 
     @document_route(media_types=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
         """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         caller = find_caller(request)
-        listed = None if query.server is None else self.discovery.get_server(caller, query.server)
+        listing = None if query.server is None else self.discovery.get_server(caller, query.server)
         target = self._build_target(query)
         setups = list_setups(target)
         search_url = f"{self.discovery.get_mcp_url(query.server)}?mode=search"
@@ -243,7 +243,7 @@ class DiscoveryRoutes:
                 organization=self.discovery.organization,
                 target=target,
                 setups=setups,
-                server=None if listed is None else listed.server,
+                server=None if listing is None else listing.server,
                 servers=[listing.server for listing in self.discovery.list_servers(caller)],
                 mode=query.mode,
                 search_url=search_url,

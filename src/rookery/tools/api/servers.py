@@ -71,10 +71,10 @@ class WorkspaceServerRoutes:
     async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
         """Add a tool server to the workspace. Its tools are listed in the background."""
         caller = get_caller(request)
-        store_created_id(StoredServer, lambda added: added.server_id)
-        created = await self.workspace_servers.create(caller, body.to_request())
-        self._refresh(created)
-        return self._json_with_etag(caller, created, status=201)
+        store_created_id(StoredServer, lambda stored_server: stored_server.server_id)
+        workspace_server = await self.workspace_servers.create(caller, body.to_request())
+        self._refresh(workspace_server)
+        return self._json_with_etag(caller, workspace_server, status=201)
 
     @with_etag
     async def get_server(self, request: Request, id: str) -> Response:
@@ -92,9 +92,9 @@ class WorkspaceServerRoutes:
     async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
         """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         caller = get_caller(request)
-        changed = await self.workspace_servers.change(caller, id, body.to_change(), expected=read_if_match(request))
-        self._refresh(changed)
-        return self._json_with_etag(caller, changed)
+        workspace_server = await self.workspace_servers.change(caller, id, body.to_change(), expected=read_if_match(request))
+        self._refresh(workspace_server)
+        return self._json_with_etag(caller, workspace_server)
 
     @by_etag
     async def delete_server(self, request: Request, id: str) -> Response:
@@ -106,22 +106,22 @@ class WorkspaceServerRoutes:
     @document_route(errors=(ServerBusy,))
     async def post_check(self, request: Request, id: str) -> Response:
         """Connect to a tool server in a separate session and return the tools it lists, or what is wrong."""
-        owned = await self.workspace_servers.get(get_caller(request), id)
-        checked = await self.checker.check(owned.server)
-        if checked.error is None:
-            self._refresh(owned)
+        workspace_server = await self.workspace_servers.get(get_caller(request), id)
+        result = await self.checker.check(workspace_server.server)
+        if result.error is None:
+            self._refresh(workspace_server)
         return json_response(
             shapes.CheckResponse(
-                id=checked.server_id,
-                ok=checked.error is None,
-                error=checked.error,
-                advice=checked.advice,
-                warnings=list(checked.warnings),
-                software=checked.info.software or None,
-                era=checked.info.protocol_version,
-                tools=checked.tool_names,
-                took_ms=round(checked.took_ms),
-                stderr=list(checked.stderr),
+                id=result.server_id,
+                ok=result.error is None,
+                error=result.error,
+                advice=result.advice,
+                warnings=list(result.warnings),
+                software=result.info.software or None,
+                era=result.info.protocol_version,
+                tools=result.tool_names,
+                took_ms=round(result.took_ms),
+                stderr=list(result.stderr),
             )
         )
 
@@ -130,8 +130,8 @@ class WorkspaceServerRoutes:
         if catalogue_server is not None:
             self.catalogue.refresh_in_background(catalogue_server)
 
-    def _json_with_etag(self, caller: Caller, owned: WorkspaceServer, *, status: int = 200) -> Response:
-        return json_with_etag(self._to_response(caller, owned), owned.stored.version, status=status)
+    def _json_with_etag(self, caller: Caller, workspace_server: WorkspaceServer, *, status: int = 200) -> Response:
+        return json_with_etag(self._to_response(caller, workspace_server), workspace_server.stored.version, status=status)
 
     def _to_response(self, caller: Caller, workspace_server: WorkspaceServer) -> shapes.AddedServerResponse:
         health_state, features = (

@@ -157,13 +157,13 @@ class ToolRunner:
         session = self._sessions.get_session(server, call.caller, call.options.session_id)
         on_request, requested_input = call.options.on_request, False
 
-        async def answer(method: str, params: JsonObject) -> JsonObject:
+        async def answer_request(method: str, params: JsonObject) -> JsonObject:
             nonlocal requested_input
             requested_input = True
             assert on_request is not None  # noqa: S101 - set only if there is a handler
             return await on_request(method, params)
 
-        call_to_send = call if on_request is None else replace(call, options=replace(call.options, on_request=answer))
+        call_to_send = call if on_request is None else replace(call, options=replace(call.options, on_request=answer_request))
         result = parse_result(await execute(session, call_to_send, is_read_only=tool.is_read_only))
         return replace(result, is_personal=True) if requested_input else result
 

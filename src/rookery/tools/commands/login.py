@@ -65,13 +65,13 @@ def login(
                 reason = fields.get("error_description") or fields.get("error") or "it gave no reason"
                 raise LoginFailed(f"The authorisation server rejected the login: {reason[:300]}")
             await logins.finish(server, pending_login, code=fields["code"], issuer=fields.get("iss"))
-        checked = await platform.tools.checker.check(server, workspace_id=owner or None)
+        result = await platform.tools.checker.check(server, workspace_id=owner or None)
         return {
             "server": server.id,
             "workspace_id": owner or None,
             "logged_in": True,
-            "tools": len(checked.tool_names),
-            "error": checked.error,
+            "tools": len(result.tool_names),
+            "error": result.error,
         }
 
     result = run_with_platform(context, work)
@@ -105,13 +105,13 @@ async def _find_server(context: typer.Context, platform: ToolPlatform, server_id
     owner = ALL_WORKSPACES
     if workspace is not None:
         owner = (await resolve_workspace(platform.access, workspace)).id
-        for added in await platform.tools.workspace_servers.list_for_workspace(owner):
-            if added.server.id == server_id:
-                return added.server, owner
+        for workspace_server in await platform.tools.workspace_servers.list_for_workspace(owner):
+            if workspace_server.server.id == server_id:
+                return workspace_server.server, owner
     try:
         server = read_servers_file(get_settings(context).servers_file, os.environ).servers.get(server_id)
-    except InvalidServersFile as broken:
-        raise LoginFailed(str(broken)) from broken
+    except InvalidServersFile as error:
+        raise LoginFailed(str(error)) from error
     if server is None:
         hint = "" if workspace is not None else " For a server that a workspace added, use --workspace."
         raise LoginFailed(f"The server {server_id!r} does not exist.{hint} `rookery servers list` shows all servers.")

@@ -72,9 +72,11 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
-    rows = [_to_fields(listed, live.get(listed.server.id, "unknown")) for listed in servers]
+    rows = [_to_fields(listed_server, live.get(listed_server.server.id, "unknown")) for listed_server in servers]
     for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
-        if not any(warning == f"{listed.key}: {listed.server.fault}" for listed in servers):  # faults are shown in a column
+        if not any(
+            warning == f"{listed_server.key}: {listed_server.server.fault}" for listed_server in servers
+        ):  # faults are shown in a column
             print_notice(warning)
     if as_json:
         print_json(rows)
@@ -110,26 +112,26 @@ def add(
     From a file with several servers, all usable ones are added. The others are named with the reason, and the exit code is 1.
     """
     path = get_settings(context).servers_file
-    entries, refused = _parse_source(source, env=env or [], headers=header or [], sse=sse)
+    entries, refusals = _parse_source(source, env=env or [], headers=header or [], sse=sse)
     if server_id is not None:
-        if len(entries) + len(refused) > 1:
-            raise_usage_error(f"--id applies to one server, but {source[0]} has {len(entries) + len(refused)}.")
+        if len(entries) + len(refusals) > 1:
+            raise_usage_error(f"--id applies to one server, but {source[0]} has {len(entries) + len(refusals)}.")
         entries = [ImportedEntry(id=server_id, entry=entry.entry, required_variables=entry.required_variables) for entry in entries]
-    existing, accepted = _read_entries(path), list[ImportedEntry]()
+    existing, accepted_entries = _read_entries(path), list[ImportedEntry]()
     for entry in entries:
         reason = _find_fault(entry)
         if reason is None and entry.id in existing and not replace:
             reason = f"{path.name} already has {entry.id}; choose another --id, or use --replace."
         if reason is None:
-            accepted.append(entry)
+            accepted_entries.append(entry)
         else:
-            refused[entry.id] = reason
-    if not accepted:
-        raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} contains no servers.")
+            refusals[entry.id] = reason
+    if not accepted_entries:
+        raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or f"{source[0]} contains no servers.")
     if not dry_run:
-        _edit_file(path, {entry.id: entry.entry for entry in accepted})
-    _print_added(accepted, refused, path, dry_run=dry_run, as_json=as_json)
-    if refused:
+        _edit_file(path, {entry.id: entry.entry for entry in accepted_entries})
+    _print_added(accepted_entries, refusals, path, dry_run=dry_run, as_json=as_json)
+    if refusals:
         raise typer.Exit(1)
 
 
@@ -144,7 +146,9 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a server from servers.json, or one that a workspace added."""
-    matches = [listed for listed in _list_servers(context, workspace) if server_id in {listed.key, listed.server.id}]
+    matches = [
+        listed_server for listed_server in _list_servers(context, workspace) if server_id in {listed_server.key, listed_server.server.id}
+    ]
     if not matches:
         raise _CommandFailed(f"The server {server_id!r} does not exist. `rookery servers list` shows all servers.")
     if not dry_run:
@@ -340,17 +344,17 @@ class _AnyEnvironment(dict[str, str]):
         return "https://x"  # valid as a URL, too
 
 
-def _print_added(entries: Sequence[ImportedEntry], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
+def _print_added(entries: Sequence[ImportedEntry], refusals: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
     unset = {name: description for entry in entries for name, description in entry.required_variables.items() if name not in os.environ}
     if as_json:
         fields = {"added": {entry.id: entry.entry for entry in entries}, "needs": unset, "file": str(path), "dry_run": dry_run}
-        print_json({**fields, "refused": dict(refused)} if refused else fields)
+        print_json({**fields, "refused": dict(refusals)} if refusals else fields)
         return
     for entry in entries:
         print(f"{'Would add' if dry_run else 'Added'} {entry.id}: {_describe_location(entry.entry)}")  # noqa: T201 - the command's answer
     for name, description in unset.items():
         print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {description}" if description else "."))
-    for name, reason in refused.items():
+    for name, reason in refusals.items():
         print_notice(f"Not added: {name}: {reason}")
     if not dry_run:
         print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(entry.id) for entry in entries)}")
@@ -390,24 +394,24 @@ def _explain(server_id: str, live: str, reason: str | None) -> str | None:
     return f"Log in: rookery servers login {server_id}" if live == "needs_login" else None
 
 
-def _check_to_fields(checked: ServerCheckResult) -> Fields:
+def _check_to_fields(result: ServerCheckResult) -> Fields:
     return {
-        "id": checked.server_id,
-        "ok": checked.error is None,
-        "error": checked.error,
-        "advice": checked.advice,
-        "warnings": list(checked.warnings),
-        "software": checked.info.software or None,
-        "era": checked.info.protocol_version,
-        "tools": checked.tool_names,
-        "resources": len(checked.features.resources),
-        "prompts": len(checked.features.prompts),
-        "took_ms": round(checked.took_ms),
-        "stderr": list(checked.stderr),
+        "id": result.server_id,
+        "ok": result.error is None,
+        "error": result.error,
+        "advice": result.advice,
+        "warnings": list(result.warnings),
+        "software": result.info.software or None,
+        "era": result.info.protocol_version,
+        "tools": result.tool_names,
+        "resources": len(result.features.resources),
+        "prompts": len(result.features.prompts),
+        "took_ms": round(result.took_ms),
+        "stderr": list(result.stderr),
     }
 
 
-def _print_checked(checked: Sequence[ServerCheckResult], *, verbose: bool) -> None:
+def _print_checked(results: Sequence[ServerCheckResult], *, verbose: bool) -> None:
     rows = [
         {
             "id": result.server_id,
@@ -417,11 +421,11 @@ def _print_checked(checked: Sequence[ServerCheckResult], *, verbose: bool) -> No
             "says": result.error or ", ".join(result.tool_names[:8]) + (" …" if len(result.tool_names) > 8 else ""),
             "advice": result.advice,
         }
-        for result in checked
+        for result in results
     ]
     if rows:
         print_list(rows, _CHECK_COLUMNS)
-    for result in checked:
+    for result in results:
         for warning in result.warnings:
             print_notice(f"{result.server_id}: {warning}")
         for line in result.stderr if verbose else ():
@@ -448,8 +452,8 @@ def fetch_health(folder: Path) -> dict[str, str]:
             document = cast("object", orjson.loads(response.read(_MAX_HEALTH_BYTES)))
     except (OSError, ValueError, HTTPException):
         return {}
-    listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
-    servers = cast("list[object]", listed) if isinstance(listed, list) else []
+    servers_value = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
+    servers = cast("list[object]", servers_value) if isinstance(servers_value, list) else []
     health: dict[str, str] = {}
     for server in servers:
         fields = cast("dict[str, object]", server) if isinstance(server, dict) else {}

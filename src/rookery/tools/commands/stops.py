@@ -29,8 +29,8 @@ class UnknownServerStop(RookeryError):
     """The server of a stop does not exist, and nothing was stopped. A command error with exit code 1."""
 
     def __init__(self, server_id: str, known_ids: Collection[str]) -> None:
-        near = find_nearest(server_id, known_ids)
-        hint = f"Did you mean {near!r}?" if near else "`rookery servers list` shows all servers."
+        nearest = find_nearest(server_id, known_ids)
+        hint = f"Did you mean {nearest!r}?" if nearest else "`rookery servers list` shows all servers."
         all_hint = " To stop all servers, omit the name." if server_id.lower() in {"all", "*"} else ""
         super().__init__(f"The server {server_id!r} does not exist; nothing was stopped. {hint}{all_hint}")
 
@@ -82,7 +82,7 @@ def start(
     if as_json:
         print_json({"started": was_stopped, "still_stopped_by": rows})
     elif was_stopped:
-        print("Started.")  # noqa: T201 - the command's answer
+        print("Started.")  # noqa: T201 - the command's output
     else:
         print_notice("It was not stopped.")
     if remaining and not as_json:

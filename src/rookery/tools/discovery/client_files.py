@@ -95,9 +95,9 @@ def _add_to_json(client: Client, text: str, target: SetupTarget) -> str:
         inputs = content.setdefault("inputs", [])
         if not isinstance(inputs, list):
             raise ClientFileBroken('Its "inputs" is not a list, so add the entry by hand.')
-        listed = cast("list[object]", inputs)
-        if not any(isinstance(item, dict) and cast("JsonObject", item).get("id") == VSCODE_INPUT["id"] for item in listed):
-            listed.append(VSCODE_INPUT)
+        input_items = cast("list[object]", inputs)
+        if not any(isinstance(item, dict) and cast("JsonObject", item).get("id") == VSCODE_INPUT["id"] for item in input_items):
+            input_items.append(VSCODE_INPUT)
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -120,10 +120,10 @@ def _add_to_toml(text: str, target: SetupTarget) -> str:
         if not is_ours:
             output_lines.append(line)
     before = "\n".join(output_lines).rstrip()
-    joined = (f"{before}\n\n" if before else "") + build_codex_table(target)
+    new_text = (f"{before}\n\n" if before else "") + build_codex_table(target)
     # If the entry already exists in another notation (dotted keys, quotes), it would now be defined twice.
-    _require_toml(joined)
-    return joined
+    _require_toml(new_text)
+    return new_text
 
 
 def _require_toml(text: str) -> None:

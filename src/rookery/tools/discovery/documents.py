@@ -100,7 +100,7 @@ class Discovery:
         """Return the MCP URL of one server, or of all servers together."""
         return f"{self._address}/mcp" if server_id is None else f"{self._address}/mcp/{server_id}"
 
-    def build_registry(self, listed: Sequence[ServerListing]) -> JsonObject:
+    def build_registry(self, listings: Sequence[ServerListing]) -> JsonObject:
         """Return `/.well-known/mcp-servers.json`. Its format is Rookery's own; no standard defines this path."""
         return {
             "registry_version": REGISTRY_VERSION,
@@ -118,11 +118,11 @@ class Discovery:
                     "capabilities": listing.capabilities,
                     "related_servers": list(listing.related),
                 }
-                for listing in listed
+                for listing in listings
             ],
         }
 
-    def build_ai_catalog(self, listed: Sequence[ServerListing]) -> JsonObject:
+    def build_ai_catalog(self, listings: Sequence[ServerListing]) -> JsonObject:
         """Return `/.well-known/ai-catalog.json` in the format AI Catalog 1.0. Each entry links to a server's card."""
         host = urlsplit(self._address).hostname or "localhost"
         return {
@@ -137,7 +137,7 @@ class Discovery:
                     "description": _shorten_description(listing.server),
                     "version": get_version(),
                 }
-                for listing in listed
+                for listing in listings
             ],
         }
 
@@ -156,7 +156,7 @@ class Discovery:
     def build_registry_entry(self, listing: ServerListing) -> JsonObject:
         """Return a server in the format of the official registry's API: its server.json and the registry's metadata."""
         server = listing.server
-        changed = format_iso(listing.changed_at or _NEVER_SEEN_AT)
+        changed_at = format_iso(listing.changed_at or _NEVER_SEEN_AT)
         content: JsonObject = {
             "$schema": _ENTRY_SCHEMA_URL,
             "name": self.get_registry_name(server.id),
@@ -168,7 +168,7 @@ class Discovery:
         status = "deprecated" if server.status is ServerStatus.DEPRECATED else "active"
         return {
             "server": content,
-            "_meta": {_REGISTRY_META: {"status": status, "publishedAt": changed, "updatedAt": changed, "isLatest": True}},
+            "_meta": {_REGISTRY_META: {"status": status, "publishedAt": changed_at, "updatedAt": changed_at, "isLatest": True}},
         }
 
     def get_registry_name(self, server_id: str) -> str:

@@ -73,8 +73,8 @@ def build_tool_document(server: Server, definition: JsonObject) -> ToolDocument:
     spaced_name = " ".join(_WORD.findall(name)).lower()
     argument_texts = "; ".join(text for _, text in arguments if text)
     meaning = f"{title or spaced_name}. {description[:_MAX_EMBEDDED_LENGTH]}. {argument_texts}"[: _MAX_EMBEDDED_LENGTH + 100]
-    folded = name.casefold()
-    spellings = frozenset({folded, spaced_name, f"{server.id}/{name}".casefold(), f"{server.id}__{name}".casefold()})
+    folded_name = name.casefold()
+    spellings = frozenset({folded_name, spaced_name, f"{server.id}/{name}".casefold(), f"{server.id}__{name}".casefold()})
     return ToolDocument(weights=dict(weights), embedded_text=meaning, names=spellings)
 
 

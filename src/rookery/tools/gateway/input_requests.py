@@ -82,9 +82,9 @@ class InputRequestBroker:
 
     async def aclose(self) -> None:
         """Cancel all running calls."""
-        for waiting in self._waiting.values():
-            if waiting.expiry is not None:
-                waiting.expiry.cancel()
+        for waiting_call in self._waiting.values():
+            if waiting_call.expiry is not None:
+                waiting_call.expiry.cancel()
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -135,15 +135,15 @@ class InputRequestBroker:
     async def _run_modern(self, mcp_request: McpRequest, send: SendRequest) -> JsonObject:
         options = mcp_request.to_call_options()
         if options.request_state is not None and options.request_state.startswith(_STATE_PREFIX):
-            waiting = self._resume(mcp_request, options)
+            waiting_call = self._resume(mcp_request, options)
         else:
-            waiting = _WaitingCall(mcp_request)
+            waiting_call = _WaitingCall(mcp_request)
 
             async def on_request(method: str, params: JsonObject) -> JsonObject:
-                return await self._request_input(waiting, method, params)
+                return await self._request_input(waiting_call, method, params)
 
-            waiting.task = self._start(send(replace(options, on_request=on_request)))
-        return await self._wait_next(waiting)
+            waiting_call.task = self._start(send(replace(options, on_request=on_request)))
+        return await self._wait_next(waiting_call)
 
     async def _wait_next(self, waiting_call: _WaitingCall) -> JsonObject:
         """Wait for the result or for the next request for input."""
@@ -193,42 +193,42 @@ class InputRequestBroker:
     def _resume(self, mcp_request: McpRequest, options: CallOptions) -> _WaitingCall:
         """Pass the client's responses to the waiting call. The call must belong to the same key and view."""
         state = cast("str", options.request_state)
-        waiting = self._waiting.get(state)
+        waiting_call = self._waiting.get(state)
         if (
-            waiting is None
-            or waiting.mcp_request.caller.key_id != mcp_request.caller.key_id
-            or str(waiting.mcp_request.view) != str(mcp_request.view)
+            waiting_call is None
+            or waiting_call.mcp_request.caller.key_id != mcp_request.caller.key_id
+            or str(waiting_call.mcp_request.view) != str(mcp_request.view)
         ):
             raise MCPError(
                 types.INVALID_PARAMS, "No call waits for this requestState: it is unknown or expired. Repeat the call without requestState."
             )
         responses = options.input_responses or {}
-        missing = sorted(waiting.open_requests.keys() - responses.keys())
+        missing = sorted(waiting_call.open_requests.keys() - responses.keys())
         if missing:
             raise MCPError(types.INVALID_PARAMS, f"inputResponses lacks {', '.join(missing)}.")
         del self._waiting[state]
-        if waiting.expiry is not None:
-            waiting.expiry.cancel()
-        waiting.mcp_request.ctx = mcp_request.ctx
-        for name, input_request in waiting.open_requests.items():
-            answer = responses[name]
+        if waiting_call.expiry is not None:
+            waiting_call.expiry.cancel()
+        waiting_call.mcp_request.ctx = mcp_request.ctx
+        for name, input_request in waiting_call.open_requests.items():
+            response = responses[name]
             if not input_request.answer.done():
-                input_request.answer.set_result(cast("JsonObject", answer) if isinstance(answer, dict) else {})
-        waiting.open_requests.clear()
-        return waiting
+                input_request.answer.set_result(cast("JsonObject", response) if isinstance(response, dict) else {})
+        waiting_call.open_requests.clear()
+        return waiting_call
 
     def _expire(self, state: str) -> None:
-        waiting = self._waiting.pop(state, None)
-        if waiting is not None and waiting.task is not None:
-            waiting.task.cancel()
+        waiting_call = self._waiting.pop(state, None)
+        if waiting_call is not None and waiting_call.task is not None:
+            waiting_call.task.cancel()
 
 
 def _require_capability(mcp_request: McpRequest, method: str) -> None:
-    needed = _REQUIRED_CAPABILITIES.get(method)
-    if needed is None:
+    required_capability = _REQUIRED_CAPABILITIES.get(method)
+    if required_capability is None:
         raise UpstreamErrorResponse(types.METHOD_NOT_FOUND, f"{method} requests are not forwarded to clients.")
-    if needed not in mcp_request.capabilities:
-        raise UpstreamErrorResponse(types.INVALID_REQUEST, f"The caller's client does not support {needed}.")
+    if required_capability not in mcp_request.capabilities:
+        raise UpstreamErrorResponse(types.INVALID_REQUEST, f"The caller's client does not support {required_capability}.")
 
 
 def _forward_to_client(mcp_request: McpRequest) -> OnRequest:
@@ -253,5 +253,5 @@ def _forward_to_client(mcp_request: McpRequest) -> OnRequest:
 async def _request_answer(on_request: OnRequest, request: JsonObject) -> JsonObject:
     try:
         return await on_request(str(request.get("method")), cast("JsonObject", request.get("params") or {}))
-    except UpstreamErrorResponse as refused:
-        raise MCPError(refused.number, str(refused), refused.data) from refused
+    except UpstreamErrorResponse as upstream_error:
+        raise MCPError(upstream_error.number, str(upstream_error), upstream_error.data) from upstream_error

@@ -61,8 +61,8 @@ def build_failure_result(text: str, detail: JsonObject) -> JsonObject:
 def raise_protocol_error(error: RookeryError, *, is_modern: bool, uri: str | None = None) -> NoReturn:
     """Raise *error* as a protocol error, for requests other than tool calls. *uri*: the requested resource."""
     if isinstance(error.__cause__, UpstreamErrorResponse):
-        refused = error.__cause__
-        raise MCPError(refused.number, str(refused), refused.data) from error
+        upstream_error = error.__cause__
+        raise MCPError(upstream_error.number, str(upstream_error), upstream_error.data) from error
     if isinstance(error, (NotFound, PromptNotFound, ServerNotFound)):
         is_resource = isinstance(error, NotFound) and uri is not None
         data = {"uri": uri} if is_resource else error.body()

@@ -126,8 +126,8 @@ def is_entry(document: JsonObject) -> bool:
 
 
 def _find_section(document: JsonObject) -> list[tuple[str, object]] | None:
-    inner = document.get("mcp")
-    places = [document, *([cast("JsonObject", inner)] if isinstance(inner, dict) else [])]
+    mcp_section = document.get("mcp")
+    places = [document, *([cast("JsonObject", mcp_section)] if isinstance(mcp_section, dict) else [])]
     for section in _SECTIONS:
         for place in places:
             entries = place.get(section)
@@ -135,9 +135,9 @@ def _find_section(document: JsonObject) -> list[tuple[str, object]] | None:
                 return list(cast("JsonObject", entries).items())
             if isinstance(entries, list):
                 return _name_list_items(cast("list[object]", entries))
-    listed = _to_object(document.get("experimental")).get("modelContextProtocolServers")
-    if isinstance(listed, list):  # Continue's config.json
-        return _name_list_items([_to_object(item).get("transport") for item in cast("list[object]", listed)])
+    server_list = _to_object(document.get("experimental")).get("modelContextProtocolServers")
+    if isinstance(server_list, list):  # Continue's config.json
+        return _name_list_items([_to_object(item).get("transport") for item in cast("list[object]", server_list)])
     if len(places) > 1 and all(isinstance(item, dict) for item in places[1].values()):  # opencode
         return list(places[1].items())
     return None
@@ -245,8 +245,8 @@ class _EntryConversion:
     def _take_command(self) -> None:
         command = self._fields.get("command")
         if isinstance(command, dict):  # Zed's older form
-            inner = cast("JsonObject", self._fields.pop("command"))
-            self._fields |= {("command" if name == "path" else name): value for name, value in inner.items()}
+            command_fields = cast("JsonObject", self._fields.pop("command"))
+            self._fields |= {("command" if name == "path" else name): value for name, value in command_fields.items()}
         elif isinstance(command, list):  # opencode's
             words, args = [str(word) for word in cast("list[object]", command)], cast("object", self._fields.get("args") or [])
             if not words:
@@ -295,14 +295,14 @@ class _EntryConversion:
             oauth = cast("JsonObject", self._fields.pop("auth"))
         if oauth is None and scopes is None:
             return
-        inner = _to_object(oauth)
-        if oauth is False or inner.get("enabled") is False:
+        oauth_fields = _to_object(oauth)
+        if oauth is False or oauth_fields.get("enabled") is False:
             return
-        scope = next((inner[name] for name in ("scope", "scopes") if inner.get(name)), scopes)
+        scope = next((oauth_fields[name] for name in ("scope", "scopes") if oauth_fields.get(name)), scopes)
         login: JsonObject = {
             "type": "oauth",
-            "client_id": inner.get("clientId") or inner.get("CLIENT_ID"),
-            "client_secret": inner.get("clientSecret") or inner.get("CLIENT_SECRET"),
+            "client_id": oauth_fields.get("clientId") or oauth_fields.get("CLIENT_ID"),
+            "client_secret": oauth_fields.get("clientSecret") or oauth_fields.get("CLIENT_SECRET"),
             "scope": " ".join(map(str, cast("list[object]", scope))) if isinstance(scope, list) else scope,
         }
         self._fields["auth"] = {name: value for name, value in login.items() if value is not None}

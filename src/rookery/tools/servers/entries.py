@@ -185,10 +185,10 @@ class ServerEntry:
             raise InvalidServerEntry(
                 f'roots must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.', field="roots"
             )
-        listed = cast("list[object]", raw)
-        if len(listed) > _MAX_ROOTS:
-            raise InvalidServerEntry(f"roots has {len(listed)} entries; at most {_MAX_ROOTS} are allowed.", field="roots")
-        return tuple(self._parse_root(number, root) for number, root in enumerate(listed))
+        root_items = cast("list[object]", raw)
+        if len(root_items) > _MAX_ROOTS:
+            raise InvalidServerEntry(f"roots has {len(root_items)} entries; at most {_MAX_ROOTS} are allowed.", field="roots")
+        return tuple(self._parse_root(number, root) for number, root in enumerate(root_items))
 
     def _parse_root(self, index: int, raw: object) -> Root:
         location = f"roots[{index}]"
@@ -196,10 +196,10 @@ class ServerEntry:
         uri, name = fields.get("uri"), fields.get("name")
         if not isinstance(uri, str) or not (name is None or isinstance(name, str)) or not fields.keys() <= {"uri", "name"}:
             raise InvalidServerEntry(f"{location} must be a file URI or an object with uri and name, not {raw!r}.", field="roots")
-        filled = self._substitute(uri, location)
-        if not filled.startswith("file:///") or any(mark.isspace() for mark in filled):
+        filled_uri = self._substitute(uri, location)
+        if not filled_uri.startswith("file:///") or any(mark.isspace() for mark in filled_uri):
             raise InvalidServerEntry(f"{location} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
-        return Root(uri=filled, name=name)
+        return Root(uri=filled_uri, name=name)
 
     def _get_forward_headers(self) -> tuple[str, ...]:
         names = self._get_texts("forward_headers")
@@ -282,8 +282,10 @@ class ServerEntry:
         rules = ServerEntry(cast("dict[str, object]", raw), self._environment, prefix="tools.")
         for name in cast("dict[str, object]", raw):
             if name not in _TOOL_RULE_FIELDS:
-                near = find_nearest(name, _TOOL_RULE_FIELDS)
-                raise InvalidServerEntry(f"unknown field tools.{name}" + (f"; did you mean tools.{near}?" if near else "."), field="tools")
+                nearest = find_nearest(name, _TOOL_RULE_FIELDS)
+                raise InvalidServerEntry(
+                    f"unknown field tools.{name}" + (f"; did you mean tools.{nearest}?" if nearest else "."), field="tools"
+                )
         allowed = rules._get_list("allow")
         return ToolRules(
             allow=None if allowed is None else rules._get_texts("allow"),

@@ -20,11 +20,11 @@ def get_secret_destination(entry: JsonObject, secrets: Mapping[str, str]) -> obj
     url = entry.get("url")
     if not isinstance(url, str):
         return [entry.get(name) for name in ("command", "args", "env", "cwd")]
-    filled = VARIABLE_PATTERN.sub(lambda match: secrets.get(match[1], match[0]), url)
+    filled_url = VARIABLE_PATTERN.sub(lambda match: secrets.get(match[1], match[0]), url)
     try:
-        parts = urlsplit(filled)
+        parts = urlsplit(filled_url)
     except ValueError:  # not a URL
-        return filled
+        return filled_url
     return parts.scheme, parts.netloc.lower()
 
 

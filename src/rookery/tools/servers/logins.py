@@ -229,12 +229,12 @@ class Logins:
             return
         stamps, before = await self._db.read(store.list_change_times), self._stamps
         is_first, self._revision, self._stamps = self._revision is None, revision, stamps
-        changed = {server_key for (server_key, _), _ in {*stamps.items()} ^ {*before.items()}}
+        changed_keys = {server_key for (server_key, _), _ in {*stamps.items()} ^ {*before.items()}}
         if is_first:
             return
-        for key in [key for key in self._cached if key[0] in changed]:
+        for key in [key for key in self._cached if key[0] in changed_keys]:
             del self._cached[key]
-        for server_key in sorted(changed):
+        for server_key in sorted(changed_keys):
             for listener in self.change_listeners:
                 listener(server_key)
 
@@ -277,11 +277,11 @@ class Logins:
                 raise _login_required(server, "The login has expired")
             place, now = cached_login.place, to_micros(self._clock())
             lease = now + _LEASE_TTL // timedelta(microseconds=1)
-            claimed = await self._db.write(
+            claimed_login = await self._db.write(
                 lambda tx, place=place, lease=lease, now=now: store.claim_renewal(tx, place, now=now, expires_at=lease)
             )
-            if claimed is not None:
-                return await self._renew(server, claimed, stale_token, lease)
+            if claimed_login is not None:
+                return await self._renew(server, claimed_login, stale_token, lease)
             if time.monotonic() > deadline:
                 raise ConnectFailed(
                     f"The login at {server.id!r} is being renewed by another process for more than {_LEASE_TTL.total_seconds():g} s."
@@ -304,8 +304,8 @@ class Logins:
             renewed = await self._authorization_servers.renew(server, login)
         except LoginExpired as error:
             _log.warning("tools.login_expired", server=server.id, error=error.message)
-            ended = replace(login, refresh_token=None)  # prevents further attempts to renew it
-            await self._store_renewed(claimed_login, ended, lease_expires_at)
+            expired_login = replace(login, refresh_token=None)  # prevents further attempts to renew it
+            await self._store_renewed(claimed_login, expired_login, lease_expires_at)
             raise _login_required(server, f"The login has expired ({error.message})") from error
         except LoginFailed as failed:
             await self._db.write(lambda tx: store.release_renewal(tx, place, lease_expires_at=lease_expires_at))

@@ -101,8 +101,8 @@ class ServerChecker:
         self._running[server.owner] += 1
         try:
             stderr: deque[str] = deque(maxlen=MAX_STDERR_LINES)
-            checked = await self._check(server, workspace_id, stderr.append)
-            return replace(checked, stderr=tuple(stderr))
+            result = await self._check(server, workspace_id, stderr.append)
+            return replace(result, stderr=tuple(stderr))
         finally:
             self._running[server.owner] -= 1
             self._running += Counter()  # drops zero counts
@@ -156,14 +156,14 @@ def _find_warnings(server: Server, features: ServerFeatures) -> list[str]:
         warnings.append("it has no tools, resources, templates or prompts")
     if count_dropped_features(features):
         warnings.append(f"it has more than {MAX_FEATURES_PER_KIND} features of one kind; the rest is ignored")
-    counted = Counter(str(tool.get("name", "")) for tool in features.tools)
-    warnings += [f"the tool {name!r} is listed {times} times; the last one is used" for name, times in counted.items() if times > 1]
+    name_counts = Counter(str(tool.get("name", "")) for tool in features.tools)
+    warnings += [f"the tool {name!r} is listed {times} times; the last one is used" for name, times in name_counts.items() if times > 1]
     for tool in features.tools:
         warnings += _find_tool_faults(tool)
     rules = server.rules
     names = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
-    unknown = [name for name in names if not any(mark in name for mark in "*?[") and name not in counted]
-    warnings += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown)]
+    unknown_names = [name for name in names if not any(mark in name for mark in "*?[") and name not in name_counts]
+    warnings += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown_names)]
     return warnings
 
 

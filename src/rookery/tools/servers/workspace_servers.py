@@ -118,10 +118,10 @@ class WorkspaceServers:
             if revision == self._revision:
                 return False
             old_stamps = self._stamps
-            stamps, changed = await self._db.read(lambda tx: _list_changed(tx, old_stamps))
+            stamps, changed_servers = await self._db.read(lambda tx: _list_changed(tx, old_stamps))
             servers = {row_id: server for row_id, server in self._servers.items() if row_id in stamps}
-            for added in changed:
-                servers[added.row_id] = self._to_server(added)
+            for stored_server in changed_servers:
+                servers[stored_server.row_id] = self._to_server(stored_server)
             self._stamps, self._servers, self._revision = stamps, servers, revision
             before = self._registry.servers
             self._registry.set_workspace_servers(servers.values())
@@ -132,7 +132,11 @@ class WorkspaceServers:
     async def list_servers(self, caller: Caller) -> Sequence[WorkspaceServer]:
         """Return the servers of the caller's workspace that the key may use, ordered by id."""
         stored_servers = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
-        return [self._to_workspace_server(added) for added in stored_servers if is_server_allowed(caller, added.server_id)]
+        return [
+            self._to_workspace_server(stored_server)
+            for stored_server in stored_servers
+            if is_server_allowed(caller, stored_server.server_id)
+        ]
 
     async def get(self, caller: Caller, server_id: str) -> WorkspaceServer:
         """
@@ -142,10 +146,10 @@ class WorkspaceServers:
             NotFound: It does not exist, or is not allowed for this key.
         """
         _require_allowed(caller, server_id)
-        added = await self._db.read(lambda tx: store.find(tx, caller.workspace_id, server_id))
-        if added is None:
+        stored_server = await self._db.read(lambda tx: store.find(tx, caller.workspace_id, server_id))
+        if stored_server is None:
             raise NotFound("server", server_id)
-        return self._to_workspace_server(added)
+        return self._to_workspace_server(stored_server)
 
     async def create(self, caller: Caller, new: NewServer) -> WorkspaceServer:
         """
@@ -167,7 +171,7 @@ class WorkspaceServers:
             raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
         now = self._clock()
         entry = _with_deprecation_date(entry, {}, now)
-        added = StoredServer(
+        new_server = StoredServer(
             row_id=self._ids(),
             workspace_id=caller.workspace_id,
             server_id=new.id,
@@ -181,16 +185,16 @@ class WorkspaceServers:
             require_workspace(tx, caller.public_workspace_id)
             if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
-            stored_server = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
+            stored_server = replace(new_server, sealed=self._seal_secrets(tx, new_server, new.secrets))
             if not store.add(tx, stored_server, stored_server.sealed):
                 raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
             self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, new.secrets)))
             return stored_server
 
-        created = await self._db.write(work)
+        stored_server = await self._db.write(work)
         await self.refresh()
-        return self._to_workspace_server(created)
+        return self._to_workspace_server(stored_server)
 
     async def change(self, caller: Caller, server_id: str, change: ServerChange, *, expected: ExpectedETags = None) -> WorkspaceServer:
         """
@@ -238,9 +242,9 @@ class WorkspaceServers:
             self._audit_change(tx, caller, "server.changed", new, (before, {**after, **removed_fields, **given_secrets}))
             return new
 
-        changed = await self._db.write(work)
+        stored_server = await self._db.write(work)
         await self.refresh()
-        return self._to_workspace_server(changed)
+        return self._to_workspace_server(stored_server)
 
     async def remove(self, caller: Caller, server_id: str, *, expected: ExpectedETags = None) -> None:
         """
@@ -261,7 +265,10 @@ class WorkspaceServers:
 
     async def list_for_workspace(self, workspace_id: int) -> Sequence[WorkspaceServer]:
         """Return all servers of a workspace, ordered by id."""
-        return [self._to_workspace_server(added) for added in await self._db.read(lambda tx: store.list_by_workspace(tx, workspace_id))]
+        return [
+            self._to_workspace_server(stored_server)
+            for stored_server in await self._db.read(lambda tx: store.list_by_workspace(tx, workspace_id))
+        ]
 
     async def list_faulty(self) -> Sequence[Server]:
         """Return the servers of all workspaces that are unusable, each with its fault."""
@@ -398,8 +405,8 @@ def _explain_invalid_id(server_id: str) -> str:
 
 
 def _merge(old: JsonObject, changes: JsonObject) -> JsonObject:
-    merged = {**old, **changes}
-    return {name: value for name, value in merged.items() if value is not None or name in _NULLABLE_FIELDS}
+    merged_fields = {**old, **changes}
+    return {name: value for name, value in merged_fields.items() if value is not None or name in _NULLABLE_FIELDS}
 
 
 def _to_audit_fields(stored_server: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:

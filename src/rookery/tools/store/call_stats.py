@@ -47,11 +47,11 @@ def compute_stats(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy | None,
     if groups:
         first = groups[0].desc() if group_by == "day" else func.count().desc()
         counts = counts.group_by(*groups).order_by(first, *groups).limit(limit)
-    counted = [row for row in tx.fetch_all(counts) if row.integer("calls")]
+    group_rows = [row for row in tx.fetch_all(counts) if row.integer("calls")]
     times = _compute_percentiles(tx, groups, conditions)
-    failed = _find_by_ids(tx, [call_id for row in counted if (call_id := row.maybe_text("last_failed")) is not None])
+    failed = _find_by_ids(tx, [call_id for row in group_rows if (call_id := row.maybe_text("last_failed")) is not None])
     names = [group.name for group in groups]
-    stats = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in counted]
+    stats = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in group_rows]
     return stats[::-1] if group_by == "day" else stats
 
 
@@ -64,9 +64,9 @@ def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
 def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
     """Return one page of calls, latest first, and the total number."""
     conditions = _filter_conditions(filters)
-    counted = tx.fetch_one(select(func.count().label("calls")).where(*conditions))
+    count_row = tx.fetch_one(select(func.count().label("calls")).where(*conditions))
     rows = tx.fetch_all(select(tool_calls).where(*conditions).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
-    return [from_row(row) for row in rows], 0 if counted is None else counted.integer("calls")
+    return [from_row(row) for row in rows], 0 if count_row is None else count_row.integer("calls")
 
 
 def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
@@ -74,8 +74,8 @@ def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
     groups, conditions = _GROUP_COLUMNS[group_by], _filter_conditions(filters)
     if group_by == "session":
         conditions.append(_c.session_id.is_not(None))
-    inner = select(*groups).where(*conditions).distinct().subquery()
-    row = tx.fetch_one(select(func.count().label("groups")).select_from(inner))
+    subquery = select(*groups).where(*conditions).distinct().subquery()
+    row = tx.fetch_one(select(func.count().label("groups")).select_from(subquery))
     return 0 if row is None else row.integer("groups")
 
 
@@ -84,7 +84,7 @@ def _compute_percentiles(
 ) -> dict[tuple[object, ...], Row]:
     """Return p50, p95, p99 and max of each group: the smallest duration that at least that percentage does not exceed."""
     partition = groups or None
-    ranked = (
+    ranked_calls = (
         select(
             *groups,
             _c.duration_ms.label("duration"),
@@ -94,12 +94,14 @@ def _compute_percentiles(
         .where(*conditions, _IS_TIMED)
         .subquery()
     )
-    group_columns = [ranked.c[group.name] for group in groups]
+    group_columns = [ranked_calls.c[group.name] for group in groups]
     ranks = [
-        func.max(case((ranked.c.position == (ranked.c.total * percent + 99) // 100, ranked.c.duration))).label(f"p{percent}")
+        func.max(case((ranked_calls.c.position == (ranked_calls.c.total * percent + 99) // 100, ranked_calls.c.duration))).label(
+            f"p{percent}"
+        )
         for percent in _PERCENTILES
     ]
-    rows = tx.fetch_all(select(*group_columns, *ranks, func.max(ranked.c.duration).label("longest")).group_by(*group_columns))
+    rows = tx.fetch_all(select(*group_columns, *ranks, func.max(ranked_calls.c.duration).label("longest")).group_by(*group_columns))
     return {_get_group_key(row, [group.name for group in groups]): row for row in rows}
 
 

@@ -119,10 +119,13 @@ def claim_renewal(tx: Tx, place: SealContext, *, now: int, expires_at: int) -> S
     return find(tx, place)
 
 
-def save_renewed(tx: Tx, claimed: StoredLogin, sealed: bytes, *, lease_expires_at: int) -> bool:
+def save_renewed(tx: Tx, claimed_login: StoredLogin, sealed: bytes, *, lease_expires_at: int) -> bool:
     """Save a login renewed under a lease. Return False if a user logged in again meanwhile, or the lease was lost."""
     return (
-        tx.execute(_SAVE_RENEWED, {"of_id": claimed.place.id, "lease": lease_expires_at, "of_change": claimed.changed_at, "text": sealed})
+        tx.execute(
+            _SAVE_RENEWED,
+            {"of_id": claimed_login.place.id, "lease": lease_expires_at, "of_change": claimed_login.changed_at, "text": sealed},
+        )
         == 1
     )
 

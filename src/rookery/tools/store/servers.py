@@ -188,13 +188,13 @@ def delete_stop(tx: Tx, stop: ToolStop) -> bool:
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete all rows of a deleted workspace; return the number."""
-    removed = tx.execute(_PURGE, {"workspace": workspace_id})
-    stopped = tx.execute(_PURGE_STOPS, {"workspace": workspace_id})
-    if removed:
+    removed_count = tx.execute(_PURGE, {"workspace": workspace_id})
+    removed_stop_count = tx.execute(_PURGE_STOPS, {"workspace": workspace_id})
+    if removed_count:
         increment_revision(tx, SERVERS_REVISION)
-    if stopped:
+    if removed_stop_count:
         increment_revision(tx, STOPS_REVISION)
-    return removed + stopped
+    return removed_count + removed_stop_count
 
 
 def _from_row(row: Row) -> StoredServer:

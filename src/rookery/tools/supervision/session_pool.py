@@ -324,7 +324,9 @@ class SessionPool:
         others = [other for other in self.list_sessions(session.server.key) if other is not session and other.is_open]
         own_sessions = [other for other in others if other.workspace_id in {None, session.workspace_id}]
         down = HealthStatus.NEEDS_LOGIN if failure.needs_login else HealthStatus.OFFLINE
-        health, overall = (HealthStatus.DEGRADED if alive and not failure.needs_login else down for alive in (own_sessions, others))
+        health, overall = (
+            HealthStatus.DEGRADED if live_sessions and not failure.needs_login else down for live_sessions in (own_sessions, others)
+        )
         # The output of a session that all workspaces share may contain data of another workspace. It is only in the log.
         stderr = () if session.server.isolation is SessionIsolation.SHARED and session.server.owner is None else tuple(session.stderr)
         self.record_health(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)

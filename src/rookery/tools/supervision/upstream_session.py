@@ -345,8 +345,8 @@ class UpstreamSession:
         try:
             while True:
                 idle_s = self.server.idle_s
-                left = None if idle_s is None else max(self.used_at + idle_s - time.monotonic(), 0.01)
-                done, _ = await asyncio.wait({closed, reopening, stopping, silent}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                timeout_s = None if idle_s is None else max(self.used_at + idle_s - time.monotonic(), 0.01)
+                done, _ = await asyncio.wait({closed, reopening, stopping, silent}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 if closed in done:
                     return closed.result()
                 if reopening in done:

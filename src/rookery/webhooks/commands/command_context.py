@@ -52,9 +52,9 @@ def run_with_webhooks(
 ) -> T:
     """Open webhooks, run *work* in the workspace, and close them."""
 
-    async def inside() -> T:
+    async def open_and_run() -> T:
         async with cast("WebhookCommandContext", context.obj).open_webhooks() as platform:
             owner = await resolve_workspace(platform.access, workspace)
             return await work(platform.webhooks, WebhookTenant.for_operator(owner.id, get_operator()))
 
-    return asyncio.run(inside())
+    return asyncio.run(open_and_run())

@@ -133,10 +133,10 @@ def enable(
     context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
 ) -> None:
     """Enable an endpoint, also after it was disabled automatically."""
-    changed = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
-    print_record(serializers.serialize_endpoint_update(changed, utc_now()), as_json=as_json)
-    if changed.held_count:
-        print_notice(f"{changed.held_count:,} deliveries were held. Send them with: rookery webhooks resend-failed {webhook_id}")
+    update = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
+    print_record(serializers.serialize_endpoint_update(update, utc_now()), as_json=as_json)
+    if update.held_count:
+        print_notice(f"{update.held_count:,} deliveries were held. Send them with: rookery webhooks resend-failed {webhook_id}")
 
 
 @app.command()
@@ -189,7 +189,7 @@ def remove(
     if as_json:
         print_json({"removed": webhook_id, "dry_run": dry_run})
     else:
-        print(f"{'Would remove' if dry_run else 'Removed'} {webhook_id}, to {endpoint.url}.")  # noqa: T201 - the command's answer
+        print(f"{'Would remove' if dry_run else 'Removed'} {webhook_id}, to {endpoint.url}.")  # noqa: T201 - the command's output
 
 
 @app.command()
@@ -211,8 +211,8 @@ def _read_secret(path: Path | None) -> Secret | None:
     return None if path is None else Secret(read_text_file(path).strip())
 
 
-def _print_with_secret(created: EndpointWithSecret, *, as_json: bool) -> None:
-    fields = serializers.serialize_endpoint_with_secret(created, utc_now())
+def _print_with_secret(endpoint_with_secret: EndpointWithSecret, *, as_json: bool) -> None:
+    fields = serializers.serialize_endpoint_with_secret(endpoint_with_secret, utc_now())
     if as_json:
         print_json(fields)
     else:

@@ -219,9 +219,9 @@ def claim(
     event was deleted while it was resent becomes failed.
     """
     due_rows = [row for endpoint, capacity in capacities for row in _select_due(tx, endpoint, capacity, now)]
-    plain = _select_bodies(tx, [row for row in due_rows if not row.flag("with_content")], full=False)
+    plain_bodies = _select_bodies(tx, [row for row in due_rows if not row.flag("with_content")], full=False)
     full = _select_bodies(tx, [row for row in due_rows if row.flag("with_content")], full=True)
-    bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in due_rows]
+    bodies = [(full if row.flag("with_content") else plain_bodies).get(row.text("event_id")) for row in due_rows]
     rows = [row for row, body in zip(due_rows, bodies, strict=True) if body is not None]
     if len(rows) < len(due_rows):
         missing = [row.text("id") for row, body in zip(due_rows, bodies, strict=True) if body is None]
@@ -302,9 +302,9 @@ def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) 
     )
 
 
-def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
+def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claims: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
     """Release claims of which nothing was sent; *unsent*: the new state of each delivery by its id."""
-    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": claim.id, "of_number": claim.attempt_number} for claim in claimed])
+    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": claim.id, "of_number": claim.attempt_number} for claim in claims])
     tx.execute_many(
         _UNCLAIM,
         [
@@ -314,7 +314,7 @@ def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequenc
                 "new_state": unsent[claim.id].value,
                 "new_next_at": to_micros(claim.due_at) if unsent[claim.id] is DeliveryState.PENDING else None,
             }
-            for claim in claimed
+            for claim in claims
         ],
     )
 
@@ -337,9 +337,9 @@ def list_owners(tx: Tx) -> list[str]:
     return [row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS)]
 
 
-def release_orphans(tx: Tx, dead: Sequence[str], now: datetime) -> int:
-    """Expire the leases of *dead* workers, so that others can take over; return the number."""
-    return tx.execute(_RELEASE_ORPHANS, {"owners": list(dead), "now": to_micros(now)})
+def release_orphans(tx: Tx, dead_workers: Sequence[str], now: datetime) -> int:
+    """Expire the leases of *dead_workers*, so that others can take over; return the number."""
+    return tx.execute(_RELEASE_ORPHANS, {"owners": list(dead_workers), "now": to_micros(now)})
 
 
 def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:

@@ -43,8 +43,8 @@ def find_emails(text: str) -> Iterator[PiiMatch]:
             is_repository = match["user"].lower() in _REPOSITORY_USERS and text[match.end() : match.end() + 1] in {":", "/"}
             if match["host"].rpartition(".")[2].lower() not in _NON_DOMAIN_SUFFIXES and not is_repository:
                 yield PiiMatch(kind=PiiKind.EMAIL, start=match.start(), stop=match.end())
-    lowered = text.lower()
-    if any(spelled in lowered for spelled in ("(at)", "[at]", "{at}")):
+    lowercase_text = text.lower()
+    if any(spelling in lowercase_text for spelling in ("(at)", "[at]", "{at}")):
         for match in _SPELLED_EMAIL.finditer(text):
             yield PiiMatch(kind=PiiKind.EMAIL, start=match.start(), stop=match.end())
 

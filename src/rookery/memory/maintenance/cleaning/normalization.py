@@ -36,5 +36,5 @@ def normalize_text(text: str) -> str:
 
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return *tags* in NFC and lower case, trimmed, without a leading #, without empty ones and duplicates, in their order."""
-    plain = (" ".join(normalize_text(tag).lstrip("#").split()).lower() for tag in tags)
-    return tuple(dict.fromkeys(tag for tag in plain if tag))
+    normalized_tags = (" ".join(normalize_text(tag).lstrip("#").split()).lower() for tag in tags)
+    return tuple(dict.fromkeys(tag for tag in normalized_tags if tag))

@@ -126,10 +126,10 @@ def _find_values(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
 
 def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
     """Return whether *value* is likely a secret and not a word. Words in prose have no digits; code has brackets and dots."""
-    lowered = name.lower()
+    lowercase_name = name.lower()
     if _PLACEHOLDER.match(value) is not None:
         return False
-    if lowered.lstrip().startswith(("pin", "passcode")):
+    if lowercase_name.lstrip().startswith(("pin", "passcode")):
         return _PIN.fullmatch(value) is not None
     if len(value) < _MIN_NAMED_CHARS:
         return False
@@ -138,5 +138,5 @@ def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
     has_sign = any(not character.isalnum() and character not in "-_./" for character in value)
     is_mixed = any(map(str.isupper, value[1:])) and any(map(str.islower, value))
     if is_prose:
-        return has_letter and has_digit and (has_sign or is_mixed or "pass" in lowered or len(value) >= 12)
-    return has_letter and (has_digit or has_sign or (is_mixed and "pass" in lowered) or len(value) >= 24)
+        return has_letter and has_digit and (has_sign or is_mixed or "pass" in lowercase_name or len(value) >= 12)
+    return has_letter and (has_digit or has_sign or (is_mixed and "pass" in lowercase_name) or len(value) >= 24)
