@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "rookery"
-CODE = (PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "distribution")
+CODE = (PACKAGE.parent, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "distribution")
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 QUESTION_WORDS = re.compile(r"(So|Of|What|Which|Who|Whom|Whose|How|Where|Whether)\b")
@@ -26,6 +26,8 @@ PHRASES = re.compile(
     r"|\b(?:is|are|was|were|be) told (?:so|of|at|why)\b|\bwhoever\b|\bthat there is not\b|\bwho (?:only looks|hangs)\b"
     r"|\banew\b|\bmend(?:s|ed|ing)?\b|\b(?:of|are) ours\b|\b(?:hang|hung|hangs) up\b|\bto the letter\b|\bone too many\b"
     r"|\b(?:refused|said|say|says|described) in words\b|\bin the place of\b|\bis as once\b|\bcounts? from the next\b"
+    r"|\bkept answers\b|\bthe command's answer\b|\bsign of life\b|\b(?:and|entry|header) says so\b"
+    r"|(?-i:^Most) (?:\w+ ){1,4}(?:of|in|that|per|open)\b"
     r"|\b(?:server|key|row|table|file|setting|tool|engine|index) (?:tells?|knows|hears|looks)\b",
     re.IGNORECASE,
 )
@@ -41,6 +43,13 @@ RIDDLES = {
     *("twin", "wanted", "within", "crowd", "crew", "sieve", "shelf", "shelves", "slabs", "portraits", "bell", "door", "arms", "warden"),
 }
 """Words that say nothing about what a module holds: participles used as nouns, adverbs, metaphors."""
+
+RIDDLE_LOCALS = {
+    *("again", "asked", "begun", "chosen", "drawn", "each", "found", "given", "gone", "heard", "held", "here", "judged", "kept", "known"),
+    *("lost", "made", "meant", "mine", "named", "offered", "opened", "ours", "put", "said", "says", "seen", "sent", "settled", "shown"),
+    *("taken", "theirs", "told", "wanted", "who", "written"),
+}
+"""Names of local variables and parameters that do not name what they hold: `for memory in memories`, never `for each in found`."""
 
 UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^(?:LONGEST|LARGEST|MOST|MANY|SOON)$")
 """Names of constants that give neither quantity nor unit; a limit is MAX_…, a time ends in its unit."""
@@ -91,6 +100,43 @@ def texts(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
     yield from comments(path)
 
 
+def local_names(tree: ast.Module) -> set[tuple[int, str]]:
+    """Return line and name of each parameter and local variable in the functions and lambdas of a module."""
+    names = set[tuple[int, str]]()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.comprehension):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    names.add((node.lineno, node.id))
+                elif isinstance(node, ast.arg):
+                    names.add((node.lineno, node.arg))
+                elif isinstance(node, ast.ExceptHandler) and node.name:
+                    names.add((node.lineno, node.name))
+    return names
+
+
+def unknown_references(parent: ast.AST, outer_names: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each `*name*` and `Args:` entry in a docstring that is neither a parameter nor a field."""
+    for node in ast.iter_child_nodes(parent):
+        names = set(outer_names)
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                child.target.id for child in ast.walk(node) if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
+            }
+            names |= {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)}
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            parameters = {
+                child.arg for child in ast.walk(node if isinstance(node, ast.ClassDef) else node.args) if isinstance(child, ast.arg)
+            }
+            names |= parameters
+            text = ast.get_docstring(node) or ""
+            yield from ((node.lineno, name) for name in re.findall(r"(?<![\w*])\*(\w+)\*(?![\w*])", text) if name not in names)
+            section = re.search(r"^Args:\n((?: {4}.*\n?)+)", text, re.MULTILINE)
+            entries = re.findall(r"^ {4}(\w+):", section[1], re.MULTILINE) if section else []
+            yield from ((node.lineno, name) for name in entries if name not in parameters)
+        yield from unknown_references(node, names)
+
+
 def left(rule: str, found: list[tuple[Path, int, str]]) -> tuple[dict[str, int], dict[str, int], list[str]]:
     """Return the counts found and allowed of *rule*, by package, and the places to look at when they differ."""
     counts = Counter(place(path) for path, _, _ in found)
@@ -115,6 +161,32 @@ def test_no_public_class_name_stands_twice() -> None:
 def test_no_module_is_named_by_a_riddle() -> None:
     """Issue 15: a module is named for what a reader would search for."""
     found = [str(path.relative_to(ROOT)) for path in sorted(PACKAGE.rglob("*.py")) if path.stem in RIDDLES or path.parent.name in RIDDLES]
+
+    assert found == []
+
+
+def test_locals_name_what_they_hold() -> None:
+    """Issue 15: local variables and parameters of the package are named for their content."""
+    found = [
+        (path, line, name)
+        for path, tree in code()
+        if path.is_relative_to(PACKAGE.parent)
+        for line, name in sorted(local_names(tree))
+        if name in RIDDLE_LOCALS
+    ]
+    counts, allowed, differing = left("locals", found)
+
+    assert counts == allowed, differing
+
+
+def test_docstrings_refer_to_names_that_exist() -> None:
+    """Issue 15: a `*name*` in a docstring is a parameter or a field, and so is each entry under `Args:`."""
+    found = [
+        (path, line, name)
+        for path, tree in code()
+        if path.is_relative_to(PACKAGE.parent)
+        for line, name in unknown_references(tree, set[str]())
+    ]
 
     assert found == []
 

@@ -1,4 +1,4 @@
-"""`rookery doctor`: the problems of an installation, in words, with advice."""
+"""`rookery doctor`: the problems of an installation, with advice."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from rookery.webhooks.store.endpoints import list_subscribed_tenants
 _log = structlog.stdlib.get_logger("rookery.events")
 
 _MAX_QUEUED_EVENTS = 10_000
-"""Most health changes of servers that wait to be written. Any beyond these are dropped and logged."""
+"""Maximum health changes of servers that wait to be written. Any beyond these are dropped and logged."""
 
 
 def connect_events(

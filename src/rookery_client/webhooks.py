@@ -108,12 +108,12 @@ def verify_webhook(
     if isinstance(signed, str):
         _verify_plain(raw, signed, secrets)
     else:
-        found = _select_headers(signed)
-        if tolerance is None and _STANDARD[2] not in found and PLAIN.lower() in found:
-            _verify_plain(raw, found[PLAIN.lower()], secrets)
+        headers = _select_headers(signed)
+        if tolerance is None and _STANDARD[2] not in headers and PLAIN.lower() in headers:
+            _verify_plain(raw, headers[PLAIN.lower()], secrets)
         else:
-            _verify_standard(raw, found, keys)
-            _verify_time(found[_STANDARD[1]], tolerance, now or datetime.now(UTC))
+            _verify_standard(raw, headers, keys)
+            _verify_time(headers[_STANDARD[1]], tolerance, now or datetime.now(UTC))
     return WebhookEvent.of(raw)
 
 
@@ -138,18 +138,18 @@ def _verify_standard(raw: bytes, headers: Mapping[str, str], keys: Sequence[byte
         raise WebhookRejected("no_timestamp", f"The header {_STANDARD[1]} is missing or empty.")
     if not _SECONDS.fullmatch(sent_at):
         raise WebhookRejected("bad_timestamp", f"The header {_STANDARD[1]} is not a number of seconds since 1970.")
-    given = [value.removeprefix(_STANDARD_PREFIX) for value in signatures.split(" ") if value.startswith(_STANDARD_PREFIX)]
-    if not given:
+    received = [value.removeprefix(_STANDARD_PREFIX) for value in signatures.split(" ") if value.startswith(_STANDARD_PREFIX)]
+    if not received:
         raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has no signature of the form {_STANDARD_PREFIX}BASE64.")
-    if len(given) > _MAX_SIGNATURES:
+    if len(received) > _MAX_SIGNATURES:
         raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has more than {_MAX_SIGNATURES} signatures.")
     content = f"{id_}.{sent_at}.".encode("utf-8", "surrogatepass") + raw
-    _verify_signature(given, [base64.b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys])
+    _verify_signature(received, [base64.b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys])
 
 
-def _verify_signature(given: Sequence[str], expected: Sequence[str]) -> None:
+def _verify_signature(received: Sequence[str], expected: Sequence[str]) -> None:
     """Compare all pairs, so that the duration does not depend on which one matches."""
-    pairs = [(signature.encode("utf-8", "surrogatepass"), candidate.encode()) for signature in given for candidate in expected]
+    pairs = [(signature.encode("utf-8", "surrogatepass"), candidate.encode()) for signature in received for candidate in expected]
     if not sum(hmac.compare_digest(signature, candidate) for signature, candidate in pairs):
         raise WebhookRejected(
             "wrong_signature", "No signature matches. Pass the body exactly as received, and the secret of this endpoint."
@@ -171,14 +171,14 @@ def _verify_time(sent_at: str, tolerance: timedelta | None, now: datetime) -> No
 
 def _select_headers(headers: Headers) -> dict[str, str]:
     """Return the relevant headers by lower-case name. A repeated header is rejected as ambiguous."""
-    found: dict[str, str] = {}
+    selected: dict[str, str] = {}
     for name, value in headers.items():
         lower = name.lower()
         if lower in {*_STANDARD, PLAIN.lower()}:
-            if lower in found:
+            if lower in selected:
                 raise WebhookRejected("bad_signature", f"The header {lower} is repeated.")
-            found[lower] = value.strip()
-    return found
+            selected[lower] = value.strip()
+    return selected
 
 
 def _standard_key(secret: str) -> bytes:

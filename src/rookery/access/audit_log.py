@@ -79,8 +79,8 @@ class AuditLog:
         Only the fields that differ between *before* and *after* are stored.
 
         Args:
-            before: The fields before the change, without secrets; None: the thing was created.
-            after: The fields after the change; None: the thing was deleted.
+            before: The fields before the change, without secrets; None: the resource was created.
+            after: The fields after the change; None: the resource was deleted.
         """
         old_fields, new_fields = _only_changed(before, after)
         end = store.lock_end(tx, workspace_id, genesis=GENESIS_HASH)

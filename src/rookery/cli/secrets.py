@@ -27,7 +27,7 @@ class SecretsCommandContext(Protocol):
 def rotate_secrets(
     context: typer.Context,
     *,
-    lost: Annotated[bool, typer.Option("--lost", help="Delete the values that only a lost key can decrypt.")] = False,
+    delete_lost: Annotated[bool, typer.Option("--lost", help="Delete the values that only a lost key can decrypt.")] = False,
     yes: command_context.YesOption = False,
     dry_run: command_context.DryRunOption = False,
     as_json: command_context.JsonOption = False,
@@ -44,15 +44,15 @@ def rotate_secrets(
         }
         output.print_json(fields) if as_json else output.print_fields(fields)
         return
-    if lost:
+    if delete_lost:
         command_context.confirm("This deletes the values that only the lost key can decrypt.", yes=yes)
-    done = asyncio.run(_rotate_secrets(context.obj, lost=lost))
+    done = asyncio.run(_rotate_secrets(context.obj, delete_lost=delete_lost))
     if as_json:
         output.print_json(
             {"key_id": done.key_id, "changed": done.is_changed, "resealed": done.resealed_count, "deleted": done.deleted_count}
         )
     elif done.is_changed:
-        deleted = f", {done.deleted_count:,} were deleted" if lost else ""
+        deleted = f", {done.deleted_count:,} were deleted" if delete_lost else ""
         print(f"The secret key is {done.key_id} now; {done.resealed_count:,} values were re-encrypted{deleted}.")  # noqa: T201 - the output
     else:
         print(  # noqa: T201 - the output of the command
@@ -66,6 +66,6 @@ async def _inspect_secrets(context: SecretsCommandContext) -> SealingReport:
         return await rookery.sealing.rotation.inspect_columns()
 
 
-async def _rotate_secrets(context: SecretsCommandContext, *, lost: bool) -> RotationResult:
+async def _rotate_secrets(context: SecretsCommandContext, *, delete_lost: bool) -> RotationResult:
     async with context.open() as rookery:
-        return await rookery.sealing.rotation.rotate(delete_unreadable=lost)
+        return await rookery.sealing.rotation.rotate(delete_unreadable=delete_lost)

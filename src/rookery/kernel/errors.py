@@ -21,7 +21,7 @@ from itertools import islice
 from typing import ClassVar
 
 _MAX_SUMMARY_FIELDS = 5
-"""Most fields in the message of a `ValidationFailed`. `errors` has all of them."""
+"""Maximum fields in the message of a `ValidationFailed`. `errors` has all of them."""
 
 
 class RookeryError(Exception):

@@ -39,7 +39,7 @@ _PAYLOAD_LOGGERS = ("mcp.client",)
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 200
-"""Most nesting levels and items of a value in a log line. The rest is cut."""
+"""Maximum nesting levels and items of a value in a log line. The rest is cut."""
 
 _UNSAFE_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _MULTILINE_FIELDS = frozenset({"exception", "stack"})

@@ -31,7 +31,7 @@ SOURCE_TIMEOUT_S = 1.0
 """Longest wait for one source during a scrape."""
 
 MAX_LABEL_SETS = 2000
-"""Most combinations of label values per metric. Further ones are counted together under `other`."""
+"""Maximum combinations of label values per metric. Further ones are counted together under `other`."""
 
 OTHER_LABEL = "other"
 

@@ -181,7 +181,7 @@ OmittedIfNone = Annotated[str | None, Field(exclude_if=_is_missing)]
 
 _MAX_ERRORS = 100
 _MAX_SUGGESTIONS = 10
-"""Most unknown fields with a suggestion. A suggestion takes 60 µs, so 40,000 unknown fields would take seconds."""
+"""Maximum unknown fields with a suggestion. A suggestion takes 60 µs, so 40,000 unknown fields would take seconds."""
 
 
 def map_validation_error(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:

@@ -27,7 +27,7 @@ _WAL_RETRY_DELAY_S = 0.002
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 _MAX_BATCH_SIZE = 256
-"""Most work items per commit, so that the first one waits only a few milliseconds."""
+"""Maximum work items per commit, so that the first one waits only a few milliseconds."""
 
 _SYNCHRONOUS_NORMAL = 1
 """The number of `synchronous=NORMAL`. In WAL mode a commit is atomic but does not wait for the disk."""

@@ -150,7 +150,7 @@ class ServerUnavailable(RookeryError):
 
 
 class LoginFailed(RookeryError):
-    """A login at an upstream's authorisation server failed. The message says what to correct (D-31)."""
+    """A login at an upstream's authorisation server failed. The message explains what to correct (D-31)."""
 
     status, code = 422, "login_failed"
 

@@ -154,7 +154,7 @@ class McpSession:
             except UpstreamErrorResponse as error:
                 if error.number != types.HEADER_MISMATCH:
                     raise
-                # Protocol 2026-07-28 over HTTP sends some arguments in headers too. The session learns them from a list of tools.
+                # Protocol 2026-07-28 over HTTP sends some arguments in headers too. The session reads them from a list of tools.
                 await self._list_all("tools/list", "tools")
                 return await self._map_errors(lambda: self._ask(method, params, options))
 

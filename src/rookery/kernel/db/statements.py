@@ -102,7 +102,7 @@ _SQLITE_DIALECT: DefaultDialect = _SqliteDialect(paramstyle="qmark")
 _EMPTY_SELECT = "SELECT 1 WHERE 1 != 1"
 
 _MAX_INSERT_VALUES = 1_000
-"""Most values in one INSERT of many rows. SQLite takes more, but is not faster with more."""
+"""Maximum values in one INSERT of many rows. SQLite takes more, but is not faster with more."""
 
 _MAX_UNROUNDED_ROWS = 8
 """

@@ -35,7 +35,7 @@ from rookery.kernel.http.responses import BadRequest, error_response
 from rookery.kernel.ids import new_request_id
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Most bytes of a request line with its headers. Checked after each piece that arrives (uvloop reads at most 256 KiB)."""
+"""Maximum bytes of a request line with its headers. Checked after each piece that arrives (uvloop reads at most 256 KiB)."""
 _HEADER_OVERHEAD_BYTES = 4
 """A colon, a space and the line break."""
 
@@ -43,7 +43,7 @@ MAX_DISCARDED_BYTES = 10 * 1024 * 1024
 """Bytes of a body accepted after the response. As large as the largest body, so that a client that sends first still reads it."""
 
 MAX_PIPELINED_REQUESTS = 32
-"""Most waiting requests of a connection. One read of 256 KiB may hold 8,000 requests, which take 26 MB once parsed."""
+"""Maximum waiting requests of a connection. One read of 256 KiB may hold 8,000 requests, which take 26 MB once parsed."""
 
 _HEAD_TIMEOUT_S = 30.0
 _LINGER_TIMEOUT_S = 2.0

@@ -21,7 +21,7 @@ _HEAD_TIMEOUT_S = 5.0
 _RESPONSE_TIMEOUT_S = 10.0
 _MAX_HEAD_BYTES = 16 * 1024
 _MAX_CONNECTIONS = 20
-"""Most open connections. A scraper needs one."""
+"""Maximum open connections. A scraper needs one."""
 
 
 @tag("Operation")
