@@ -51,8 +51,8 @@ def doctor(
 async def _examine(settings: Settings, *, deep: bool) -> list[DoctorFinding]:
     files = examine_files(settings, deep=deep)  # before anything is opened, because opening creates missing files
     if not has_data(settings):
-        says = f"{settings.data_dir} {'contains no data of Rookery' if settings.data_dir.is_dir() else 'does not exist'}"
-        missing = DoctorFinding(about="data folder", grade="problem", says=says, advice=NO_DATA_ADVICE)
+        text = f"{settings.data_dir} {'contains no data of Rookery' if settings.data_dir.is_dir() else 'does not exist'}"
+        missing = DoctorFinding(about="data folder", grade="problem", says=text, advice=NO_DATA_ADVICE)
         return [*files, missing, *examine_without_store(build_platform(settings))]
     try:
         rookery = build_prepared(settings)

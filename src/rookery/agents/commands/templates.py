@@ -98,7 +98,7 @@ def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: W
     if as_json:
         print_json(to_template_response(stored_template).model_dump(mode="json"))
     else:
-        print(render_template_file({"slug": stored_template.template.slug, **stored_template.template.document}), end="")  # noqa: T201 - the command's answer
+        print(render_template_file({"slug": stored_template.template.slug, **stored_template.template.document}), end="")  # noqa: T201 - the command's output
 
 
 @app.command()
@@ -111,7 +111,7 @@ def check(
         print_json(results)
     else:
         for result in results:
-            print(f"{result['file']}: {'valid' if result['ok'] else 'invalid'}")  # noqa: T201 - the command's answer
+            print(f"{result['file']}: {'valid' if result['ok'] else 'invalid'}")  # noqa: T201 - the command's output
             for field, texts in cast("Mapping[str, Sequence[str]]", result["errors"]).items():
                 for text in texts:
                     print(f"  {field}: {text}")  # noqa: T201 - as above
@@ -149,7 +149,7 @@ def preview(
             }
         )
     else:
-        print(_render_markdown(rendered_template))  # noqa: T201 - the command's answer
+        print(_render_markdown(rendered_template))  # noqa: T201 - the command's output
 
 
 @app.command()
@@ -185,7 +185,7 @@ def add(
     if as_json:
         print_json({**_to_row(stored_template), "dry_run": dry_run})
     else:
-        print(f"{'Would add' if dry_run else 'Added'} {stored_template.template.slug}, version {stored_template.version}.")  # noqa: T201 - the command's answer
+        print(f"{'Would add' if dry_run else 'Added'} {stored_template.template.slug}, version {stored_template.version}.")  # noqa: T201 - the command's output
         _warn(stored_template.template)
 
 

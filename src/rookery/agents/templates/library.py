@@ -77,8 +77,8 @@ class Templates:
         """
         heads = await self._db.read(lambda tx: store.list_headers(tx, workspace_id))
         shipped = [
-            TemplateHeader(slug=each.slug, name=each.name, description=each.description, category=each.category)
-            for each in (stored_template.template for stored_template in self._shipped.values())
+            TemplateHeader(slug=template.slug, name=template.name, description=template.description, category=template.category)
+            for template in (stored_template.template for stored_template in self._shipped.values())
         ]
         words = query.lower().split()[:_MAX_QUERY_WORDS]
         slugs = sorted(
@@ -105,8 +105,8 @@ class Templates:
             return shipped
 
         def read(tx: Tx) -> StoredTemplate | None:
-            found = None if shipped is not None else store.find(tx, workspace_id, slug, version=version)
-            return store.find_shipped(tx, slug, version) if found is None and version is not None else found
+            own_template = None if shipped is not None else store.find(tx, workspace_id, slug, version=version)
+            return store.find_shipped(tx, slug, version) if own_template is None and version is not None else own_template
 
         stored_template = await self._db.read(read)
         if stored_template is None:

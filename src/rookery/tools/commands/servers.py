@@ -165,7 +165,7 @@ def remove(
     if as_json:
         print_json({"removed": server_id, "dry_run": dry_run})
     else:
-        print(f"{'Would remove' if dry_run else 'Removed'} {server_id}.")  # noqa: T201 - the command's answer
+        print(f"{'Would remove' if dry_run else 'Removed'} {server_id}.")  # noqa: T201 - the command's output
 
 
 @app.command()
@@ -351,7 +351,7 @@ def _print_added(entries: Sequence[ImportedEntry], refusals: Mapping[str, str], 
         print_json({**fields, "refused": dict(refusals)} if refusals else fields)
         return
     for entry in entries:
-        print(f"{'Would add' if dry_run else 'Added'} {entry.id}: {_describe_location(entry.entry)}")  # noqa: T201 - the command's answer
+        print(f"{'Would add' if dry_run else 'Added'} {entry.id}: {_describe_location(entry.entry)}")  # noqa: T201 - the command's output
     for name, description in unset.items():
         print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {description}" if description else "."))
     for name, reason in refusals.items():
