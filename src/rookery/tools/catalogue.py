@@ -191,7 +191,7 @@ class Catalogue:
         """
         server = self._registry.find(server_id, caller)
         if server is None:
-            raise ServerNotFound(server_id, [each.id for each in self.list_servers(caller)])
+            raise ServerNotFound(server_id, [visible.id for visible in self.list_servers(caller)])
         if not is_server_allowed(caller, server.id):
             raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
         if not server.enabled:

@@ -98,7 +98,7 @@ class AnalyticsRoutes:
             server = self.catalogue.get_server(caller, server_id)
             catalogue_tool = self.catalogue.find_tool(server, tool)
             if catalogue_tool is None or not self.catalogue.can_see_tool(caller, server, catalogue_tool):
-                raise ToolNotFound(server_id, tool, [each.name for each in self.catalogue.list_tools(caller, server)])
+                raise ToolNotFound(server_id, tool, [listed_tool.name for listed_tool in self.catalogue.list_tools(caller, server)])
         return json_response(_to_response(report, filters, query.by))
 
     async def get_calls(self, request: Request, query: Annotated[ToolCallListQuery, Query()]) -> Response:

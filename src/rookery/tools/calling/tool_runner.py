@@ -99,7 +99,7 @@ class ToolRunner:
         """
         server = self._catalogue.find_server(caller, server_id)
         if server is None:
-            raise ServerNotFound(server_id, [each.id for each in self._catalogue.list_servers(caller)])
+            raise ServerNotFound(server_id, [visible.id for visible in self._catalogue.list_servers(caller)])
         call = ToolCall(
             caller=caller,
             server=server,
@@ -187,7 +187,7 @@ class ToolRunner:
             health_state = self._sessions.get_health_state(server, call.caller.workspace_id)
             raise ToolCallFailed("server_unavailable", health_state.last_error or "The server did not list its tools.")
         _require_allowed(call)
-        raise ToolNotFound(server.id, name, [each.name for each in self._catalogue.list_tools(call.caller, server)])
+        raise ToolNotFound(server.id, name, [listed_tool.name for listed_tool in self._catalogue.list_tools(call.caller, server)])
 
     async def _require_open_session(self, call: ToolCall) -> None:
         session_id = call.options.session_id
