@@ -195,7 +195,7 @@ class Settings:
     )
     organization: str = cast("str", _define_setting(_parse_text, "The name of the operator on discovery pages.", "Rookery"))
     allowed_hosts: tuple[str, ...] = cast(
-        "tuple[str, ...]", _define_setting(_parse_list, "Further Host names that the server accepts; * accepts any.", ())
+        "tuple[str, ...]", _define_setting(_parse_list, "Additional host names that the server accepts; * accepts any.", ())
     )
     cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _define_setting(_parse_list, "Web origins whose pages may call the API.", ()))
     trusted_proxies: tuple[str, ...] = cast(
@@ -214,23 +214,28 @@ class Settings:
         "Literal['semantic', 'keyword', 'hybrid'] | None",
         _define_setting(
             _choice_parser("semantic", "keyword", "hybrid"),
-            "The search mode of recall when a request names none. Without it: semantic over HTTP, hybrid over MCP.",
+            "The search mode of recall for requests without `mode`. Without it: semantic over HTTP, hybrid over MCP.",
             None,
         ),
     )
     async_embedding: bool = cast(
         "bool", _define_setting(_parse_bool, "Answer remember requests before the memory is indexed.", default=True)
     )
-    max_memories: int = cast("int", _define_setting(_int_parser(1, 10**9), "Most memories in a workspace.", 1_000_000))
+    max_memories: int = cast("int", _define_setting(_int_parser(1, 10**9), "Maximum number of memories in a workspace.", 1_000_000))
     max_backlog: int = cast(
-        "int", _define_setting(_int_parser(1, 10**9), "Most memories of a workspace that may wait for indexing.", 100_000)
+        "int", _define_setting(_int_parser(1, 10**9), "Maximum number of memories of a workspace that wait for indexing.", 100_000)
     )
-    max_connections: int = cast("int", _define_setting(_int_parser(10, 100_000), "Most connections open at the same time.", 1000))
+    max_connections: int = cast(
+        "int", _define_setting(_int_parser(10, 100_000), "Maximum number of connections open at the same time.", 1000)
+    )
     min_free_disk_mb: int = cast(
         "int", _define_setting(_int_parser(0, 10**6), "Free space in MiB below which the server rejects writes.", 512)
     )
     job_lease_s: int = cast(
-        "int", _define_setting(_int_parser(1, 3600), "Seconds without a sign of life after which another worker takes a job.", 30)
+        "int",
+        _define_setting(
+            _int_parser(1, 3600), "Seconds after which another worker takes over a job whose worker has not renewed its lease.", 30
+        ),
     )
     strict: bool = cast("bool", _define_setting(_parse_bool, "Refuse to start when an unknown ROOKERY_ variable is set.", default=False))
     log_level: Literal["debug", "info", "warning", "error"] = cast(

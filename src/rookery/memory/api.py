@@ -260,13 +260,7 @@ class MemoryApi:
     @document_route(errors=(Conflict, BacklogFull))
     async def patch_memory(self, caller: Caller, memory_id: str, body: ChangeBody, expected: ExpectedETags) -> Memory:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
-<<<<<<< HEAD
         return await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=expected)
-=======
-        caller = get_caller(request)
-        memory = await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=read_if_match(request))
-        return self._json_with_etag(caller, memory)
->>>>>>> 627d718 (Name changed, deleted and listed values by kind)
 
     async def delete_memory(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> None:
         """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""

@@ -43,22 +43,17 @@ class Components:
 
     def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
         pairs = list(dict.fromkeys(models))
-<<<<<<< HEAD
         references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
-=======
-        references, document = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
-        raw = _lift_nested_models(cast("Mapping[str, object]", document.get("$defs", {})))
->>>>>>> 627d718 (Name changed, deleted and listed values by kind)
         self._names = _public_names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             public_name = self._names[name]
-            document = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
-            self._with_defaults[public_name] = document
-            self.schemas[public_name] = cast("Schema", _move_defaults(document))
+            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
+            self._with_defaults[public_name] = whole
+            self.schemas[public_name] = cast("Schema", _move_defaults(whole))
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -172,14 +167,14 @@ def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
     `TaskResponse` becomes Task, a page of tasks TaskPage, and models of the same name get their domain as a prefix. A name keeps its suffix
     if it would not be unique without it.
     """
-    plain_names = {name: _PAGE_NAME.sub(lambda match: match[1] + "Page", name) for name in raw}
-    prefixed_names = {name: _prefix_domain(public_name) for name, public_name in plain_names.items()}
-    short = {name: _NEW_NAME.sub(_rename_new, _remove_suffix(public_name)) for name, public_name in prefixed_names.items()}
+    plain = {name: _PAGE_NAME.sub(lambda match: match[1] + "Page", name) for name in raw}
+    owned = {name: _prefix_domain(public_name) for name, public_name in plain.items()}
+    short = {name: _NEW_NAME.sub(_rename_new, _remove_suffix(public_name)) for name, public_name in owned.items()}
     short_names = list(short.values())
-    names = {name: public_name if short_names.count(public_name) == 1 else prefixed_names[name] for name, public_name in short.items()}
+    names = {name: public_name if short_names.count(public_name) == 1 else owned[name] for name, public_name in short.items()}
     if len(set(names.values())) < len(names):
-        duplicates = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
-        msg = f"two schemas have the same name: {', '.join(duplicates)}"
+        twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
+        msg = f"two schemas have the same name: {', '.join(twice)}"
         raise ValueError(msg)
     return names
 

@@ -97,29 +97,7 @@ class BuiltinServer(Protocol):
     """
     A tool server that runs inside this process, with the rights of its caller.
 
-<<<<<<< HEAD
     `kernel.http.operation_tools.OperationServer` is one, whose tools are operations of a domain.
-=======
-    For example (in memory/mcp_tools.py)::
-
-        @dataclass(frozen=True, slots=True, kw_only=True)
-        class BrainTool:
-            name: str
-            description: str
-            input_schema: Mapping[str, object]
-            annotations: Mapping[str, object]
-            required_scope: str
-
-
-        class BrainServer:
-            id, name, tagline, description = "brain", "Shared memory", "…", "…"
-
-            def tools(self) -> Sequence[BrainTool]: ...
-
-            async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]: ...
-
-            def text(self, tool: str, output: Mapping[str, object]) -> str: ...
->>>>>>> 627d718 (Name changed, deleted and listed values by kind)
     """
 
     @property

@@ -88,9 +88,9 @@ class OperationServer:
             raise NotFound("tool", tool)
         return await self._tools[tool].call(arguments, caller)
 
-    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+    def text(self, tool: str, output: Mapping[str, object]) -> str:
         """Return the text of an output for a model."""
-        return self._render_text(tool, answer)
+        return self._render_text(tool, output)
 
 
 class _OperationTool:
@@ -127,18 +127,18 @@ class _OperationTool:
     def _validate(self, parameters: dict[str, object], caller: object) -> dict[str, object]:
         """Return the arguments of the handler. Unknown parameters are passed to a model, which rejects them with a suggestion."""
         signature = self._signature
-        found: dict[str, object] = {name: self._pop_path_parameter(parameters, name) for name in signature.path_parameters}
+        handler_arguments: dict[str, object] = {name: self._pop_path_parameter(parameters, name) for name in signature.path_parameters}
         if signature.query is not None:
             name, model = signature.query
             own = parameters if signature.body is None else _select_fields(parameters, model)
-            found[name] = parse_model(model, own)
+            handler_arguments[name] = parse_model(model, own)
             parameters = {field: value for field, value in parameters.items() if field not in own}
         if signature.body is not None:
             name, model = signature.body
-            found[name] = parse_model(model, parameters)
+            handler_arguments[name] = parse_model(model, parameters)
         elif parameters and signature.query is None:
             raise ValidationFailed({field: ["unknown argument"] for field in parameters})
-        return found | _fixed_roles(signature, caller)
+        return handler_arguments | _fixed_roles(signature, caller)
 
     def _pop_path_parameter(self, parameters: dict[str, object], name: str) -> str | None:
         value = parameters.pop(name, None)
