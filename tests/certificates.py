@@ -15,7 +15,7 @@ def write_certificate(path: Path) -> Path:
     """Write a key and its certificate, in one file."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = dt.datetime.now(dt.UTC)
-    signed = (
+    certificate = (
         x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key(), serial_number=1)
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
@@ -23,5 +23,5 @@ def write_certificate(path: Path) -> Path:
         .sign(key, hashes.SHA256())
     )
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(secret + signed.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(secret + certificate.public_bytes(serialization.Encoding.PEM))
     return path

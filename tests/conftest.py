@@ -38,12 +38,12 @@ pytest_plugins = ["tests.postgres", "tests.key_leaks"]
 T = TypeVar("T")
 
 SECRET_KEY = "a secret key of the tests: 0123456789"
-"""What a shared record store must have (D-07); an embedded one makes its own."""
+"""The secret key, which a shared record store needs (D-07); an embedded one creates its own."""
 
 OPERATOR = Actor(kind="operator", name="test")
-"""Who makes what tests need; may do everything."""
+"""The actor that sets up tests; it may do everything."""
 
-# How long an example takes tells of the machine, not of the code. In CI hypothesis makes the same ones every time.
+# The time of an example depends on the machine, so there is no deadline. In CI hypothesis generates the same examples every time.
 hypothesis_settings.register_profile(
     "rookery",
     hypothesis_settings.get_profile("ci" if "CI" in os.environ else "default"),
@@ -60,7 +60,7 @@ def anyio_backend() -> str:
 
 
 class FakeClock:
-    """A clock that advances only when told to; callable as a `Clock`."""
+    """A clock that advances only by `advance`; callable as a `Clock`."""
 
     def __init__(self, at: datetime = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)) -> None:
         self.at = at
@@ -69,7 +69,7 @@ class FakeClock:
         return self.at
 
     def advance(self, **units: float) -> None:
-        """Move on by `timedelta(**units)`."""
+        """Advance by `timedelta(**units)`."""
         self.at += timedelta(**units)
 
 
@@ -83,8 +83,8 @@ async def eventually(claim: Callable[[], Awaitable[T] | T], *, within_s: float =
     """Return what *claim* returns once that is true; fail after *within_s* seconds."""
     deadline = time.monotonic() + within_s
     while True:
-        found = claim()
-        value = await cast("Awaitable[T]", found) if inspect.isawaitable(found) else cast("T", found)
+        result = claim()
+        value = await cast("Awaitable[T]", result) if inspect.isawaitable(result) else cast("T", result)
         if value:
             return value
         if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ def data_dir(tmp_path: Path, migrated: Path) -> Path:
 
 @pytest.fixture(params=["embedded", pytest.param("postgresql", marks=pytest.mark.external_service)])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """The address of a migrated, empty record store: of each dialect in turn."""
+    """The address of a migrated, empty record store, of each dialect in turn."""
     if request.param == "embedded":
         return "embedded:"
     return str(request.getfixturevalue("postgres_database"))
@@ -177,14 +177,14 @@ class Caller:
 
     async def remember(self, content: str = "We deploy on Tuesdays.", **fields: object) -> dict[str, object]:
         """Store a memory and wait until it is indexed."""
-        answer = await self.post("/v1/brain/remember", {"type": "decision", "content": content, "wait_ms": 5000} | fields)
-        assert answer.status_code in {200, 201}, answer.text
-        return dict(answer.json())
+        response = await self.post("/v1/brain/remember", {"type": "decision", "content": content, "wait_ms": 5000} | fields)
+        assert response.status_code in {200, 201}, response.text
+        return dict(response.json())
 
 
 @dataclass
 class Instance:
-    """A running server in this process with its first workspace and keys, and methods to make more."""
+    """A running server in this process with its first workspace and keys, and methods to create more."""
 
     rookery: Rookery
     transport: httpx2.ASGITransport
@@ -193,32 +193,32 @@ class Instance:
     agent: Caller
 
     def caller(self, key: str | None) -> Caller:
-        """Return a client with *key*, or with none."""
+        """Return a client with *key*, or without a key."""
         return Caller(self.transport, key)
 
     async def workspace(self, name: str) -> int:
-        """Make another workspace."""
+        """Create another workspace."""
         return (await self.rookery.access.workspaces.create(name, by=OPERATOR)).id
 
     async def api_key(self, *scopes: str, workspace_id: int | None = None, **fields: object) -> Caller:
-        """Make an API key with *scopes* (all, if none are given) and return a client with it."""
-        new = NewApiKey(name="test", scopes=scopes or ("*",), **fields)  # pyright: ignore[reportArgumentType] - fields by their own names
-        made = await self.rookery.access.api_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
-        return Caller(self.transport, made.plaintext.reveal(), made.key.id)
+        """Create an API key with *scopes* (default: all) and return a client with it."""
+        new = NewApiKey(name="test", scopes=scopes or ("*",), **fields)  # pyright: ignore[reportArgumentType] - fields by name
+        created = await self.rookery.access.api_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
+        return Caller(self.transport, created.plaintext.reveal(), created.key.id)
 
     async def agent_key(self, *permissions: str, workspace_id: int | None = None, **fields: object) -> Caller:
-        """Make an agent key with *permissions* (the preset agent, if none are given) and return a client with it."""
-        named = permissions or PRESETS["agent"]
-        new = NewAgentKey(name=f"agent {uuid7()}", permissions=tuple(named), **fields)  # pyright: ignore[reportArgumentType] - as above
-        made = await self.rookery.access.agent_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
-        return Caller(self.transport, made.plaintext.reveal(), made.key.id)
+        """Create an agent key with *permissions* (default: the preset agent) and return a client with it."""
+        granted = permissions or PRESETS["agent"]
+        new = NewAgentKey(name=f"agent {uuid7()}", permissions=tuple(granted), **fields)  # pyright: ignore[reportArgumentType] - as above
+        created = await self.rookery.access.agent_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
+        return Caller(self.transport, created.plaintext.reveal(), created.key.id)
 
 
 @pytest.fixture
 async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server on an empty store, with the first run's workspace and keys."""
-    async with run_instance(settings) as opened:
-        yield opened
+    async with run_instance(settings) as running:
+        yield running
 
 
 @asynccontextmanager
@@ -227,15 +227,15 @@ async def run_instance(settings: Settings, clock: Clock = utc_now) -> AsyncGener
     rookery = build_platform(settings, clock=clock)
     await rookery.start()
     try:
-        made = await rookery.create_first_keys()
+        first_keys = await rookery.create_first_keys()
         app = OpenApiCheck(create_app(rookery), lambda: build_route_table(rookery))
         transport = httpx2.ASGITransport(app)
-        api_key = made.api_key.reveal() if made.api_key else None
-        agent_key = made.agent_key.reveal() if made.agent_key else None
+        api_key = first_keys.api_key.reveal() if first_keys.api_key else None
+        agent_key = first_keys.agent_key.reveal() if first_keys.agent_key else None
         yield Instance(
             rookery=rookery,
             transport=transport,
-            workspace_id=made.workspace_id or 0,
+            workspace_id=first_keys.workspace_id or 0,
             admin=Caller(transport, api_key),
             agent=Caller(transport, agent_key),
         )

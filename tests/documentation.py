@@ -1,4 +1,4 @@
-"""The documentation as data: its pages, tables and blocks, what a block's answer promises, and where its commands are run."""
+"""The documentation as data: its pages, tables and blocks, the comparison of shown and real responses, and a terminal for its commands."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ VARIES = frozenset(
 """Fields whose values differ from run to run: they are matched by their type."""
 
 ANY = "…"
-"""Stands in a shown answer for any text, and as the field "…": "…" of an object for any other fields."""
+"""In a shown response it matches any text; as the field "…": "…" of an object it matches any other fields."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _START_S = 90.0
@@ -120,7 +120,7 @@ def text_of(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of *page*, in order."""
     text = text_of(page)
-    return [Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2]) for found in _FENCE.finditer(text)]
+    return [Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in _FENCE.finditer(text)]
 
 
 def prose(page: Path) -> str:
@@ -133,16 +133,16 @@ def commands(block: Block) -> list[Example]:
     joined = block.text.replace("\\\n", " ")
     if block.language == "sh":
         return [Example(block.where, line, None) for line in joined.splitlines() if line.strip()]
-    found: list[Example] = []
+    examples: list[Example] = []
     for part in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
         # A quoted argument may go over several lines: the command ends where its quotes are closed.
         lines, command = part.splitlines(), ""
         for count, line in enumerate(lines, 1):
             command = f"{command}\n{line}" if command else line
             if _is_closed(command):
-                found.append(Example(block.where, command, "\n".join(lines[count:])))
+                examples.append(Example(block.where, command, "\n".join(lines[count:])))
                 break
-    return found
+    return examples
 
 
 def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
@@ -150,7 +150,12 @@ def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
     for name, command in _commands():
         yield (
             name,
-            frozenset(name for each in command.params if each.param_type_name == "option" for name in (*each.opts, *each.secondary_opts)),
+            frozenset(
+                name
+                for parameter in command.params
+                if parameter.param_type_name == "option"
+                for name in (*parameter.opts, *parameter.secondary_opts)
+            ),
         )
 
 
@@ -161,13 +166,13 @@ def command_summaries() -> dict[str, str]:
 
 def _commands() -> Iterator[tuple[str, TyperCommand]]:
     """Yield every command with its words and arguments."""
-    waiting = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
-    for names, command in waiting:
+    pending = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
+    for names, command in pending:
         if isinstance(command, TyperGroup):
-            waiting += [([*names, name], inner) for name, inner in command.commands.items()]
+            pending += [([*names, name], inner) for name, inner in command.commands.items()]
             continue
         assert isinstance(command, TyperCommand)
-        arguments = [str(each.name).upper() for each in command.params if each.param_type_name == "argument"]
+        arguments = [str(parameter.name).upper() for parameter in command.params if parameter.param_type_name == "argument"]
         yield " ".join([*names, *arguments]), command
 
 
@@ -195,11 +200,11 @@ def code(cell: str) -> list[str]:
 def differences(shown: object, real: object, path: str = "") -> Iterator[str]:
     """Yield the differences of a *real* answer from the *shown* one: fields, lengths, and values that do not vary."""
     if isinstance(shown, dict) and isinstance(real, dict):
-        expected, found = cast("dict[str, object]", shown), cast("dict[str, object]", real)
-        if not (expected.keys() - {ANY} <= found.keys() if ANY in expected else expected.keys() == found.keys()):
-            yield f"{path}: shown {sorted(expected)}, real {sorted(found)}"
-        for key in expected.keys() & found.keys():
-            yield from differences(expected[key], found[key], f"{path}.{key}")
+        expected, actual = cast("dict[str, object]", shown), cast("dict[str, object]", real)
+        if not (expected.keys() - {ANY} <= actual.keys() if ANY in expected else expected.keys() == actual.keys()):
+            yield f"{path}: shown {sorted(expected)}, real {sorted(actual)}"
+        for key in expected.keys() & actual.keys():
+            yield from differences(expected[key], actual[key], f"{path}.{key}")
     elif isinstance(shown, list) and isinstance(real, list):
         items, others = cast("list[object]", shown), cast("list[object]", real)
         if len(items) != len(others):
@@ -229,12 +234,12 @@ class Terminal:
         if words[0] == "rookery":
             answer = self._run_as_operator([Template(word).safe_substitute(self.environment) for word in words[1:]], shown)
         elif words[0] == "printf":
-            assert "| openssl " in shown.command, f"{shown.where}: {words[0]} is no command that is run here"
+            assert "| openssl " in shown.command, f"{shown.where}: {words[0]} is not a supported command"
             answer = self._shell(shown) if shutil.which("openssl") else shown.answer or ""
         elif words[0] == "mkdir":
             answer = self._shell(shown)
         else:
-            assert words[0] == "curl", f"{shown.where}: {words[0]} is no command that is run here"
+            assert words[0] == "curl", f"{shown.where}: {words[0]} is not a supported command"
             answer = self._shell(shown) if shutil.which("curl") else self._send_request(shown)
         if shown.answer is not None:
             self._compare(shown, answer)
@@ -242,14 +247,14 @@ class Terminal:
             self.environment["SESSION"] = json.loads(answer)["session"]["id"]
         if answer.startswith('{"recall_id":'):
             recalled = json.loads(answer)
-            self.environment |= {"RECALL": recalled["recall_id"], "MEMORY": next((each["id"] for each in recalled["memories"]), "")}
+            self.environment |= {"RECALL": recalled["recall_id"], "MEMORY": next((memory["id"] for memory in recalled["memories"]), "")}
 
     def _shell(self, shown: Example) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
-        assert done.returncode == 0, f"{shown.where}: it ended with {done.returncode}: {done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{shown.where}: it ended with {process.returncode}: {process.stderr}"
+        return process.stdout
 
     def _send_request(self, shown: Example) -> str:
         """Send the request of a curl command if curl is not installed. The documentation uses only -s, -X, -H and -d."""
@@ -267,26 +272,26 @@ class Terminal:
                 case "-d":
                     body = next(words)
                 case _:
-                    assert word.startswith("http"), f"{shown.where}: {word} is no option that is known here"
+                    assert word.startswith("http"), f"{shown.where}: {word} is not a supported option"
                     url = word
         return httpx2.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=_COMMAND_S).text
 
     def _run_as_operator(self, arguments: list[str], shown: Example) -> str:
-        """Run the command line with *arguments*; the id and key of what it makes are $ID and $NEW_KEY from then on."""
+        """Run the command line with *arguments*; store the id and key that it creates as $ID and $NEW_KEY."""
         out = self.folder / "out"
         assert self.operator.stdin is not None
         assert self.operator.stdout is not None
         self.operator.stdin.write(json.dumps([arguments, str(out)]) + "\n")
         self.operator.stdin.flush()
         status = self.operator.stdout.readline().strip()
-        said = out.with_suffix(".err").read_text(encoding="utf-8") if status != "0" else ""
-        assert status == "0", f"{shown.where}: rookery {arguments} ended with {status}: {said}"
+        error = out.with_suffix(".err").read_text(encoding="utf-8") if status != "0" else ""
+        assert status == "0", f"{shown.where}: rookery {arguments} ended with {status}: {error}"
         answer = out.read_text(encoding="utf-8")
         if "--json" in arguments:
-            made = json.loads(answer)
+            created = json.loads(answer)
             for field_name, variable in (("id", "ID"), ("plaintext_key", "NEW_KEY"), ("key", "NEW_KEY")):
-                if field_name in made:
-                    self.environment[variable] = made[field_name]
+                if field_name in created:
+                    self.environment[variable] = created[field_name]
         return answer
 
     def _compare(self, shown: Example, answer: str) -> None:
@@ -294,19 +299,19 @@ class Terminal:
         if not shown.answer.lstrip().startswith(("{", "[")):
             assert answer.strip() == shown.answer.strip(), shown.where
             return
-        found = list(differences(json.loads(shown.answer), json.loads(answer)))
-        assert found == [], f"{shown.where}: {shown.command}\n" + "\n".join(found) + f"\nreal: {answer}"
+        mismatches = list(differences(json.loads(shown.answer), json.loads(answer)))
+        assert mismatches == [], f"{shown.where}: {shown.command}\n" + "\n".join(mismatches) + f"\nreal: {answer}"
 
 
 @contextmanager
 def open_terminal(model_folder: Path) -> Generator[Terminal]:
-    """Start a server on a free port, with data of its own but for the embedder's files, and a command line beside it; end both."""
+    """Start a server on a free port, with its own data folder, and a command line beside it; stop both at the end."""
     with tempfile.TemporaryDirectory(prefix="rookery-docs-") as name:
         folder = Path(name)
         lend_model(model_folder, folder / "data")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROOKERY_")}
         environment = {**inherited, "ROOKERY_DATA_DIR": str(folder / "data"), "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
-        environment["ROOKERY_EGRESS_ALLOW"] = "127.0.0.1/32"  # the how-to of webhooks says so
+        environment["ROOKERY_EGRESS_ALLOW"] = "127.0.0.1/32"  # as the how-to of webhooks does
         serve = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
         with (
             subprocess.Popen(serve, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
@@ -343,7 +348,7 @@ for line in sys.stdin:
         sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Each command in a process of its own, but importing the platform and its engines once: that is most of a short command's time."""
+"""Runs each command in a forked process; importing the platform once saves most of the time of a short command."""
 
 
 def _first_run(path: Path, server: subprocess.Popen[bytes]) -> Mapping[str, str]:
@@ -354,10 +359,10 @@ def _first_run(path: Path, server: subprocess.Popen[bytes]) -> Mapping[str, str]
         try:
             keys = cast("Mapping[str, str]", json.loads(path.read_text(encoding="utf-8")))
             headers = {"Authorization": f"Bearer {keys['api_key']}"}
-            answer = httpx2.get(f"{keys['url']}/api/v1/mcp/servers", headers=headers, timeout=5).json()
-            if all(each["health"] == "online" and each["tool_count"] for each in answer["servers"]):
+            body = httpx2.get(f"{keys['url']}/api/v1/mcp/servers", headers=headers, timeout=5).json()
+            if all(server_["health"] == "online" and server_["tool_count"] for server_ in body["servers"]):
                 return keys
-            last = str(answer)
+            last = str(body)
         except (OSError, ValueError, httpx2.TransportError) as error:
             last = repr(error)
         time.sleep(0.05)

@@ -1,7 +1,7 @@
 """
-An embedding service on the loopback: both protocols that we speak, and everything that a service may do wrong.
+An embedding service on the loopback interface, with both supported protocols and configurable faults.
 
-Its vectors are sums of words' directions, so that texts that share words are near.
+Its vectors are sums of word vectors, so that texts that share words are similar.
 
     python -m tests.embedding_service [WIDTH] [PORT]
 """
@@ -43,11 +43,11 @@ class Fault:
 @dataclass
 class EmbeddingService:
     """
-    The service, and what it was asked.
+    The service and its requests.
 
     Attributes:
-        limit: Characters of the longest text that it takes.
-        poison: A word that it refuses, with the status beside it.
+        limit: Maximum length of a text in characters.
+        poison: Words that it rejects, with the status of each.
     """
 
     name: str = "words"
@@ -71,17 +71,17 @@ class EmbeddingService:
         """All requested texts, in order of arrival."""
         return [text for request in self.requests for text in cast("list[str]", request["input"])]
 
-    def openai_url(self, more: str = "") -> str:
+    def openai_url(self, parameters: str = "") -> str:
         """Return its URL for the OpenAI protocol."""
         key = f":{self.key.replace(' ', '%20')}@" if self.key else ""
-        return f"openai://{key}127.0.0.1:{self.port}/v1?model={self.name}{more}"
+        return f"openai://{key}127.0.0.1:{self.port}/v1?model={self.name}{parameters}"
 
-    def ollama_url(self, more: str = "") -> str:
+    def ollama_url(self, parameters: str = "") -> str:
         """Return its URL for the Ollama protocol."""
-        return f"ollama://127.0.0.1:{self.port}/{self.name}{more}"
+        return f"ollama://127.0.0.1:{self.port}/{self.name}{parameters}"
 
-    def answer(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
-        """Return the status and body of an answer."""
+    def respond(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """Return the status and body of a response."""
         texts = cast("list[str]", body["input"])
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return 401, {"error": {"message": f"Incorrect API key provided: {headers.get('authorization')}"}}
@@ -96,13 +96,13 @@ class EmbeddingService:
         rows = [embed(text, width, self.salt).tolist() for text in texts]
         if path == "/api/embed":
             return 200, {"model": self.name, "embeddings": rows}
-        # Backwards: it is the index that counts.
+        # Reversed, because clients must use the index.
         data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
         return 200, {"object": "list", "model": self.name, "data": data[::-1]}
 
 
 def embed(text: str, width: int, salt: str = "") -> npt.NDArray[np.float64]:
-    """Return the sum of the directions of its words, at no particular length."""
+    """Return the sum of the vectors of its words, without normalisation."""
     words = re.findall(r"[a-z0-9]+", text.lower()) or ["nothing"]
     return np.sum([word_vector(word, width, salt) for word in words], axis=0)
 
@@ -116,7 +116,7 @@ def word_vector(word: str, width: int, salt: str) -> npt.NDArray[np.float64]:
 
 @contextmanager
 def run_embedding_service(service: EmbeddingService | None = None) -> Generator[EmbeddingService]:
-    """Run a service on a port of its own."""
+    """Run a service on its own port."""
     service = service or EmbeddingService()
     server = ThreadingHTTPServer(("127.0.0.1", service.port), _handler(service))
     server.daemon_threads = True
@@ -151,14 +151,14 @@ def _handler(service: EmbeddingService) -> type[BaseHTTPRequestHandler]:
                 time.sleep(service.delay_s + fault.delay_s)
                 self._send(fault, body)
             except OSError:
-                self.close_connection = True  # whoever asked has gone
+                self.close_connection = True  # the client has disconnected
             finally:
                 with service.lock:
                     service.active_requests -= 1
 
         def _send(self, fault: Fault, body: dict[str, object]) -> None:
-            status, answer = service.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-            content = json.dumps(answer).encode() if fault.body is None else fault.body
+            status, response = service.respond(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            content = json.dumps(response).encode() if fault.body is None else fault.body
             self.send_response(status if fault.status in {0, 200} else fault.status)
             for name, value in fault.headers.items():
                 self.send_header(name, value)
@@ -176,7 +176,7 @@ def _handler(service: EmbeddingService) -> type[BaseHTTPRequestHandler]:
 
 
 if __name__ == "__main__":
-    arguments = [int(each) for each in sys.argv[1:]]
+    arguments = [int(argument) for argument in sys.argv[1:]]
     with run_embedding_service(
         EmbeddingService(width=arguments[0] if arguments else 32, port=arguments[1] if len(arguments) > 1 else 0)
     ) as running:

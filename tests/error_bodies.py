@@ -8,9 +8,9 @@ from typing import cast
 import httpx2
 
 
-def error_body(answer: httpx2.Response) -> dict[str, object]:
-    """Return D-10's body of *answer*; at `POST /mcp` it is the data of a JSON-RPC error, with the same sentence."""
-    return unwrap_error(cast("dict[str, object]", answer.json()))
+def error_body(response: httpx2.Response) -> dict[str, object]:
+    """Return the error body (D-10) of *response*; at `POST /mcp` it is the data of a JSON-RPC error with the same message."""
+    return unwrap_error(cast("dict[str, object]", response.json()))
 
 
 def unwrap_error(body: Mapping[str, object]) -> dict[str, object]:
@@ -20,8 +20,8 @@ def unwrap_error(body: Mapping[str, object]) -> dict[str, object]:
         return dict(body)
     inner = cast("dict[str, object]", error)
     data = inner.get("data")
-    if not isinstance(data, dict) or "error" not in data:  # an error of the protocol's own
+    if not isinstance(data, dict) or "error" not in data:  # an error of the protocol itself
         return dict(body)
-    ours = cast("dict[str, object]", data)
-    assert inner["message"] == ours["message"]
-    return ours
+    wrapped = cast("dict[str, object]", data)
+    assert inner["message"] == wrapped["message"]
+    return wrapped

@@ -2,7 +2,7 @@
 A pytest plugin that searches the output of every test for every created key (notes on the platform, 6; issue).
 
 Collected: the plaintext of each key and secret that the product makes or reads in this process (each is a `Secret`), and those of
-real servers and commands, from the one place where each is printed on purpose. Searched, whole or for their last 24 characters, plain
+real servers and commands, from the only place where each is printed on purpose. Searched, whole or for their last 24 characters, plain
 or as Basic credentials: what a test printed and logged, how it failed, warnings, the product's own exceptions, what commands wrote,
 and the logs of the servers that `tests.processes` ran; these also for anything that looks like a key. A finding fails the test.
 """
@@ -25,12 +25,12 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.secret import Secret
 
 _TAIL_CHARS = 24
-"""What is known of a key without its lookup part, which lists show, is its last 24 characters."""
+"""Number of characters at the end of a key that are secret; lists show the lookup part before them."""
 
 _KEY_PATTERN = re.compile(r"(?:sk_(?:live|test)_[A-Za-z0-9]{32}|(?<![A-Za-z])ak_[A-Za-z0-9]{32}|whsec_[A-Za-z0-9+/]{24,}=*)")
 _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9+/_-]{{{_TAIL_CHARS},}}")
 _KEY_COMMANDS = re.compile(r"(?:^|\s)(?:init|(?:agent-)?keys\s+(?:create|rotate)|webhooks\s+(?:add|rotate-secret))(?:\s|$)")
-"""The commands whose answer shows a key, this once: on standard output alone."""
+"""The commands that print a key, once and on standard output only."""
 
 _KEY_FILES = ("first-run.json", "secret.key")
 
@@ -54,9 +54,9 @@ class LeakDetector:
         self.key_tails.add(text.rstrip("=")[-_TAIL_CHARS:])
         self.key_tails.add(base64.b64encode(f"{text}:".encode()).decode().rstrip("=")[-_TAIL_CHARS:])
 
-    def add_keys_from(self, shown: str) -> None:
+    def add_keys_from(self, output: str) -> None:
         """Add every key in *shown*, the output that prints keys on purpose."""
-        for key in _KEY_PATTERN.findall(shown):
+        for key in _KEY_PATTERN.findall(output):
             self.add_secret(key)
 
     def find_leak(self, text: str) -> str | None:
@@ -66,9 +66,9 @@ class LeakDetector:
                 if run[0][start : start + _TAIL_CHARS] in self.key_tails:
                     return _around(text, run.start() + start)
         for other in self.other_secrets:
-            place = text.find(other)
-            if place >= 0:
-                return _around(text, place)
+            position = text.find(other)
+            if position >= 0:
+                return _around(text, position)
         return None
 
     def check(self, where: str, text: str) -> None:
@@ -79,23 +79,23 @@ class LeakDetector:
 
     def check_logs(self) -> None:
         """Check new log lines of servers; they may not contain anything that looks like a key."""
-        for path, seen in list(self.log_offsets.items()):
+        for path, offset in list(self.log_offsets.items()):
             self._add_keys_beside(path)
             try:
                 with path.open("rb") as log:
-                    log.seek(seen)
+                    log.seek(offset)
                     new = log.read()
             except OSError:
                 del self.log_offsets[path]
                 continue
             text, before = new.decode("utf-8", errors="replace"), len(self.findings)
-            form = _KEY_PATTERN.search(text)
-            if form is not None:
-                self.findings.append(f"a key is in {path.name}: {_around(text, form.start())}")
+            match = _KEY_PATTERN.search(text)
+            if match is not None:
+                self.findings.append(f"a key is in {path.name}: {_around(text, match.start())}")
             else:
                 self.check(path.name, text)
-            # Its last line may still be in the writing.
-            self.log_offsets[path] = seen + (new.rfind(b"\n") + 1 if len(self.findings) == before else len(new))
+            # The last line may be incomplete.
+            self.log_offsets[path] = offset + (new.rfind(b"\n") + 1 if len(self.findings) == before else len(new))
 
     def _add_keys_beside(self, log: Path) -> None:
         for name in _KEY_FILES:
@@ -109,17 +109,17 @@ class LeakDetector:
 
     def check_command(self, command: str, out: str, err: str) -> None:
         """Check a command's output; keys that it prints on purpose are added instead."""
-        shown = command[:80]
+        shortened = command[:80]
         if _KEY_COMMANDS.search(command) is not None:
             self.add_keys_from(out)
         elif "rookery" in command:
-            self.check(f"the output of {shown!r}", out)
-        self.check(f"the standard error of {shown!r}", err)
+            self.check(f"the output of {shortened!r}", out)
+        self.check(f"the standard error of {shortened!r}", err)
 
     def take_findings(self) -> list[str]:
         """Return and clear the findings."""
-        found, self.findings = list(dict.fromkeys(self.findings)), []
-        return found
+        findings, self.findings = list(dict.fromkeys(self.findings)), []
+        return findings
 
 
 DETECTOR = LeakDetector()
@@ -150,16 +150,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Fail the test if its output contains a key."""
     report = yield
     for name, text in report.sections:
-        if name.endswith(report.when or ""):  # else it was looked at after the phase before
+        if name.endswith(report.when or ""):  # others were checked after an earlier phase
             DETECTOR.check(name, text)
     if report.longrepr is not None:
-        DETECTOR.check("how it failed", str(report.longrepr))
+        DETECTOR.check("the failure report", str(report.longrepr))
     DETECTOR.check_logs()
-    found = DETECTOR.take_findings()
-    if found:
+    findings = DETECTOR.take_findings()
+    if findings:
         report.outcome = "failed"
         before = f"{report.longrepr}\n\n" if report.longrepr is not None else ""
-        report.longrepr = before + "\n".join(found)
+        report.longrepr = before + "\n".join(findings)
     return report
 
 
@@ -193,58 +193,58 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the late findings."""
-    for each in _LATE_FINDINGS:
-        terminalreporter.write_line(f"FAILED {each}", red=True)
+    for finding in _LATE_FINDINGS:
+        terminalreporter.write_line(f"FAILED {finding}", red=True)
 
 
-def _around(text: str, place: int) -> str:
+def _around(text: str, position: int) -> str:
     """Return the line up to the key, without the key itself."""
-    return repr(text[max(text.rfind("\n", 0, place) + 1, place - 100) : place] + "…")
+    return repr(text[max(text.rfind("\n", 0, position) + 1, position - 100) : position] + "…")
 
 
 def _wrap_secret(init: Callable[[Secret, str], None]) -> Callable[[Secret, str], None]:
     """Record each secret that the product creates; secrets that tests create are not checked."""
 
-    def heard(self: Secret, text: str) -> None:
+    def record(self: Secret, text: str) -> None:
         init(self, text)
         frame = inspect.currentframe()
         caller = frame.f_back if frame is not None else None
         if caller is not None and str(caller.f_globals.get("__name__")).startswith("rookery."):
             DETECTOR.add_secret(text)
 
-    return heard
+    return record
 
 
 def _wrap_error(init: Callable[..., None]) -> Callable[..., None]:
-    def looked_at(self: RookeryError, message: str, *, headers: Mapping[str, str] | None = None, **detail: object) -> None:
+    def check(self: RookeryError, message: str, *, headers: Mapping[str, str] | None = None, **detail: object) -> None:
         init(self, message, headers=headers, **detail)
         DETECTOR.check(type(self).__name__, f"{message} {headers} {detail}")
 
-    return looked_at
+    return check
 
 
 def _wrap_run(run: Callable[..., subprocess.CompletedProcess[object]]) -> Callable[..., subprocess.CompletedProcess[object]]:
-    def heard(command: Sequence[object] | str, **options: object) -> subprocess.CompletedProcess[object]:
-        said = command if isinstance(command, str) else " ".join(map(str, command))
+    def record(command: Sequence[object] | str, **options: object) -> subprocess.CompletedProcess[object]:
+        text = command if isinstance(command, str) else " ".join(map(str, command))
         try:
-            done = run(command, **options)
+            process = run(command, **options)
         except subprocess.CalledProcessError as error:
-            DETECTOR.check_command(said, _to_text(error.stdout), _to_text(error.stderr))
+            DETECTOR.check_command(text, _to_text(error.stdout), _to_text(error.stderr))
             raise
-        DETECTOR.check_command(said, _to_text(done.stdout), _to_text(done.stderr))
-        return done
+        DETECTOR.check_command(text, _to_text(process.stdout), _to_text(process.stderr))
+        return process
 
-    return heard
+    return record
 
 
 def _wrap_invoke(invoke: Callable[..., Result]) -> Callable[..., Result]:
-    def heard(self: CliRunner, app: object, args: Sequence[str] | str | None = None, **options: object) -> Result:
+    def record(self: CliRunner, app: object, args: Sequence[str] | str | None = None, **options: object) -> Result:
         result = invoke(self, app, args, **options)
-        said = args if isinstance(args, str) else " ".join(args or ())
-        DETECTOR.check_command(f"rookery {said}", result.stdout, result.stderr)
+        text = args if isinstance(args, str) else " ".join(args or ())
+        DETECTOR.check_command(f"rookery {text}", result.stdout, result.stderr)
         return result
 
-    return heard
+    return record
 
 
 def _wrap_readouterr(
@@ -252,14 +252,14 @@ def _wrap_readouterr(
 ) -> Callable[[pytest.CaptureFixture[str]], tuple[str, str]]:
     """Check the output that a test reads with `capsys`, which no report contains."""
 
-    def looked_at(self: pytest.CaptureFixture[str]) -> tuple[str, str]:
-        taken = read(self)
-        for text in taken:
-            DETECTOR.check("what the test printed", text)
-        return taken
+    def check(self: pytest.CaptureFixture[str]) -> tuple[str, str]:
+        captured = read(self)
+        for text in captured:
+            DETECTOR.check("the output of the test", text)
+        return captured
 
-    return looked_at
+    return check
 
 
-def _to_text(written: object) -> str:
-    return written.decode("utf-8", errors="replace") if isinstance(written, bytes) else str(written or "")
+def _to_text(output: object) -> str:
+    return output.decode("utf-8", errors="replace") if isinstance(output, bytes) else str(output or "")

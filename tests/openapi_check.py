@@ -22,7 +22,7 @@ _COMMON_HEADERS = frozenset(
     "transfer-encoding access-control-allow-origin access-control-expose-headers "
     "content-encoding connection x-accel-buffering".split()
 )
-"""Headers that no operation speaks of."""
+"""Headers that operations do not document."""
 
 _JSON = "application/json"
 _FORBIDDEN = 403
@@ -31,39 +31,39 @@ _FORBIDDEN = 403
 class OpenApiCheck:
     """A middleware around *app* that records responses which its document does not describe."""
 
-    def __init__(self, app: ASGIApp, mounted: Callable[[], RouteTable]) -> None:
+    def __init__(self, app: ASGIApp, route_table: Callable[[], RouteTable]) -> None:
         self._app = app
-        self._mounted = mounted
+        self._get_route_table = route_table
         self.violations = set[str]()
 
     @cached_property
     def _responses(self) -> DocumentedResponses:
-        return _documented_responses(_RouteTableKey(self._mounted()))
+        return _documented_responses(_RouteTableKey(self._get_route_table()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        sent: list[Message] = []
+        messages: list[Message] = []
 
-        async def noting(message: Message) -> None:
-            sent.append(message)
+        async def record(message: Message) -> None:
+            messages.append(message)
             await send(message)
 
-        await self._app(scope, receive, noting)
+        await self._app(scope, receive, record)
         state = cast("Mapping[str, object]", scope.get("state") or {})
         route = state.get("route")
-        if sent and isinstance(route, str):
-            headers = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
+        if messages and isinstance(route, str):
+            headers = {name.decode().lower(): value.decode("latin-1") for name, value in messages[0]["headers"]}
             is_json = headers.get("content-type") == _JSON and "content-encoding" not in headers
-            body = b"".join(each.get("body", b"") for each in sent[1:]) if is_json else b""
+            body = b"".join(message.get("body", b"") for message in messages[1:]) if is_json else b""
             operation = f"{scope['method']} {route}"
-            self.violations.update(self._responses.iter_violations(operation, sent[0]["status"], headers, state.get("error"), body))
+            self.violations.update(self._responses.iter_violations(operation, messages[0]["status"], headers, state.get("error"), body))
 
     def assert_no_violations(self) -> None:
         """
-        Say what was not documented.
+        Fail on undocumented responses.
 
         Raises:
-            AssertionError: Something was.
+            AssertionError: A response was not documented.
         """
         assert self.violations == set(), f"the document does not say (see kernel/http/describing.py): {sorted(self.violations)}"
 
@@ -78,53 +78,53 @@ class DocumentedResponses:
     def iter_violations(self, operation: str, status: int, headers: Mapping[str, str], error: object, body: bytes) -> Iterator[str]:
         """Yield each part of a response that the document does not describe; hidden routes are skipped."""
         method, _, route = operation.partition(" ")
-        described = self._operations.get(f"{method} {document_path(route)}")
-        if described is None:
+        operation_schema = self._operations.get(f"{method} {document_path(route)}")
+        if operation_schema is None:
             return
         where = f"{operation} {status}"
-        answers = cast("dict[str, Schema]", described["responses"])
-        answer = self._resolve(answers.get(str(status)) or answers.get(f"{status // 100}XX"))
-        if answer is None:
+        responses = cast("dict[str, Schema]", operation_schema["responses"])
+        response = self._resolve(responses.get(str(status)) or responses.get(f"{status // 100}XX"))
+        if response is None:
             yield f"{where} {error or ''}"
             return
-        content = cast("dict[str, Schema]", answer.get("content", {}))
+        content = cast("dict[str, Schema]", response.get("content", {}))
         kind = headers.get("content-type", "").partition(";")[0]
         if kind and kind not in content:
             yield f"{where} {kind}"
         if status == _FORBIDDEN and body:
             yield from (f"{where} {name} names {value!r}, which cannot be granted" for name, value in _iter_ungrantable_scopes(body))
-        if error is not None and f"`{error}`" not in cast("str", answer["description"]):
+        if error is not None and f"`{error}`" not in cast("str", response["description"]):
             yield f"{where} {error}"
-        known = {name.lower() for name in cast("Schema", answer["headers"])}
-        yield from (f"{where} header {name}" for name in headers.keys() - known - _COMMON_HEADERS)
+        documented = {name.lower() for name in cast("Schema", response["headers"])}
+        yield from (f"{where} header {name}" for name in headers.keys() - documented - _COMMON_HEADERS)
         if kind == _JSON and _JSON in content and body:
-            for wrong in self._validator_for(content).iter_errors(orjson.loads(body)):
-                yield f"{where} body {'/'.join(str(part) for part in wrong.instance_path)}: {wrong.message[:200]}"
+            for error_ in self._validator_for(content).iter_errors(orjson.loads(body)):
+                yield f"{where} body {'/'.join(str(part) for part in error_.instance_path)}: {error_.message[:200]}"
 
     @cached_property
     def _operations(self) -> dict[str, Schema]:
         """Return the operations by method and path, aliases included."""
         paths = cast("dict[str, dict[str, Schema]]", self.document["paths"])
         return {
-            f"{method.upper()} {each}": operation
+            f"{method.upper()} {route_path}": operation
             for path, item in paths.items()
             for method, operation in item.items()
             if method != "servers"
-            for each in (path, *cast("list[str]", operation.get("x-aliases", [])))
+            for route_path in (path, *cast("list[str]", operation.get("x-aliases", [])))
         }
 
-    def _resolve(self, answer: Schema | None) -> Schema | None:
-        reference = None if answer is None else answer.get("$ref")
+    def _resolve(self, response: Schema | None) -> Schema | None:
+        reference = None if response is None else response.get("$ref")
         if not isinstance(reference, str):
-            return answer
+            return response
         return cast("dict[str, dict[str, Schema]]", self.document["components"])["responses"][reference.rpartition("/")[2]]
 
     def _validator_for(self, content: Mapping[str, Schema]) -> jsonschema_rs.Validator:
-        told = orjson.dumps(content[_JSON]["schema"])  # most refusals have the same: to make one takes 10 ms
-        if told not in self._validators:
+        schema_json = orjson.dumps(content[_JSON]["schema"])  # most errors share a schema; building a validator takes 10 ms
+        if schema_json not in self._validators:
             schema = as_json_schema(cast("Schema", content[_JSON]["schema"]))
-            self._validators[told] = jsonschema_rs.Draft4Validator({**schema, "components": {"schemas": self._schemas}})
-        return self._validators[told]
+            self._validators[schema_json] = jsonschema_rs.Draft4Validator({**schema, "components": {"schemas": self._schemas}})
+        return self._validators[schema_json]
 
     @cached_property
     def _schemas(self) -> Schema:
@@ -134,34 +134,37 @@ class DocumentedResponses:
 
 def _iter_ungrantable_scopes(body: bytes) -> Iterator[tuple[str, object]]:
     """Yield the required scopes of a refusal that cannot be granted (issue 14)."""
-    refused = cast("Mapping[str, object]", orjson.loads(body))
-    for name in {"required_scope", "required_permission"} & refused.keys():
-        value = refused[name]
+    error = cast("Mapping[str, object]", orjson.loads(body))
+    for name in {"required_scope", "required_permission"} & error.keys():
+        value = error[name]
         if not isinstance(value, str) or read_scopes([value], allow_platform_scopes=True)[1]:
             yield name, value
 
 
 def as_json_schema(schema: Schema) -> Schema:
     """Convert an OpenAPI 3.0 schema to JSON Schema draft 4; `nullable` becomes an alternative."""
-    told: Schema = {}
-    for name, each in schema.items():
+    converted: Schema = {}
+    for name, value in schema.items():
         if name == "properties":
-            told[name] = {field_name: as_json_schema(one) for field_name, one in cast("dict[str, Schema]", each).items()}
-        elif name in {"items", "additionalProperties", "not"} and isinstance(each, dict):
-            told[name] = as_json_schema(cast("Schema", each))
+            converted[name] = {field_name: as_json_schema(nested) for field_name, nested in cast("dict[str, Schema]", value).items()}
+        elif name in {"items", "additionalProperties", "not"} and isinstance(value, dict):
+            converted[name] = as_json_schema(cast("Schema", value))
         elif name in {"anyOf", "oneOf", "allOf"}:
-            told[name] = [as_json_schema(one) for one in cast("list[Schema]", each)]
+            converted[name] = [as_json_schema(nested) for nested in cast("list[Schema]", value)]
         elif name != "nullable":
-            told[name] = each
-    return {"anyOf": [told, {"enum": [None]}]} if schema.get("nullable") is True else told
+            converted[name] = value
+    return {"anyOf": [converted, {"enum": [None]}]} if schema.get("nullable") is True else converted
 
 
 class _RouteTableKey:
     """A hashable key of a route table; tables with the same rows share one document."""
 
-    def __init__(self, mounted: RouteTable) -> None:
-        self.mounted = mounted
-        self._rows = tuple((each.route.method, each.path, each.route.public, each.route.required_scope) for each in mounted.endpoints)
+    def __init__(self, route_table: RouteTable) -> None:
+        self.route_table = route_table
+        self._rows = tuple(
+            (endpoint.route.method, endpoint.path, endpoint.route.public, endpoint.route.required_scope)
+            for endpoint in route_table.endpoints
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _RouteTableKey) and self._rows == other._rows
@@ -172,4 +175,4 @@ class _RouteTableKey:
 
 @cache
 def _documented_responses(table: _RouteTableKey) -> DocumentedResponses:
-    return DocumentedResponses(build_document(table.mounted.endpoints, public_url=lambda _: "http://localhost"))
+    return DocumentedResponses(build_document(table.route_table.endpoints, public_url=lambda _: "http://localhost"))

@@ -34,17 +34,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make docs", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "docs")
     options = parser.parse_args()
-    broken = [each for page in pages(ROOT) for each in broken_links(page)]
-    for each in broken:
-        print(each, file=sys.stderr)
+    broken = [link for page in pages(ROOT) for link in broken_links(page)]
+    for link in broken:
+        print(link, file=sys.stderr)
     out: Path = options.out
     shutil.copytree(ROOT / "docs", out, dirs_exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         settings = Settings(data_dir=Path(name))
-        whole = build_document(
+        document = build_document(
             build_route_table(build_platform(settings)).endpoints, public_url=settings.public_url_of, examples=load_packaged_examples()
         )
-    (out / "openapi.json").write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+    (out / "openapi.json").write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     print(f"{len(list(out.rglob('*.md')))} pages and openapi.json in {out.relative_to(ROOT) if out.is_relative_to(ROOT) else out}")
     return 1 if broken else 0
 
@@ -57,17 +57,17 @@ def pages(root: Path) -> list[Path]:
 def broken_links(page: Path) -> Iterator[str]:
     """Yield each broken link of *page* with its line. Links to other hosts are not checked."""
     text = page.read_text(encoding="utf-8")
-    plain = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
-    for found in _LINK.finditer(plain):
-        target, _, anchor = found[1].partition("#")
+    plain = _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for match in _LINK.finditer(plain):
+        target, _, anchor = match[1].partition("#")
         if "://" in target or target.startswith("mailto:"):
             continue
-        where = f"{page.name}:{plain.count(chr(10), 0, found.start()) + 1}"
+        where = f"{page.name}:{plain.count(chr(10), 0, match.start()) + 1}"
         file = page if not target else (page.parent / target).resolve()
         if not file.exists():
-            yield f"{where}: {found[1]}: no such file"
+            yield f"{where}: {match[1]}: no such file"
         elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
-            yield f"{where}: {found[1]}: no such heading"
+            yield f"{where}: {match[1]}: no such heading"
 
 
 def anchors(text: str) -> set[str]:

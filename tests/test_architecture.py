@@ -1,4 +1,4 @@
-"""House rules that a machine can check beyond ruff and pyright."""
+"""Rules of the project that a program can check beyond ruff and pyright."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-dev.lock"]
 
-LONGEST = 700
-"""Lines of a file: more than this is usually two ideas."""
+MAX_LINES = 700
+"""Maximum lines of a file; a longer one usually has two ideas."""
 
 ENVIRONMENT = SOURCE / "rookery" / "migrations" / "env.py"
-"""Run by alembic, which imports it to have it act."""
+"""The environment of alembic, which runs migrations when it is imported."""
 
 NAMELESS = {"base", "common", "helper", "helpers", "manager", "misc", "service", "services", "util", "utils"}
-"""Names that say nothing about what is inside."""
+"""Names that do not describe the content."""
 
-LEFT_OPEN = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
+TODO_MARKERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
 
 REGISTRIES = re.compile(
     r"pypi\.(org|python)|pythonhosted\.|npmjs\.|crates\.io|proxy\.golang|repo1?\.maven|deb\.debian"
     r"|--(extra-)?index-url[ =]|--find-links[ =]"
 )
-"""Addresses of package registries: which one is asked is a matter of the machine."""
+"""Addresses of package registries, which depend on the machine."""
 
-PLACES_OF_OURS = re.compile(r"(?<![\w./])/(root|home|Users|work)/\w")
+LOCAL_FOLDERS = re.compile(r"(?<![\w./])/(root|home|Users|work)/\w")
 """Folders that exist on one machine only."""
 
-NEVER_INSTALLED = re.compile(r"torch|triton|nvidia|cuda|transformers|huggingface")
-"""What the embedder's packages ask for and nothing imports: 5.9 GB."""
+UNUSED_PACKAGES = re.compile(r"torch|triton|nvidia|cuda|transformers|huggingface")
+"""Declared dependencies of the embedder's packages that nothing imports: 5.9 GB."""
 
-ACTS = {
+EFFECTS = {
     *("connect", "create_engine", "environ", "getenv", "mkdir", "open", "Popen", "read_bytes", "read_text", "run", "socket", "start"),
     *("now", "random", "time", "today", "urandom", "utcnow", "uuid4", "uuid7"),
 }
-"""Names that do something to the world, or ask it, when they are called at import."""
+"""Names whose call at import has an effect or reads the environment."""
 
 
 def modules() -> list[Path]:
-    """Every module of the server."""
+    """Return every module of the server."""
     return sorted(SOURCE.rglob("*.py"))
 
 
-def shown(path: Path) -> str:
-    """*path* as a reader of the repository knows it."""
+def relative_path(path: Path) -> str:
+    """Return *path* relative to the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
-def parsed(path: Path) -> ast.Module:
-    """The syntax tree of *path*."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=shown(path))
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of *path*."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=relative_path(path))
 
 
-def committed() -> Iterator[tuple[Path, str]]:
-    """Yield every text of the repository; not what a tool writes for itself, nor what `make dist` and `make sbom` leave in dist/."""
+def iter_committed_files() -> Iterator[tuple[Path, str]]:
+    """Yield every text file of the repository, without caches and without dist/."""
     for path in sorted(ROOT.rglob("*")):
-        inside = path.relative_to(ROOT).parts
+        parts = path.relative_to(ROOT).parts
         if (
             path.is_file()
-            and inside[0] != "dist"
-            and not any(part == "__pycache__" or (part[0] == "." and part != ".ci") for part in inside[:-1])
+            and parts[0] != "dist"
+            and not any(part == "__pycache__" or (part[0] == "." and part != ".ci") for part in parts[:-1])
         ):
             try:
                 yield path, path.read_text(encoding="utf-8")
@@ -77,34 +77,33 @@ def committed() -> Iterator[tuple[Path, str]]:
                 continue
 
 
-def test_every_arrow_points_the_way_the_contracts_say(capsys: pytest.CaptureFixture[str]) -> None:
-    """House rule: arrows point one way (the contracts are in pyproject.toml)."""
+def test_imports_follow_the_contracts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Packages import each other in one direction only (the contracts are in pyproject.toml)."""
     status = lint_imports(str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
 
     assert status == 0, capsys.readouterr().out
 
 
-LATER = (
+LAZY_IMPORTERS = (
     *("kernel/db/database.py", "memory/maintenance/cleaning/__init__.py", "migrations/__init__.py", "tools/gateway/lazy_app.py"),
     *("engines/upstreams/__init__.py", "memory/transfer/formats.py", "rookery/cli/__init__.py"),
 )
 """
-PostgreSQL's driver where there is none, alembic where nothing is to migrate, the world's numbering plans where nothing is cleaned, the
-server of the protocol's SDK where no MCP client comes, and its client of authorisation servers where nobody logs in at one (`authorities`,
-which is there before `open`, for that takes the logins): more than 0.9 s of the 2 s that a start may take.
-The command line imports the modules of the command that runs.
+Modules that import slow libraries in functions: PostgreSQL's driver, alembic, the telephone numbering plans, the server of the MCP SDK
+and its client of authorisation servers. Together they take more than 0.9 s of the 2 s that a start may take.
+The command line imports only the modules of the command that runs.
 """
 
 
-def test_no_import_hides_in_a_function() -> None:
-    """House rule: but for `open` of an engine folder, and those of `LATER`, which load what is asked for and slow to load."""
+def test_no_function_imports() -> None:
+    """Exceptions are `open` of an engine folder and the modules of `LAZY_IMPORTERS`, which load slow libraries on demand."""
     hidden = sorted(
         {
-            f"{shown(path)}:{node.lineno}"
+            f"{relative_path(path)}:{node.lineno}"
             for path in modules()
-            for statement in parsed(path).body
+            for statement in parse(path).body
             if not (isinstance(statement, ast.FunctionDef) and statement.name == "open" and path.match("engines/*/__init__.py"))
-            if not any(path.match(later) for later in LATER)
+            if not any(path.match(pattern) for pattern in LAZY_IMPORTERS)
             for function in ast.walk(statement)
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
             for node in ast.walk(function)
@@ -115,129 +114,129 @@ def test_no_import_hides_in_a_function() -> None:
     assert hidden == []
 
 
-def test_nothing_happens_at_import() -> None:
-    """House rule: no connection, no environment, no clock, no chance outside a function."""
-    acts = [
-        f"{shown(path)}:{statement.lineno}"
+def test_imports_have_no_effects() -> None:
+    """Modules open no connection and read no environment, clock or random numbers at import."""
+    effects = [
+        f"{relative_path(path)}:{statement.lineno}"
         for path in modules()
         if path != ENVIRONMENT
-        for statement in parsed(path).body
-        if _acts(statement)
+        for statement in parse(path).body
+        if _has_effect(statement)
     ]
 
-    assert acts == []
+    assert effects == []
 
 
-def test_no_file_is_two_nouns() -> None:
-    """House rule: a file past its limit is split, and named for what is in it."""
-    long = {shown(path): lines for path in modules() if (lines := path.read_text(encoding="utf-8").count("\n")) > LONGEST}
-    nameless = [shown(path) for path in modules() if path.stem in NAMELESS]
+def test_files_are_short_and_named_for_their_content() -> None:
+    """A file over the limit is split, and named for its content."""
+    long = {relative_path(path): lines for path in modules() if (lines := path.read_text(encoding="utf-8").count("\n")) > MAX_LINES}
+    nameless = [relative_path(path) for path in modules() if path.stem in NAMELESS]
 
     assert (long, nameless) == ({}, [])
 
 
-def test_nothing_is_left_open() -> None:
-    """House rule: what is not done is an issue, not a comment."""
+def test_no_file_has_a_todo_marker() -> None:
+    """Open work is an issue, not a comment."""
     folders = (SOURCE, ROOT / "tests", ROOT / "benchmarks")
-    found = [
-        f"{shown(path)}:{number}"
+    markers = [
+        f"{relative_path(path)}:{number}"
         for folder in folders
         for path in sorted(folder.rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if LEFT_OPEN.search(line)
+        if TODO_MARKERS.search(line)
     ]
 
-    assert found == []
+    assert markers == []
 
 
-def test_every_test_says_what_it_proves() -> None:
-    """House rule: a test is a sentence, and a line on where it comes from."""
-    silent = [
-        f"{shown(path)}:{node.lineno} {node.name}"
+def test_every_test_has_a_docstring() -> None:
+    """The name of a test is a sentence, and its docstring has its source."""
+    undocumented = [
+        f"{relative_path(path)}:{node.lineno} {node.name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(parsed(path))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_") and ast.get_docstring(node) is None
     ]
 
-    assert silent == []
+    assert undocumented == []
 
 
-def test_every_package_that_is_imported_is_asked_for() -> None:
-    """House rule: no module imports a package that is only a dependency of a dependency."""
+def test_every_imported_package_is_a_declared_dependency() -> None:
+    """No module imports a package that is only a dependency of a dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
-    asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in lines}
-    homes = metadata.packages_distributions()
-    imported = {name.split(".")[0] for path in modules() for node in ast.walk(parsed(path)) for name in _imported(node)}
-    strangers = {
+    declared = {_normalize(re.split(r"[^\w.-]", line)[0]) for line in lines}
+    distributions = metadata.packages_distributions()
+    imported = {name.split(".")[0] for path in modules() for node in ast.walk(parse(path)) for name in _imported_names(node)}
+    undeclared = {
         name
         for name in imported - sys.stdlib_module_names - {"rookery", "rookery_client"}
-        if asked.isdisjoint(_normal(distribution) for distribution in homes.get(name, ()))
+        if declared.isdisjoint(_normalize(distribution) for distribution in distributions.get(name, ()))
     }
 
-    assert strangers == set()
+    assert undeclared == set()
 
 
 def test_no_committed_file_names_a_registry_or_a_folder_of_this_machine() -> None:
-    """House rule: a clone works wherever it lies, with whatever registry its machine has."""
-    named = [
-        f"{shown(path)}:{number}"
-        for path, text in committed()
+    """A clone works in any folder and with any registry."""
+    places = [
+        f"{relative_path(path)}:{number}"
+        for path, text in iter_committed_files()
         for number, line in enumerate(text.splitlines(), 1)
-        if REGISTRIES.search(line) or PLACES_OF_OURS.search(line)
+        if REGISTRIES.search(line) or LOCAL_FOLDERS.search(line)
     ]
 
-    assert named == []
+    assert places == []
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_a_lock_names_exact_versions_with_their_hashes(lock: Path) -> None:
-    """House rule: what is installed is what was tested."""
-    loose = [line for line, hashes in _locked(lock).items() if not re.fullmatch(r"[a-z0-9.-]+==[^ ]+( ; .+)?", line) or not hashes]
+    """Installations have the tested versions."""
+    unpinned = [line for line, hashes in _read_lock(lock).items() if not re.fullmatch(r"[a-z0-9.-]+==[^ ]+( ; .+)?", line) or not hashes]
 
-    assert loose == []
+    assert unpinned == []
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
-def test_a_lock_holds_nothing_that_only_metadata_asks_for(lock: Path) -> None:
-    """A measurement: with its declared dependencies the embedder takes 5.9 GB, without them 0.2."""
-    assert [line for line in _locked(lock) if NEVER_INSTALLED.search(line)] == []
+def test_a_lock_has_no_unused_packages(lock: Path) -> None:
+    """With its declared dependencies the embedder takes 5.9 GB, without them 0.2 GB."""
+    assert [line for line in _read_lock(lock) if UNUSED_PACKAGES.search(line)] == []
 
 
-def test_what_is_tested_is_what_is_served() -> None:
-    """House rule: the tests' lock is the server's and more."""
-    served, tested = (_locked(lock) for lock in LOCKS)
+def test_the_development_lock_contains_the_server_lock() -> None:
+    """Tests run with the versions of the server."""
+    server_lock, dev_lock = (_read_lock(lock) for lock in LOCKS)
 
-    assert {line: tested.get(line) for line in served} == served
+    assert {line: dev_lock.get(line) for line in server_lock} == server_lock
 
 
-def _acts(statement: ast.stmt) -> bool:
+def _has_effect(statement: ast.stmt) -> bool:
     """Return whether *statement* of a module does more than define or declare names."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Import() | ast.ImportFrom():
             return False
         case ast.Expr(value=value) | ast.Assign(value=value) | ast.AnnAssign(value=value):
-            return value is not None and any(_named(node) in ACTS for node in _run_at_once(value))
+            return value is not None and any(_called_name(node) in EFFECTS for node in _iter_evaluated(value))
         case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Compare(left=ast.Name(id="__name__"))):
             return False
         case _:
             return True
 
 
-def _run_at_once(value: ast.expr) -> Iterator[ast.AST]:
+def _iter_evaluated(value: ast.expr) -> Iterator[ast.AST]:
     """Yield the parts of *value* that are evaluated with it: all but the bodies of lambdas."""
     if isinstance(value, ast.Lambda):
         return
     yield value
     for child in ast.iter_child_nodes(value):
         if isinstance(child, ast.expr):
-            yield from _run_at_once(child)
+            yield from _iter_evaluated(child)
         else:
             yield from ast.walk(child)
 
 
-def _named(node: ast.AST) -> str | None:
-    """The name that *node* calls, or reads the environment by."""
+def _called_name(node: ast.AST) -> str | None:
+    """Return the name that *node* calls, or `environ`."""
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) | ast.Attribute(attr="environ" as name):
             return name
@@ -245,8 +244,8 @@ def _named(node: ast.AST) -> str | None:
             return None
 
 
-def _imported(node: ast.AST) -> list[str]:
-    """The absolute names that *node* imports."""
+def _imported_names(node: ast.AST) -> list[str]:
+    """Return the absolute names that *node* imports."""
     match node:
         case ast.Import(names=names):
             return [alias.name for alias in names]
@@ -256,17 +255,17 @@ def _imported(node: ast.AST) -> list[str]:
             return []
 
 
-def _normal(distribution: str) -> str:
-    """A distribution's name as the index compares it (PEP 503)."""
+def _normalize(distribution: str) -> str:
+    """Return the normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _locked(lock: Path) -> dict[str, list[str]]:
-    """Each requirement of *lock* with its hashes."""
-    found: dict[str, list[str]] = {}
+def _read_lock(lock: Path) -> dict[str, list[str]]:
+    """Return the requirements of *lock* with their hashes."""
+    requirements: dict[str, list[str]] = {}
     for requirement in lock.read_text(encoding="utf-8").replace("\\\n", "").splitlines():
         if requirement.startswith("#"):
             continue
         line, *hashes = re.split(r" +--hash=", requirement)
-        found[line.strip()] = [one for one in hashes if one.startswith("sha256:")]
-    return found
+        requirements[line.strip()] = [value for value in hashes if value.startswith("sha256:")]
+    return requirements

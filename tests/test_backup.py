@@ -1,4 +1,4 @@
-"""`rookery backup` and `rookery restore`, as operators use them: beside a server at work, and where things go wrong (D-04)."""
+"""`rookery backup` and `rookery restore` beside a running server, and their failures (D-04)."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from rookery.wiring import build_platform
 from tests.conftest import eventually, lend_model
 from tests.processes import Server, run_server
 
-_LIFE_S = 60
+_PROCESS_TIMEOUT_S = 60
 _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x < {rows}) SELECT randomblob({size}) FROM f"
 
-# What the command does, without the rest of the platform, which would take seconds to load.
-_BOTH = (
+# The work of the commands without the rest of the platform, which takes seconds to load.
+_IMPORTS = (
     "import sys; from pathlib import Path; "
     "from rookery.backup.creation import BackupRequest, create_backup; from rookery.backup.restoration import restore_backup; "
-    "first, then = map(Path, sys.argv[1:]); "
+    "source, target = map(Path, sys.argv[1:]); "
 )
-_MAKE = _BOTH + "create_backup(BackupRequest(folder=first, out=then, with_secret_key=True), progress=id)"
-_RESTORE = _BOTH + "restore_backup(first, then, progress=id)"
+_CREATE = _IMPORTS + "create_backup(BackupRequest(folder=source, out=target, with_secret_key=True), progress=id)"
+_RESTORE = _IMPORTS + "restore_backup(source, target, progress=id)"
 
 
 def _quiet(_: int) -> None:
-    """Show nothing."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -57,162 +57,166 @@ class Context:
     settings: Settings
 
 
-def rookery(settings: Settings, *arguments: str) -> tuple[int, str]:
-    """Type a command, off a terminal; return its exit code, and what it printed or why it failed."""
+def run_command(settings: Settings, *arguments: str) -> tuple[int, str]:
+    """Run a command without a terminal; return its exit code, and its output or its error."""
     app = typer.Typer()
     add_commands(app, "backup", "restore")
-    done = CliRunner().invoke(app, arguments, obj=Context(settings))
-    if isinstance(done.exception, RookeryError):
-        return 1, done.exception.message
-    return done.exit_code, done.stdout + done.stderr
+    result = CliRunner().invoke(app, arguments, obj=Context(settings))
+    if isinstance(result.exception, RookeryError):
+        return 1, result.exception.message
+    return result.exit_code, result.stdout + result.stderr
 
 
 def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> None:
-    """Issue 14: `backup FILE`; D-04: a name without a known ending gets .tar.zst; --out stays, but names the file once."""
+    """A name without a known ending gets .tar.zst; FILE and --out exclude each other (issue 14, D-04)."""
     settings = Settings(data_dir=data_dir)
     build_prepared(settings)
     bare, other = tmp_path / "saved", tmp_path / "other.tar"
 
-    assert rookery(settings, "backup", str(bare))[0] == 0
-    assert rookery(settings, "backup", "--out", str(other))[0] == 0
-    assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"saved.tar.zst", "other.tar"}
-    assert rookery(settings, "backup", str(bare), "--out", str(other))[0] == 2
-    assert rookery(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
-    assert "The file" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
+    assert run_command(settings, "backup", str(bare))[0] == 0
+    assert run_command(settings, "backup", "--out", str(other))[0] == 0
+    assert {file.name for file in tmp_path.iterdir() if file.is_file()} == {"saved.tar.zst", "other.tar"}
+    assert run_command(settings, "backup", str(bare), "--out", str(other))[0] == 2
+    assert run_command(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
+    assert "The file" in run_command(settings, "restore", str(tmp_path / "nope.tar"))[1]
 
 
-def _started(script: str, *paths: Path) -> subprocess.Popen[bytes]:
+def _start_script(script: str, *paths: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", script, *map(str, paths)])
 
 
 def _remember(client: httpx2.Client, number: int, **fields: object) -> None:
     body = {"type": "observation", "content": f"The rook nests in elm {number}.", **fields}
-    answer = client.post("/v1/brain/remember", json=body)
-    assert answer.status_code in {200, 201}, answer.text
+    response = client.post("/v1/brain/remember", json=body)
+    assert response.status_code in {200, 201}, response.text
 
 
-def _recalled(client: httpx2.Client) -> list[tuple[str, float, str]]:
+def _recall(client: httpx2.Client) -> list[tuple[str, float, str]]:
     body = {"query": "which bird nests where?", "top_k": 10, "mode": "hybrid", "org": "nest"}
-    answer = client.post("/v1/brain/recall", json=body)
-    assert answer.status_code == 200, answer.text
-    return [(each["id"], round(each["score"], 4), each["content"]) for each in answer.json()["memories"]]
+    response = client.post("/v1/brain/recall", json=body)
+    assert response.status_code == 200, response.text
+    return [(memory["id"], round(memory["score"], 4), memory["content"]) for memory in response.json()["memories"]]
 
 
-def _save_busy(server: Server, archive: Path) -> None:
-    """Back up while two clients write."""
-    over = threading.Event()
+def _back_up_under_load(server: Server, archive: Path) -> None:
+    """Create a backup while two clients write."""
+    is_over = threading.Event()
 
-    def write(who: int) -> int:
+    def write(writer_number: int) -> int:
         number = 0
-        while not over.wait(0.005) and number < 1_000:
-            _remember(server.client, 10_000 * who + number, org="busy")
+        while not is_over.wait(0.005) and number < 1_000:
+            _remember(server.client, 10_000 * writer_number + number, org="busy")
             number += 1
         return number
 
     with ThreadPoolExecutor(2) as writers:
-        busy = [writers.submit(write, who) for who in range(2)]
+        results = [writers.submit(write, writer_number) for writer_number in range(2)]
         try:
-            assert _started(_MAKE, server.folder, archive).wait(_LIFE_S) == 0
+            assert _start_script(_CREATE, server.folder, archive).wait(_PROCESS_TIMEOUT_S) == 0
         finally:
-            over.set()
-        assert sum(each.result() for each in busy) > 0
+            is_over.set()
+        assert sum(result.result() for result in results) > 0
 
 
-def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_path: Path, model_folder: Path) -> None:
-    """D-04: a backup of a server that is written meanwhile shows one moment; restored, it passes `doctor` and recalls the same."""
+def test_a_backup_beside_a_busy_server_recalls_the_same_after_its_restore(tmp_path: Path, model_folder: Path) -> None:
+    """D-04: a backup under writes is consistent; restored, it passes `doctor` and recalls the same."""
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "saved.tar.zst"
     lend_model(model_folder, old)
     with run_server(old) as server:
         for number in range(8):
             _remember(server.client, number, org="nest", wait_ms=5000)
-        _save_busy(server, archive)
-        before = _recalled(server.client)
+        _back_up_under_load(server, archive)
+        before = _recall(server.client)
         keys = (old / "first-run.json").read_bytes()
         reasons = list_content(old).excluded
     settings = Settings(data_dir=new, bcrypt_cost=4, min_free_disk_mb=0)
-    restored = rookery(settings, "restore", str(archive), "--json")
+    restored = run_command(settings, "restore", str(archive), "--json")
     assert restored[0] == 0, restored
     lend_model(model_folder, new)
 
-    well = asyncio.run(_examined(settings))
+    findings = asyncio.run(_examine(settings))
     (new / "first-run.json").write_bytes(keys)
     with run_server(new) as server:
-        after = _recalled(server.client)
+        after = _recall(server.client)
 
-    assert {each.grade for each in well} <= {"ok", "warning"}
+    assert {finding.grade for finding in findings} <= {"ok", "warning"}
     assert (len(after), after) == (8, before)
-    # Of a folder in use each file is saved, or left out for a reason that is known.
-    assert [name for name, why in reasons.items() if why.startswith("unknown")] == []
+    # Each file of the folder is saved, or excluded for a known reason.
+    assert [name for name, reason in reasons.items() if reason.startswith("unknown")] == []
 
 
-async def _examined(settings: Settings) -> Sequence[DoctorFinding]:
-    async with build_platform(settings).open_for_command() as opened:
-        return await examine(opened)
+async def _examine(settings: Settings) -> Sequence[DoctorFinding]:
+    async with build_platform(settings).open_for_command() as platform:
+        return await examine(platform)
 
 
-def test_a_backup_leaves_out_what_opens_things(data_dir: Path, tmp_path: Path) -> None:
-    """D-07: the secret key, unless it is asked for, and the first keys; the file is for its owner alone."""
+def test_a_backup_excludes_keys(data_dir: Path, tmp_path: Path) -> None:
+    """D-07: the secret key needs an option, and the first keys are always excluded; only the owner may read the file."""
     (data_dir / "secret.key").write_text("0123456789" * 4 + "\n", encoding="utf-8")
     (data_dir / "first-run.json").write_text("{}", encoding="utf-8")
     (data_dir / "servers.json").write_text("{}", encoding="utf-8")
     (data_dir / "what.else").write_text("{}", encoding="utf-8")
-    with closing(sqlite3.connect(data_dir / "records.db")) as made:
-        made.execute("INSERT INTO sealing (name, key_id, since) VALUES ('records', '0123456789abcdef', 0)")
-        made.commit()
+    with closing(sqlite3.connect(data_dir / "records.db")) as connection:
+        connection.execute("INSERT INTO sealing (name, key_id, since) VALUES ('records', '0123456789abcdef', 0)")
+        connection.commit()
     settings, archive = Settings(data_dir=data_dir), tmp_path / "x.tar"
 
-    code, says = rookery(settings, "backup", "--out", str(archive))
-    more = json.loads(rookery(settings, "backup", "--out", str(tmp_path / "y.tar"), "--with-secret-key", "--json")[1].splitlines()[0])
-    restored = rookery(settings, "restore", str(archive), "--data-dir", str(tmp_path / "new"), "--json")
+    code, output = run_command(settings, "backup", "--out", str(archive))
+    manifest = json.loads(
+        run_command(settings, "backup", "--out", str(tmp_path / "y.tar"), "--with-secret-key", "--json")[1].splitlines()[0]
+    )
+    restored = run_command(settings, "restore", str(archive), "--data-dir", str(tmp_path / "new"), "--json")
 
-    assert (code, "0123456789abcdef" in says, archive.stat().st_mode & 0o777) == (0, True, 0o600)
-    assert [each["name"] for each in more["files"]] == ["records.db", "servers.json", "secret.key"]
-    assert set(more["left_out"]) == {"first-run.json", "what.else"}
+    assert (code, "0123456789abcdef" in output, archive.stat().st_mode & 0o777) == (0, True, 0o600)
+    assert [file["name"] for file in manifest["files"]] == ["records.db", "servers.json", "secret.key"]
+    assert set(manifest["left_out"]) == {"first-run.json", "what.else"}
     assert json.loads(restored[1].splitlines()[0])["needs_secret_key"] == "0123456789abcdef"
     assert {entry.name for entry in (tmp_path / "new").iterdir()} == {"records.db", "servers.json"}
 
 
-def test_what_two_stores_say_of_each_other_is_true_in_a_backup(tmp_path: Path) -> None:
-    """D-04: who writes the one file and then the other is caught between the two at most, as by a kill; never the other way round."""
+def test_a_backup_of_two_stores_keeps_the_order_of_writes(tmp_path: Path) -> None:
+    """D-04: a writer of two files may be caught between the two writes, as by a kill, but never in reverse order."""
     folder = tmp_path / "data"
     folder.mkdir()
     for name in ("vectors.db", "records.db"):
-        with closing(sqlite3.connect(folder / name)) as made:
-            made.executescript("PRAGMA journal_mode=WAL; CREATE TABLE alembic_version (version_num TEXT); CREATE TABLE n (n INTEGER);")
-            made.executescript("INSERT INTO alembic_version VALUES ('0001'); INSERT INTO n VALUES (0)")
-            made.execute("CREATE TABLE filler AS " + _ROWS.format(rows=3_000, size=1_000))
-            made.commit()
-    over = threading.Event()
+        with closing(sqlite3.connect(folder / name)) as connection:
+            connection.executescript(
+                "PRAGMA journal_mode=WAL; CREATE TABLE alembic_version (version_num TEXT); CREATE TABLE n (n INTEGER);"
+            )
+            connection.executescript("INSERT INTO alembic_version VALUES ('0001'); INSERT INTO n VALUES (0)")
+            connection.execute("CREATE TABLE filler AS " + _ROWS.format(rows=3_000, size=1_000))
+            connection.commit()
+    is_over = threading.Event()
 
     def write() -> None:
         with (
-            closing(sqlite3.connect(folder / "vectors.db", timeout=30)) as first,
-            closing(sqlite3.connect(folder / "records.db", timeout=30)) as then,
+            closing(sqlite3.connect(folder / "vectors.db", timeout=30)) as vectors,
+            closing(sqlite3.connect(folder / "records.db", timeout=30)) as records,
         ):
-            while not over.is_set():
-                for connection in (first, then):
+            while not is_over.is_set():
+                for connection in (vectors, records):
                     connection.execute("UPDATE n SET n = n + 1")
                     connection.commit()
 
-    found = list[tuple[int, int]]()
+    counts = list[tuple[int, int]]()
     with ThreadPoolExecutor(1) as writer:
-        writing = writer.submit(write)
+        result = writer.submit(write)
         try:
             for number in range(4):
                 archive, new = tmp_path / f"{number}.tar", tmp_path / f"new{number}"
                 create_backup(BackupRequest(folder=folder, out=archive), progress=_quiet)
                 subprocess.run(["tar", "-xf", str(archive), f"--one-top-level={new}"], check=True)
-                vectors, records = (_counted(new / name) for name in ("vectors.db", "records.db"))
-                found.append((vectors, records))
+                vectors, records = (_read_count(new / name) for name in ("vectors.db", "records.db"))
+                counts.append((vectors, records))
         finally:
-            over.set()
-        writing.result()
+            is_over.set()
+        result.result()
 
-    assert all(vectors - records in {0, 1} for vectors, records in found), found
-    assert found[0] < found[-1]
+    assert all(vectors - records in {0, 1} for vectors, records in counts), counts
+    assert counts[0] < counts[-1]
 
 
-def _counted(path: Path) -> int:
+def _read_count(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT n FROM n").fetchone()[0])
 
@@ -220,36 +224,36 @@ def _counted(path: Path) -> int:
 @pytest.fixture
 def large(data_dir: Path) -> Path:
     """A data folder whose vectors take a moment to copy."""
-    with closing(sqlite3.connect(data_dir / "vectors.db")) as made:
-        made.execute("PRAGMA journal_mode=WAL")
-        made.execute("CREATE TABLE filler AS " + _ROWS.format(rows=96, size=1_000_000))
-        made.commit()
+    with closing(sqlite3.connect(data_dir / "vectors.db")) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE filler AS " + _ROWS.format(rows=96, size=1_000_000))
+        connection.commit()
     return data_dir
 
 
-async def test_a_backup_that_is_killed_leaves_no_file_and_the_next_one_clears_up(large: Path, tmp_path: Path) -> None:
-    """D-04: after a kill -9 there is no file by that name; what was begun is gone after the next backup."""
+async def test_a_killed_backup_leaves_no_file_and_the_next_one_cleans_up(large: Path, tmp_path: Path) -> None:
+    """D-04: after a kill -9 there is no file by that name; the next backup deletes the unfinished one."""
     out = tmp_path / "out"
     out.mkdir()
-    process = _started(_MAKE, large, out / "saved.tar.gz")
+    process = _start_script(_CREATE, large, out / "saved.tar.gz")
     await eventually(lambda: list(out.glob(".rookery-backup-*/vectors.db")) or process.poll() is not None, within_s=30)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
-    left = [entry.name for entry in out.iterdir()]
-    assert (process.returncode, "saved.tar.gz" in left, len(left)) == (-signal.SIGKILL, False, 1)
+    remaining = [entry.name for entry in out.iterdir()]
+    assert (process.returncode, "saved.tar.gz" in remaining, len(remaining)) == (-signal.SIGKILL, False, 1)
 
-    (out / ".rookery-backup-notes").write_text("of somebody else", encoding="utf-8")
+    (out / ".rookery-backup-notes").write_text("another file", encoding="utf-8")
 
     create_backup(BackupRequest(folder=large, out=out / "saved.tar.zst"), progress=_quiet)
 
     assert sorted(entry.name for entry in out.iterdir()) == [".rookery-backup-notes", "saved.tar.zst"]
 
 
-async def test_a_restore_that_is_killed_is_never_taken_for_whole(large: Path, tmp_path: Path) -> None:
-    """D-04: after a kill -9 nothing uses the folder, in words; run again, the restore begins from the beginning and ends well."""
+async def test_a_killed_restore_leaves_a_folder_that_cannot_be_used(large: Path, tmp_path: Path) -> None:
+    """D-04: after a kill -9 every use of the folder fails with the reason; a second restore starts again and succeeds."""
     archive, new = tmp_path / "saved.tar", tmp_path / "new"
     create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
-    process = _started(_RESTORE, archive, new)
+    process = _start_script(_RESTORE, archive, new)
     await eventually(lambda: (new / ".restoring" / "vectors.db").exists() or process.poll() is not None, within_s=30)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
@@ -258,97 +262,97 @@ async def test_a_restore_that_is_killed_is_never_taken_for_whole(large: Path, tm
 
     with pytest.raises(WrongSettings, match="is incomplete"):
         build_prepared(Settings(data_dir=new))
-    assert rookery(Settings(data_dir=new), "backup", "--out", str(tmp_path))[0] == 1
-    again = rookery(Settings(data_dir=new), "restore", str(archive))
+    assert run_command(Settings(data_dir=new), "backup", "--out", str(tmp_path))[0] == 1
+    second = run_command(Settings(data_dir=new), "restore", str(archive))
 
-    assert again[0] == 0, again
+    assert second[0] == 0, second
     assert {entry.name for entry in new.iterdir()} == {"records.db", "vectors.db"}
     assert (new / "vectors.db").stat().st_size == (large / "vectors.db").stat().st_size
     build_prepared(Settings(data_dir=new))
 
 
 def test_only_the_newest_backups_of_a_folder_are_kept(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: --keep deletes the oldest of those that are named as ours, and nothing else."""
+    """D-04: --keep deletes the oldest files with the name of a backup, and nothing else."""
     out = tmp_path / "out"
     out.mkdir()
     for name in ("rookery-20250101T000000Z.tar.zst", "rookery-20260101T000000Z.tar", "rookery-notes.tar", "other.tar"):
         (out / name).write_bytes(b"")
 
-    code, says = rookery(Settings(data_dir=data_dir), "backup", "--out", str(out), "--keep", "2", "--json")
+    code, output = run_command(Settings(data_dir=data_dir), "backup", "--out", str(out), "--keep", "2", "--json")
 
-    told = json.loads(says.splitlines()[0])
-    assert (code, [Path(each).name for each in told["dropped"]]) == (0, ["rookery-20250101T000000Z.tar.zst"])
+    report = json.loads(output.splitlines()[0])
+    assert (code, [Path(path).name for path in report["dropped"]]) == (0, ["rookery-20250101T000000Z.tar.zst"])
     assert {entry.name for entry in out.iterdir()} == {
         "rookery-20260101T000000Z.tar",
         "rookery-notes.tar",
         "other.tar",
-        Path(told["file"]).name,
+        Path(report["file"]).name,
     }
 
 
-def test_what_cannot_be_saved_is_said_in_one_line(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: wrong usage ends with 2, what fails with 1; no file is written over, and none is left behind half."""
-    here, there = Settings(data_dir=data_dir), tmp_path / "there.tar"
-    there.write_bytes(b"mine")
+def test_a_failed_backup_is_reported_in_one_line(data_dir: Path, tmp_path: Path) -> None:
+    """D-04: wrong usage exits with 2, a failure with 1; no file is overwritten, and no partial file remains."""
+    settings, existing = Settings(data_dir=data_dir), tmp_path / "there.tar"
+    existing.write_bytes(b"mine")
 
-    assert rookery(here, "backup", "--out", str(there)) == (1, f"{there} exists already. A backup never overwrites a file.")
-    assert there.read_bytes() == b"mine"
-    assert rookery(here, "backup", "--out", str(tmp_path / "no" / "x.tar"))[0] == 2
-    assert rookery(here, "backup", "--out", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2
-    assert rookery(here, "backup", "--out", str(tmp_path / "x.tar"), "--without-records")[0] == 2
-    assert rookery(here, "restore", str(there), "--sha256", "7")[0] == 2
-    assert rookery(Settings(data_dir=tmp_path / "nowhere"), "backup", "--out", str(tmp_path / "x.tar"))[0] == 1
-    with closing(sqlite3.connect(data_dir / "texts.db")) as made:
-        made.execute("CREATE TABLE n (n)")
+    assert run_command(settings, "backup", "--out", str(existing)) == (1, f"{existing} exists already. A backup never overwrites a file.")
+    assert existing.read_bytes() == b"mine"
+    assert run_command(settings, "backup", "--out", str(tmp_path / "no" / "x.tar"))[0] == 2
+    assert run_command(settings, "backup", "--out", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2
+    assert run_command(settings, "backup", "--out", str(tmp_path / "x.tar"), "--without-records")[0] == 2
+    assert run_command(settings, "restore", str(existing), "--sha256", "7")[0] == 2
+    assert run_command(Settings(data_dir=tmp_path / "nowhere"), "backup", "--out", str(tmp_path / "x.tar"))[0] == 1
+    with closing(sqlite3.connect(data_dir / "texts.db")) as connection:
+        connection.execute("CREATE TABLE n (n)")
     with (data_dir / "texts.db").open("r+b") as file:
         file.seek(4096)
         file.write(b"\x00\x01" * 1024)
-    code, says = rookery(here, "backup", "--out", str(tmp_path / "x.tar"))
-    assert (code, "texts.db" in says) == (1, True)
+    code, output = run_command(settings, "backup", "--out", str(tmp_path / "x.tar"))
+    assert (code, "texts.db" in output) == (1, True)
     assert {entry.name for entry in tmp_path.iterdir()} == {"data", "there.tar"}
 
 
-def test_records_on_a_postgresql_are_saved_by_its_own_means(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: the command says how and ends with 2; told that they are, it saves the rest, and the restore says what to do."""
-    elsewhere = Settings(
+def test_records_on_postgresql_are_backed_up_by_pg_dump(data_dir: Path, tmp_path: Path) -> None:
+    """D-04: the command names pg_dump and exits with 2; with --without-records it saves the rest, and the restore prints the next step."""
+    settings = Settings(
         data_dir=data_dir, database_url=Secret("postgresql://somebody:hush@nowhere/there"), secret_key=Secret("0123456789" * 4)
     )
     archive, new = tmp_path / "x.tar", tmp_path / "new"
-    with closing(sqlite3.connect(data_dir / "texts.db")) as made:
-        made.execute("CREATE TABLE n (n)")
+    with closing(sqlite3.connect(data_dir / "texts.db")) as connection:
+        connection.execute("CREATE TABLE n (n)")
 
-    refused = rookery(elsewhere, "backup", "--out", str(archive))
-    saved = rookery(elsewhere, "backup", "--out", str(archive), "--without-records", "--json")
-    restored = rookery(elsewhere, "restore", str(archive), "--data-dir", str(new))
+    rejected = run_command(settings, "backup", "--out", str(archive))
+    saved = run_command(settings, "backup", "--out", str(archive), "--without-records", "--json")
+    restored = run_command(settings, "restore", str(archive), "--data-dir", str(new))
 
-    assert (refused[0], "pg_dump" in refused[1], "hush" in refused[1]) == (2, True, False)
-    assert [each["name"] for each in json.loads(saved[1].splitlines()[0])["files"]] == ["texts.db"]
+    assert (rejected[0], "pg_dump" in rejected[1], "hush" in rejected[1]) == (2, True, False)
+    assert [file["name"] for file in json.loads(saved[1].splitlines()[0])["files"]] == ["texts.db"]
     assert (restored[0], "brain:reindex" in restored[1]) == (0, True)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(large: Path, tmp_path: Path) -> None:
-    """D-17: no room for a backup, or for what is in it, is our error in words; nothing of it stays."""
+def test_a_full_disk_is_an_error_and_leaves_no_file(large: Path, tmp_path: Path) -> None:
+    """D-17: without room a backup or a restore fails, and nothing of it remains."""
     archive, out, new = tmp_path / "saved.tar", tmp_path / "out", tmp_path / "new"
     out.mkdir()
     create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
-    # A file may not grow past 8 MB: the nearest thing to a full disk that a test may make.
+    # A limit of 8 MB per file stands in for a full disk.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000)); "
 
-    ended = [_started(limit + _MAKE, large, out / "x.tar"), _started(limit + _RESTORE, archive, new)]
+    processes = [_start_script(limit + _CREATE, large, out / "x.tar"), _start_script(limit + _RESTORE, archive, new)]
 
-    assert [process.wait(_LIFE_S) for process in ended] == [1, 1]
+    assert [process.wait(_PROCESS_TIMEOUT_S) for process in processes] == [1, 1]
     assert (list(out.iterdir()), list(new.iterdir())) == ([], [])
 
 
-def test_the_name_of_a_backup_tells_its_moment(data_dir: Path, tmp_path: Path) -> None:
+def test_the_name_of_a_backup_has_its_time(data_dir: Path, tmp_path: Path) -> None:
     """D-13: into a folder, the file is named after the time in UTC; each ending has its compression."""
-    made = create_backup(
+    connection = create_backup(
         BackupRequest(folder=data_dir, out=tmp_path), progress=_quiet, clock=lambda: utc_now().replace(2027, 1, 31, 4, 5, 6)
     )
-    first = [
+    first_bytes = [
         create_backup(BackupRequest(folder=data_dir, out=tmp_path / f"x{ending}"), progress=_quiet).path.read_bytes()[:2]
         for ending in (".tar.zst", ".tar.gz", ".tar")
     ]
 
-    assert made.path.name == "rookery-20270131T040506Z.tar.zst"
-    assert first == [b"\x28\xb5", b"\x1f\x8b", b"re"]
+    assert connection.path.name == "rookery-20270131T040506Z.tar.zst"
+    assert first_bytes == [b"\x28\xb5", b"\x1f\x8b", b"re"]

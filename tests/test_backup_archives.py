@@ -1,4 +1,4 @@
-"""Archives that are not what was saved: damaged, cut short, forged, newer, of something else (D-04)."""
+"""Invalid archives: damaged, truncated, forged, newer, or of another kind (D-04)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Edit = Callable[[dict[str, bytes]], Mapping[str, bytes]]
 
 
 def _quiet(_: int) -> None:
-    """Show nothing."""
+    """Ignore progress."""
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one backup in each form, of an empty store."""
+    """A folder with one backup of an empty store in each format."""
     folder = tmp_path_factory.mktemp("archives")
     data = folder / "data"
     data.mkdir()
@@ -39,8 +39,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _edited(archives: Path, to: Path, edit: Edit) -> Path:
-    """Write an archive of what *edit* makes of the good one's files, each by its name, in that order."""
+def _write_edited(archives: Path, to: Path, edit: Edit) -> Path:
+    """Write an archive with the files that *edit* returns for those of the valid archive, in order."""
     with tarfile.open(archives / "good.tar") as tar:
         files = {member.name: cast("io.BufferedReader", tar.extractfile(member)).read() for member in tar}
     with tarfile.open(to, "w") as tar:
@@ -56,36 +56,36 @@ def _with_manifest(**fields: object) -> Edit:
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.zst"])
-def test_a_good_archive_is_whole_and_restored_byte_by_byte(archives: Path, tmp_path: Path, ending: str) -> None:
-    """D-04: what was saved is what comes back, in each form; reading it alone writes nothing."""
+def test_a_valid_archive_is_restored_byte_by_byte(archives: Path, tmp_path: Path, ending: str) -> None:
+    """D-04: the restored files equal the saved ones, in each format; verifying writes nothing."""
     archive, new = archives / f"good{ending}", tmp_path / "new"
-    checked = verify_backup(archive, progress=_quiet)
+    verified = verify_backup(archive, progress=_quiet)
     assert not new.exists()
 
     restored = restore_backup(archive, new, progress=_quiet)
 
-    assert restored.manifest == checked.manifest
-    assert {entry.name: entry.stat().st_size for entry in new.iterdir()} == {each.name: each.size for each in checked.manifest.files}
+    assert restored.manifest == verified.manifest
+    assert {entry.name: entry.stat().st_size for entry in new.iterdir()} == {file.name: file.size for file in verified.manifest.files}
     assert (new / "servers.json").read_bytes() == (archives / "data" / "servers.json").read_bytes()
     assert {entry.stat().st_mode & 0o777 for entry in new.iterdir()} == {0o600}
 
 
 @given(data=st.data(), ending=st.sampled_from([".tar", ".tar.gz", ".tar.zst"]))
-def test_whatever_happens_to_an_archive_it_is_refused_or_says_the_same(archives: Path, data: st.DataObject, ending: str) -> None:
-    """D-04: bytes changed, cut out, put in or cut off are found before anything is written; never an error that is not ours."""
+def test_a_changed_archive_is_rejected_or_has_the_same_content(archives: Path, data: st.DataObject, ending: str) -> None:
+    """D-04: changed, removed and inserted bytes are detected before anything is written, and always raise InvalidArchive."""
     good = (archives / f"good{ending}").read_bytes()
-    place = data.draw(st.integers(0, len(good) - 1))
-    other = data.draw(st.binary(max_size=3))
-    taken = data.draw(st.sampled_from([0, 1, len(other), 512, len(good)]))
+    position = data.draw(st.integers(0, len(good) - 1))
+    inserted = data.draw(st.binary(max_size=3))
+    removed = data.draw(st.sampled_from([0, 1, len(inserted), 512, len(good)]))
     path = archives / f"bad{ending}"
-    path.write_bytes(good[:place] + other + good[place + taken :])
+    path.write_bytes(good[:position] + inserted + good[position + removed :])
 
     try:
-        found = verify_backup(path, progress=_quiet).manifest
+        manifest = verify_backup(path, progress=_quiet).manifest
     except InvalidArchive:
         return
-    # What no reader looks at may differ: padding, times, the end of the tar.
-    assert found == verify_backup(archives / f"good{ending}", progress=_quiet).manifest
+    # Parts that no reader uses may differ: padding, times, the end of the tar.
+    assert manifest == verify_backup(archives / f"good{ending}", progress=_quiet).manifest
 
 
 _FORGED: list[tuple[Edit, str]] = [
@@ -112,21 +112,21 @@ _FORGED: list[tuple[Edit, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "says"), _FORGED)
-def test_a_forged_archive_is_refused_and_nothing_is_written(archives: Path, tmp_path: Path, edit: Edit, says: str) -> None:
-    """D-04: only the files that a backup has are taken, to their places alone; a newer one names the version that made it."""
-    forged = _edited(archives, tmp_path / "forged.tar", edit)
+@pytest.mark.parametrize(("edit", "message"), _FORGED)
+def test_a_forged_archive_is_rejected_and_nothing_is_written(archives: Path, tmp_path: Path, edit: Edit, message: str) -> None:
+    """D-04: only known files are restored, to known places; a newer archive names the version that it needs."""
+    forged = _write_edited(archives, tmp_path / "forged.tar", edit)
 
-    with pytest.raises(InvalidArchive) as refused:
+    with pytest.raises(InvalidArchive) as error:
         restore_backup(forged, tmp_path / "new", progress=_quiet)
 
-    assert says in refused.value.message
+    assert message in error.value.message
     assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [forged]
     assert not list((tmp_path / "new").glob("*"))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
-def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
+def test_a_link_in_an_archive_is_rejected(tmp_path: Path, kind: bytes) -> None:
     """D-04: an entry that is not a regular file is rejected, also under an expected name."""
     with tarfile.open(tmp_path / "forged.tar", "w") as tar:
         member = tarfile.TarInfo("records.db")
@@ -138,7 +138,7 @@ def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_a_header_without_end_is_refused_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
+def test_an_oversized_header_is_rejected_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
     """D-04: a small file may unpack to a header of any length, and headers are read into memory."""
     header = tarfile.TarInfo("manifest.json")
     header.type, header.size = kind, 1 << 32
@@ -148,8 +148,8 @@ def test_a_header_without_end_is_refused_before_it_is_read(tmp_path: Path, kind:
         verify_backup(tmp_path / "forged.tar", progress=_quiet)
 
 
-def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
-    """D-04: of a sparse file a few bytes in the archive stand for as many zeros as it says."""
+def test_a_sparse_file_is_rejected(tmp_path: Path) -> None:
+    """D-04: a few bytes of a sparse file may stand for any number of zeros."""
     header = tarfile.TarInfo("records.db")
     header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + b"\0" * 10_240)
@@ -159,8 +159,8 @@ def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08", b"\x00" * 20_480])
-def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
-    """D-04: a wrong file, an empty one, one of which only the first bytes came."""
+def test_a_file_that_is_not_an_archive_is_rejected(tmp_path: Path, content: bytes) -> None:
+    """D-04: wrong, empty and truncated files."""
     (tmp_path / "x.tar").write_bytes(content)
 
     with pytest.raises(InvalidArchive):
@@ -172,7 +172,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -> None:
-    """D-04: a backup goes into an empty folder only; a file in its place, or anything in it, is kept."""
+    """D-04: a backup goes into an empty folder only; existing files are kept."""
     archive = archives / "good.tar"
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes.txt").write_text("mine", encoding="utf-8")
@@ -191,10 +191,10 @@ def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -
         restore_backup(archive, tmp_path / "empty", progress=_quiet)
 
 
-def test_a_file_that_was_swapped_is_told_by_its_digest(archives: Path, tmp_path: Path) -> None:
-    """D-04: who can write the file can write its manifest; the SHA-256 that `backup` showed, kept elsewhere, tells it."""
-    made = create_backup(BackupRequest(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
+def test_a_replaced_archive_is_detected_by_its_digest(archives: Path, tmp_path: Path) -> None:
+    """D-04: the manifest can be forged with the archive, the SHA-256 that `backup` printed cannot."""
+    backup = create_backup(BackupRequest(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
 
-    assert verify_backup(made.path, progress=_quiet, sha256=made.sha256.upper()).manifest == made.manifest
+    assert verify_backup(backup.path, progress=_quiet, sha256=backup.sha256.upper()).manifest == backup.manifest
     with pytest.raises(InvalidArchive, match="does not have the expected SHA-256"):
-        verify_backup(archives / "good.tar.zst", progress=_quiet, sha256=made.sha256)
+        verify_backup(archives / "good.tar.zst", progress=_quiet, sha256=backup.sha256)

@@ -1,4 +1,4 @@
-"""Every route, sent what is wrong: the one error body, never a 500, nothing stored (issue, bad input; D-10, D-16)."""
+"""Invalid input to every route: always the error body, never a 500, nothing stored (D-10, D-16)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _raw_bodies(endpoint: RouteEndpoint) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def mounted(settings: Settings) -> RouteTable:
-    """The table of routes."""
+def route_table(settings: Settings) -> RouteTable:
+    """The route table."""
     return build_route_table(build_platform(settings))
 
 
@@ -65,41 +65,41 @@ def _fill(path: str) -> str:
     return path
 
 
-def _must_be_refused(answer: httpx2.Response, what: str) -> None:
-    assert answer.status_code in _CODES, (what, answer.status_code, answer.text[:300])
-    assert "Traceback" not in answer.text
-    if answer.headers["content-type"].startswith("text/html"):  # a page, for a browser that was sent there
+def _assert_rejected(response: httpx2.Response, description: str) -> None:
+    assert response.status_code in _CODES, (description, response.status_code, response.text[:300])
+    assert "Traceback" not in response.text
+    if response.headers["content-type"].startswith("text/html"):  # a page for browsers
         return
-    body = error_body(answer)
-    assert isinstance(body["error"], str), what
-    assert isinstance(body["message"], str), what
+    body = error_body(response)
+    assert isinstance(body["error"], str), description
+    assert isinstance(body["message"], str), description
 
 
-async def test_bad_bodies_are_refused_and_nothing_is_stored(instance: Instance, mounted: RouteTable) -> None:
+async def test_invalid_bodies_are_rejected_and_nothing_is_stored(instance: Instance, route_table: RouteTable) -> None:
     """Issue, bad input: wrong type, NUL, NaN, deep nesting, too long: the error body of D-10, nothing stored."""
-    for endpoint in mounted.endpoints:
+    for endpoint in route_table.endpoints:
         if endpoint.route.method not in {"POST", "PUT", "PATCH"}:
             continue
-        for what, raw in _raw_bodies(endpoint):
+        for description, raw in _raw_bodies(endpoint):
             if (not raw and endpoint.is_body_optional) or (raw in {b"", b"null"} and endpoint.refuses_body):
                 continue
             headers = {"Content-Type": "application/json"}
-            answer = await instance.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
-            _must_be_refused(answer, f"{what} to {endpoint.path}")
+            response = await instance.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
+            _assert_rejected(response, f"{description} to {endpoint.path}")
     stored = (await instance.admin.get("/v1/brain/memories")).json()
     assert stored["meta"]["total"] == 0
 
 
-async def test_unknown_query_fields_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
+async def test_unknown_query_fields_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
     """D-10: an unknown field in a query is 422 naming it, on every route."""
-    for endpoint in mounted.endpoints:
+    for endpoint in route_table.endpoints:
         if endpoint.route.public or endpoint.route.ignores_query:
             continue
         path = _fill(endpoint.path)
         body: object = dict[str, object]() if endpoint.route.method in {"POST", "PATCH"} else None
-        answer = await instance.admin.send(endpoint.route.method, f"{path}?bogus=1", body)
-        assert answer.status_code in {400, 422}, (endpoint.path, answer.text)
-        assert "bogus" in cast("dict[str, object]", error_body(answer)["errors"]), endpoint.path
+        response = await instance.admin.send(endpoint.route.method, f"{path}?bogus=1", body)
+        assert response.status_code in {400, 422}, (endpoint.path, response.text)
+        assert "bogus" in cast("dict[str, object]", error_body(response)["errors"]), endpoint.path
 
 
 _PARAMETER = re.compile(r"\{[^}]+\}")
@@ -107,43 +107,43 @@ _QUERIES = ("%00", "%ff", "%ed%a0%80", "page=9999999999999999999999", "per_page=
 _PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;--", "%F0%9F%92%A9", "*")
 
 
-async def test_bad_queries_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
-    """D-16: NUL and broken text in an address; numbers beyond any range."""
-    for endpoint in mounted.endpoints:
+async def test_invalid_queries_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
+    """D-16: NUL and invalid UTF-8 in a query, and numbers out of range."""
+    for endpoint in route_table.endpoints:
         if endpoint.route.method != "GET" or endpoint.route.public or endpoint.route.ignores_query:
             continue
         for query in _QUERIES:
-            answer = await instance.admin.get(f"{_fill(endpoint.path)}?{query}")
-            _must_be_refused(answer, f"?{query} to {endpoint.path}")
+            response = await instance.admin.get(f"{_fill(endpoint.path)}?{query}")
+            _assert_rejected(response, f"?{query} to {endpoint.path}")
 
 
-async def test_bad_path_parameters_are_refused_everywhere(instance: Instance, mounted: RouteTable) -> None:
-    """D-16: what stands in a path is data; an id that cannot be is a missing thing."""
-    for endpoint, part in product(mounted.endpoints, _PARTS):
+async def test_invalid_path_parameters_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
+    """D-16: path parameters are data; an impossible id is not found."""
+    for endpoint, part in product(route_table.endpoints, _PARTS):
         if "{" not in endpoint.path:
             continue
         path = part.join(_PARAMETER.split(endpoint.path))
         bodies: dict[str, object] = {"PATCH": {"tags": list[str]()}, "POST": dict[str, object]()}
         body = bodies.get(endpoint.route.method)
-        answer = await instance.admin.send(endpoint.route.method, path, body)
-        if answer.is_success and "{agent_id:path}" in endpoint.path:  # a word that no agent is called by has no memories
-            assert "�" in answer.request.url.path or part in {"..%2f..", "'; DROP TABLE memories;--", "*", "%F0%9F%92%A9"}, (
+        response = await instance.admin.send(endpoint.route.method, path, body)
+        if response.is_success and "{agent_id:path}" in endpoint.path:  # an unknown agent has no memories
+            assert "�" in response.request.url.path or part in {"..%2f..", "'; DROP TABLE memories;--", "*", "%F0%9F%92%A9"}, (
                 part,
-                answer.text,
+                response.text,
             )
-            assert not any(answer.json().get(kind) for kind in ("data", "agent", "session")), (part, answer.text)
+            assert not any(response.json().get(kind) for kind in ("data", "agent", "session")), (part, response.text)
             continue
-        _must_be_refused(answer, f"{part[:20]} in {endpoint.path}")
+        _assert_rejected(response, f"{part[:20]} in {endpoint.path}")
 
 
-async def test_a_number_of_an_event_beyond_any_is_refused(instance: Instance) -> None:
-    """Issue 14 (attack 4): found by `benchmarks/fuzz.py`: such an `after` was a 500."""
+async def test_an_event_number_out_of_range_is_rejected(instance: Instance) -> None:
+    """Such an `after` is 422, not 500 (issue 14, attack 4)."""
     session = (await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"]
     for part in ("events", "stream"):
-        answer = await instance.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
+        response = await instance.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
 
-        assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
-        assert "after" in answer.json()["errors"]
+        assert (response.status_code, response.json()["error"]) == (422, "validation_error"), response.text
+        assert "after" in response.json()["errors"]
 
 
 _REMEMBER: list[tuple[str, object]] = [
@@ -180,15 +180,15 @@ _REMEMBER: list[tuple[str, object]] = [
 ]
 
 
-async def test_each_wrong_field_of_remember_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
+async def test_each_invalid_field_of_remember_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
     """D-40: the bounds of each field; D-10: errors name it; nothing is stored."""
     for field, value in _REMEMBER:
         with subtests.test(field=field, value=str(value)[:20]):
-            answer = await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
+            response = await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
 
-            assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
+            assert (response.status_code, response.json()["error"]) == (422, "validation_error"), response.text
             owner = {"session": "session_id", "shared": "org", "agent": "agent_id"}.get(str(value), field)
-            assert any(name.startswith((field, owner)) for name in answer.json()["errors"]), answer.text
+            assert any(name.startswith((field, owner)) for name in response.json()["errors"]), response.text
     assert (await instance.admin.get("/v1/brain/memories")).json()["meta"]["total"] == 0
 
 
@@ -211,35 +211,35 @@ _RECALL: list[tuple[str, object]] = [
 ]
 
 
-async def test_each_wrong_field_of_recall_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
+async def test_each_invalid_field_of_recall_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
     """D-42: the bounds of each field."""
     for field, value in _RECALL:
         with subtests.test(field=field, value=str(value)[:20]):
-            answer = await instance.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
+            response = await instance.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
 
-            assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
-            assert any(name.startswith(field) for name in answer.json()["errors"]), answer.text
+            assert (response.status_code, response.json()["error"]) == (422, "validation_error"), response.text
+            assert any(name.startswith(field) for name in response.json()["errors"]), response.text
 
 
 @pytest.mark.timeout(240)
-async def test_schemathesis_finds_no_500_and_nothing_that_is_not_documented(instance: Instance, mounted: RouteTable) -> None:
+async def test_schemathesis_finds_no_500_and_no_undocumented_response(instance: Instance, route_table: RouteTable) -> None:
     """
-    Issues 3 and 7: a schemathesis run over the whole document finds no 500, but for a tool's own failure, which the spec documents.
+    Issues 3 and 7: a schemathesis run over the whole document finds no 500, except the failure of a tool, which the spec documents.
 
-    Nor an answer whose status, code, headers or body the document does not know: the house looks at each (tests/openapi_check.py).
+    Each response is also compared with the document (tests/openapi_check.py).
     """
-    instance.rookery.agents.notifier.close()  # who asks to wait for a task is answered at once
-    failures, answered = list[str](), set[int]()
-    for prepared in _made_up(mounted):
-        answer = await instance.admin.http.request(
+    instance.rookery.agents.notifier.close()  # requests that wait for a task return at once
+    failures, statuses = list[str](), set[int]()
+    for prepared in _generate_requests(route_table):
+        response = await instance.admin.http.request(
             prepared["method"], prepared["url"], content=prepared["content"], headers=prepared["headers"]
         )
-        answered.add(answer.status_code)
-        is_tools_own = answer.status_code == 500 and answer.json().get("success") is False
-        if answer.status_code >= 500 and not is_tools_own:
-            failures.append(f"{prepared}: {answer.status_code} {answer.text[:300]}")
+        statuses.add(response.status_code)
+        is_tools_own = response.status_code == 500 and response.json().get("success") is False
+        if response.status_code >= 500 and not is_tools_own:
+            failures.append(f"{prepared}: {response.status_code} {response.text[:300]}")
     assert failures == []
-    assert answered >= {200, 201, 400, 404, 422}  # neither all good nor all bad
+    assert statuses >= {200, 201, 400, 404, 422}  # both valid and invalid requests were sent
 
 
 class _Prepared(TypedDict):
@@ -262,49 +262,51 @@ class _Case(Protocol):
     def as_transport_kwargs(self, base_url: str) -> dict[str, Any]: ...
 
 
-_LONGEST_URL = 60_000
-"""Our client sends none that is longer; longer heads than the server takes have a test of their own."""
+_MAX_URL_CHARS = 60_000
+"""Limit of the test's client; oversized request heads have their own test."""
 
 
-def _made_up(mounted: RouteTable) -> Iterator[_Prepared]:
+def _generate_requests(route_table: RouteTable) -> Iterator[_Prepared]:
     """
-    Yield what schemathesis makes up for every operation, good and bad, as our client sends it.
+    Yield generated requests for every operation, valid and invalid ones.
 
-    It takes ten times as long to make a request up as the server does to answer it: so as many as there is to get wrong, and one
-    handler under two addresses once.
+    Generating a request takes ten times as long as serving it, so the number of examples depends on the number of fields, and a handler
+    with two paths is tested once.
     """
-    whole = build_document(mounted.endpoints, public_url=lambda _: "http://localhost")
-    endpoints = {(document_path(each.path), each.route.method): each for each in mounted.endpoints}
-    seen = list[object]()
-    for found in cast("Iterable[Any]", openapi.from_dict(whole).get_all_operations()):  # pyright: ignore[reportUnknownMemberType] - see _Operation
-        operation = cast("_Operation", found.ok())
+    document = build_document(route_table.endpoints, public_url=lambda _: "http://localhost")
+    endpoints = {(document_path(endpoint.path), endpoint.route.method): endpoint for endpoint in route_table.endpoints}
+    handlers = list[object]()
+    for result in cast("Iterable[Any]", openapi.from_dict(document).get_all_operations()):  # pyright: ignore[reportUnknownMemberType] - see _Operation
+        operation = cast("_Operation", result.ok())
         endpoint = endpoints[operation.path, operation.method.upper()]
-        if (operation.method, endpoint.route.handler) in seen:
+        if (operation.method, endpoint.route.handler) in handlers:
             continue
-        seen.append((operation.method, endpoint.route.handler))
-        good = 5 if endpoint.body is not None else 3 if endpoint.query is not None else 1
-        yield from _requests(operation.as_strategy(generation_mode=GenerationMode.POSITIVE), good)
-        # Any text is a good part of a path: looking for a bad one takes schemathesis a second each, and finds none.
-        if good > 1:
+        handlers.append((operation.method, endpoint.route.handler))
+        valid_count = 5 if endpoint.body is not None else 3 if endpoint.query is not None else 1
+        yield from _requests(operation.as_strategy(generation_mode=GenerationMode.POSITIVE), valid_count)
+        # Any text is a valid part of a path; the search for an invalid one takes a second and finds none.
+        if valid_count > 1:
             yield from _requests(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE), 4)
 
 
-def _requests(cases: st.SearchStrategy[_Case], most: int) -> list[_Prepared]:
-    made = list[_Prepared]()
-    unhurried = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
+def _requests(cases: st.SearchStrategy[_Case], max_examples: int) -> list[_Prepared]:
+    requests_ = list[_Prepared]()
+    suppressed = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
-    @examples(max_examples=most, database=None, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=unhurried)
+    @examples(
+        max_examples=max_examples, database=None, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=suppressed
+    )
     @given(case=cases)
     def collect(case: _Case) -> None:
         prepared = requests.Request(**case.as_transport_kwargs(base_url="http://localhost")).prepare()
-        assume(len(str(prepared.url)) < _LONGEST_URL)
+        assume(len(str(prepared.url)) < _MAX_URL_CHARS)
         body = prepared.body.encode() if isinstance(prepared.body, str) else prepared.body
         headers = [(_bytes(name), _bytes(value)) for name, value in prepared.headers.items() if _bytes(name).lower() != b"content-length"]
-        made.append(_Prepared(method=str(prepared.method), url=str(prepared.url), content=cast("bytes | None", body), headers=headers))
+        requests_.append(_Prepared(method=str(prepared.method), url=str(prepared.url), content=cast("bytes | None", body), headers=headers))
 
-    with contextlib.suppress(Unsatisfiable):  # an operation without anything to get wrong has no negative case
+    with contextlib.suppress(Unsatisfiable):  # an operation without constraints has no negative case
         collect()
-    return made
+    return requests_
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -13,49 +13,51 @@ from pathlib import Path
 from tests import key_leaks
 from tests.processes import run_server
 
-_LONGEST_S = 60.0
+_TIMEOUT_S = 60.0
 
 
-def _banner(folder: Path) -> str:
-    """Start a server on a terminal of its own, and return what it shows until it serves."""
-    ours, theirs = pty.openpty()
+def _read_banner(folder: Path) -> str:
+    """Start a server on a pseudo-terminal, and return its output until it serves."""
+    master, slave = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     environment |= {"ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4", "TERM": "dumb", "COLUMNS": "400"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
-    with subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        shown, deadline = b"", time.monotonic() + _LONGEST_S
+    with subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL) as process:
+        os.close(slave)
+        output, deadline = b"", time.monotonic() + _TIMEOUT_S
         try:
-            while b"Ctrl-C stops the server." not in shown and time.monotonic() < deadline and select.select([ours], [], [], _LONGEST_S)[0]:
-                shown += os.read(ours, 65536)
+            while (
+                b"Ctrl-C stops the server." not in output and time.monotonic() < deadline and select.select([master], [], [], _TIMEOUT_S)[0]
+            ):
+                output += os.read(master, 65536)
         finally:
             process.terminate()
             process.wait(30)
-            os.close(ours)
-    text = shown.decode().replace("\r\n", "\n")
+            os.close(master)
+    text = output.decode().replace("\r\n", "\n")
     key_leaks.DETECTOR.add_keys_from(text)
     return text
 
 
-def test_a_terminal_is_shown_the_keys_once_and_where_to_go_next(tmp_path: Path) -> None:
-    """Issue 14: address, keys, requests to try, pages and how to stop; the second start has no keys, and says how to make one; D-28."""
-    first, second = _banner(tmp_path / "data"), _banner(tmp_path / "data")
+def test_a_terminal_shows_the_keys_once_and_the_next_steps(tmp_path: Path) -> None:
+    """The banner has address, keys, example requests and pages; the second start names the command that creates a key (issue 14, D-28)."""
+    first, second = _read_banner(tmp_path / "data"), _read_banner(tmp_path / "data")
 
-    for shown in (first, second):
-        assert shown.startswith("Rookery serves on http://127.0.0.1:")
-        assert [title for title in ("Set up a client", "Tool servers", "The API") if title in shown] == [
+    for banner in (first, second):
+        assert banner.startswith("Rookery serves on http://127.0.0.1:")
+        assert [title for title in ("Set up a client", "Tool servers", "The API") if title in banner] == [
             "Set up a client",
             "Tool servers",
             "The API",
         ]
-        assert shown.rstrip().endswith("Ctrl-C stops the server.")
+        assert banner.rstrip().endswith("Ctrl-C stops the server.")
     assert ("sk_live_" in first, "/v1/brain/recall" in first, "These keys are shown only once" in first) == (True, True, True)
     assert ("sk_live_" in second, "Another key" in second, "keys create --name NAME" in second) == (False, True, True)
     assert not (tmp_path / "data" / "first-run.json").exists()
 
 
-def test_off_a_terminal_the_keys_are_in_a_file_alone(tmp_path: Path) -> None:
-    """Issue 14: what a service manager logs has the address and the file, and no key; D-28."""
+def test_without_a_terminal_the_keys_are_only_in_a_file(tmp_path: Path) -> None:
+    """The output for a service manager has the address and the file, and no key (issue 14, D-28)."""
     with run_server(tmp_path / "data") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert server.process.stdout is not None

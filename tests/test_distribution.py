@@ -1,4 +1,4 @@
-"""The wheel that `make dist` builds: what is inside, and that it works where nothing else of this repository is installed."""
+"""The wheel that `make dist` builds: its content, and that it works without this repository."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_the_wheel_carries_the_model_with_its_licence_and_provenance(wheel: Path
 
 def test_the_same_sources_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """Issue 14: anybody can check what is in a published wheel by building it; D-54."""
-    (again,) = build(tmp_path, with_sources=False)
+    (second,) = build(tmp_path, with_sources=False)
 
-    assert hashlib.sha256(again.read_bytes()).hexdigest() == hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert hashlib.sha256(second.read_bytes()).hexdigest() == hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def test_the_command_in_messages_installs_what_the_lock_pins() -> None:
@@ -96,7 +96,7 @@ def test_the_command_in_messages_installs_what_the_lock_pins() -> None:
 
 def test_the_bill_of_materials_names_the_model_and_each_viewer() -> None:
     """Issue 14: `make sbom`; D-83: the viewers are files of the package."""
-    viewers = {str(each["name"]) for each in sbom.describe_viewers()}
+    viewers = {str(component["name"]) for component in sbom.describe_viewers()}
 
     assert viewers == {"swagger-ui-dist", "@scalar/api-reference", "redoc"}
     assert sbom.describe_model()["hashes"] == [{"alg": "SHA-256", "content": model_files.WEIGHTS_SHA256}]

@@ -26,11 +26,11 @@ from tests.conftest import OPERATOR, FakeClock, Instance, run_instance
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
 
 
-async def _told(rookery: Rookery, name: str) -> list[DoctorFinding]:
+async def _examine(rookery: Rookery, name: str) -> list[DoctorFinding]:
     return [finding for finding in await examine(rookery, deep=True) if finding.about == name]
 
 
-def _about(findings: list[DoctorFinding], name: str) -> list[str]:
+def _grades(findings: list[DoctorFinding], name: str) -> list[str]:
     return [finding.grade for finding in findings if finding.about == name]
 
 
@@ -70,7 +70,7 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
         findings = await examine(instance.rookery)
 
     assert not has_no_problem(findings)
-    assert (_about(findings, "disk"), _about(findings, "tool servers"), _about(findings, "addresses")) == (
+    assert (_grades(findings, "disk"), _grades(findings, "tool servers"), _grades(findings, "addresses")) == (
         ["problem"],
         ["problem"],
         ["warning"],
@@ -108,7 +108,7 @@ async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(
         await make("expired", "*", 1)
         await make("narrow", "brain:*")
         used = await make("used", "*")
-        assert _about(await examine(rookery), "keys") == ["warning"]  # that expires tomorrow
+        assert _grades(await examine(rookery), "keys") == ["warning"]  # that expires tomorrow
         clock.advance(days=91)
         rookery.access.usage.count_request(used, to_micros(clock()), "192.0.2.1")
         await rookery.access.usage.flush()
@@ -160,22 +160,22 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
             await instance.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
         extra = await instance.admin.remember("The heron that is archived, and not taken out yet.")
         await instance.rookery.db.write(lambda tx: tx.execute(_ARCHIVE, {"memory": str(extra["id"])}))
-        before = await _told(instance.rookery, "indexes")
+        before = await _examine(instance.rookery, "indexes")
 
     with closing(sqlite3.connect(Path(settings.data_dir, f"{index}.db"))) as raw, raw:
         raw.execute(delete)
     async with run_instance(settings) as again:
         found = await again.caller(instance.admin.key).get("/v1/brain/search?q=heron")
-        told = await _told(again.rookery, "indexes")
+        told = await _examine(again.rookery, "indexes")
         shallow = await examine(again.rookery)
         await again.rookery.reindexer.reindex(ReindexRequest(words_only=index == "texts"))
-        after = await _told(again.rookery, "indexes")
+        after = await _examine(again.rookery, "indexes")
 
     assert found.status_code == 200
     assert [(each.grade, each.advice) for each in told] == [("problem", f"{advice} (the server may keep running)")]
     assert "workspace 1: the" in told[0].says
     assert "lacks at least 2 of 5 memories" in told[0].says
-    assert _about(shallow, "indexes") == []
+    assert _grades(shallow, "indexes") == []
     assert [(each.grade, each.says) for each in (*before, *after)] == [
         ("ok", "both contain the 5 memories that the records mark as indexed")
     ] * 2
