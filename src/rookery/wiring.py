@@ -156,14 +156,12 @@ class Rookery:
         self._exit_stack.push_async_callback(self.tools.gateway.aclose)
         self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        memory_tasks = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
-        other_tasks = (
+        for work in (
+            run_periodic_tasks(self.periodic_tasks),
             self.observability.platform_metrics.measure_loop_lag(),
-            self.tools.logins.run(),
             self.server_health_publisher.run(),
             self._warm_up_engines(),
-        )
-        for work in (*memory_tasks, run_periodic_tasks(self.periodic_tasks), *other_tasks):
+        ):
             self._tasks.append(asyncio.create_task(work))
         self._exit_stack.push_async_callback(self.agents.sessions.streams.aclose)
         self._exit_stack.push_async_callback(self._stop_tasks)
@@ -179,9 +177,8 @@ class Rookery:
         await self._start_jobs()
         self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        periodic_tasks = [task for task in self.periodic_tasks if task.run != self.tools.search.preload_embeddings]
-        memory_tasks = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
-        for work in (*memory_tasks, run_periodic_tasks(periodic_tasks), self._warm_up_engines()):
+        periodic_tasks = [task for task in self.periodic_tasks if not task.needs_tool_servers]
+        for work in (run_periodic_tasks(periodic_tasks), self._warm_up_engines()):
             self._tasks.append(asyncio.create_task(work))
         self._exit_stack.push_async_callback(self._stop_tasks)
 
@@ -394,6 +391,9 @@ def build_platform(
         probes=probes,
         periodic_tasks=[
             *_list_periodic_tasks(settings, db, access, sealing=sealing, tools=tools, clock=clock),
+            PeriodicTask(name="results of recalls", interval_s=0.5, run=memory.recall_buffer.flush),
+            PeriodicTask(name="training examples", interval_s=0.5, run=memory.training.flush),
+            PeriodicTask(name="expired memories", interval_s=60, run=memory.retention.sweep),
             PeriodicTask(name="embedding migration", interval_s=30, run=memory.migration.run_periodic),
             PeriodicTask(name="expired task leases", interval_s=5, run=agents.claims.expire_leases),
             *webhooks.periodic_tasks,
@@ -444,7 +444,8 @@ def _list_periodic_tasks(
         PeriodicTask(name="expired agent keys", interval_s=60, run=access.agent_keys.announce_expired),
         PeriodicTask(name="old usage rows", interval_s=3600, run=access.usage.delete_old_calls),
         PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_tool_calls),
-        PeriodicTask(name="embeddings of new tools", interval_s=10, run=tools.search.preload_embeddings),
+        PeriodicTask(name="embeddings of new tools", interval_s=10, run=tools.search.preload_embeddings, needs_tool_servers=True),
+        PeriodicTask(name="changed logins", interval_s=1, run=tools.logins.refresh, needs_tool_servers=True),
         PeriodicTask(name="file with the first keys", interval_s=600, run=FirstKeysFile(settings.data_dir, db, clock).delete_if_unneeded),
         PeriodicTask(name="expired idempotent responses", interval_s=600, run=sealing.idempotency_store.delete_expired),
     ]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-import pytest
 from sqlalchemy import select
 
 from rookery.access.api_keys import ApiKeys
@@ -127,13 +126,12 @@ class FailingStore:
         """Do nothing; there is nothing to close."""
 
 
-async def test_usage_is_kept_while_the_store_is_down(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_usage_is_kept_while_the_store_is_down(access: Access) -> None:
     """D-29: unwritten usage is kept and written later; counts always, rows up to a limit."""
-    monkeypatch.setattr("rookery.access.usage_log._MAX_BUFFERED_CALLS", 4)
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     failing_store = FailingStore(access.db)
-    usage = UsageLog(failing_store, access.clock, flush_interval_s=60)
+    usage = UsageLog(failing_store, access.clock, flush_interval_s=60, max_calls=4)
 
     def call(number: int) -> None:
         usage.count_request(new_key.key.id, number, "192.0.2.9")

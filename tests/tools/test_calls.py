@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -505,6 +505,7 @@ class NestTool:
     description: str = "Does something."
     required_scope: str
     input_schema: Mapping[str, object]
+    output_schema: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     annotations: Mapping[str, object]
 
 

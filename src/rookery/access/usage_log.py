@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
-
-import structlog
 
 from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, UsageField, UsageFilter, UsageSum
 from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Tx, Value
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.logs import LimitedWarning
-
-_log = structlog.stdlib.get_logger("rookery.access")
+from rookery.kernel.write_buffer import WriteBuffer
 
 _FLUSH_INTERVAL_S = 0.5
 _MAX_BUFFERED_CALLS = 20_000
@@ -56,20 +52,15 @@ class UsageLog:
     Reads call `flush` first, so a client sees its own earlier calls to this process.
     """
 
-    def __init__(self, db: Database, clock: Clock, *, flush_interval_s: float = _FLUSH_INTERVAL_S) -> None:
+    def __init__(
+        self, db: Database, clock: Clock, *, flush_interval_s: float = _FLUSH_INTERVAL_S, max_calls: int = _MAX_BUFFERED_CALLS
+    ) -> None:
         self._db = db
         self._clock = clock
-        self._flush_interval_s = flush_interval_s
         self._usage_by_key: dict[str, _BufferedUsage] = {}
-        self._calls: list[_BufferedCall] = []
-        self._dropped = 0
-        self.dropped_count = 0
-        """Number of rows dropped since the start; for metrics."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
-        self._flush_warning = LimitedWarning(_log, "usage.not_written")
-        self._closed = False
+        self._calls = WriteBuffer[_BufferedCall](
+            self._write, name="usage.calls", delay_s=flush_interval_s, max_rows=max_calls, batch_size=max_calls
+        )
 
     def count_request(self, key_id: str, now: int, address: str) -> None:
         """Count one admitted request of a key."""
@@ -80,44 +71,21 @@ class UsageLog:
             usage.calls += 1
             usage.used_at = now
             usage.used_ip = address
-        if self._timer is None:
-            self._schedule_flush()
+        self._calls.wake()
 
     def log_request(self, row: tuple[str, int, int, str, str, int, float, str, str]) -> None:
         """Buffer one answered request: key id, workspace id, time (µs), method, route, status, ms, address, request id."""
-        if len(self._calls) < _MAX_BUFFERED_CALLS:
-            self._calls.append(_BufferedCall._make(row))
-        else:
-            self._dropped += 1
-            self.dropped_count += 1
-        if self._timer is None:
-            self._schedule_flush()
+        self._calls.add(_BufferedCall._make(row))
 
     async def flush(self) -> None:
-        """Write the buffer. If the record store is unavailable, keep the buffer for the next time and log a warning."""
-        async with self._lock:
-            usages, self._usage_by_key = self._usage_by_key, {}
-            calls, self._calls = self._calls, []
-            if not usages and not calls:
-                return
-            usage_rows: list[dict[str, Value]] = [
-                {"key_id": key_id, "calls": usage.calls, "used_at": usage.used_at, "used_ip": usage.used_ip}
-                for key_id, usage in sorted(usages.items())
-            ]
-            call_rows: list[dict[str, Value]] = [row._asdict() for row in calls]
-            sums = _sum_by_day(calls)
-            try:
-                await self._db.write(lambda tx: usage_store.add_usage(tx, usage_rows, call_rows, sums))
-            except RookeryError as error:
-                self._restore_buffer(usages, calls)
-                if self._closed:
-                    _log.error("usage.calls_lost", calls=len(calls), reason=str(error))
-                else:
-                    self._flush_warning.warn(reason=str(error), calls=len(calls))
-                return
-            if self._dropped:
-                _log.warning("usage.calls_dropped", calls=self._dropped)
-                self._dropped = 0
+        """Write the buffer. If the record store is unavailable, the buffer stays for the next time."""
+        with contextlib.suppress(RookeryError):
+            await self._calls.flush()
+
+    @property
+    def dropped_count(self) -> int:
+        """Number of rows dropped since the start; for metrics."""
+        return self._calls.dropped
 
     async def list_call_page(
         self, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int
@@ -166,47 +134,37 @@ class UsageLog:
         return await self._db.write(lambda tx: usage_store.delete_old_calls(tx, before=before))
 
     async def close(self) -> None:
-        """Write the buffer and stop the timer. Later calls are still counted, but written only by an explicit flush."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._flushing is not None:
-            await self._flushing
-        await self.flush()
+        """Write the buffer and stop writing in the background."""
+        await self._calls.aclose()
 
-    def _schedule_flush(self) -> None:
-        if not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(self._flush_interval_s, self._start_flush)
+    async def _write(self, calls: Sequence[_BufferedCall]) -> None:
+        usages, self._usage_by_key = self._usage_by_key, {}
+        usage_rows: list[dict[str, Value]] = [
+            {"key_id": key_id, "calls": usage.calls, "used_at": usage.used_at, "used_ip": usage.used_ip}
+            for key_id, usage in sorted(usages.items())
+        ]
+        call_rows: list[dict[str, Value]] = [row._asdict() for row in calls]
+        sums = _sum_by_day(calls)
+        try:
+            await self._db.write(lambda tx: usage_store.add_usage(tx, usage_rows, call_rows, sums))
+        except BaseException:
+            self._restore_usage(usages)
+            raise
 
-    def _start_flush(self) -> None:
-        if self._flushing is not None and not self._flushing.done():
-            self._schedule_flush()
-            return
-        self._timer = None
-        self._flushing = asyncio.get_running_loop().create_task(self.flush())
-
-    def _restore_buffer(self, usages: dict[str, _BufferedUsage], calls: list[_BufferedCall]) -> None:
+    def _restore_usage(self, usages: dict[str, _BufferedUsage]) -> None:
         for key_id, old in usages.items():
             new = self._usage_by_key.get(key_id)
             if new is None:
                 self._usage_by_key[key_id] = old
             else:
                 new.calls += old.calls
-        room = max(0, _MAX_BUFFERED_CALLS - len(self._calls))
-        dropped_count = max(0, len(calls) - room)
-        self._dropped += dropped_count
-        self.dropped_count += dropped_count
-        self._calls = calls[:room] + self._calls
-        if self._timer is None:
-            self._schedule_flush()
 
 
 def _select_batch(workspace_id: int, key_id: str, filters: CallFilter, offset: int) -> Callable[[Tx], list[KeyCall]]:
     return lambda tx: usage_store.list_calls(tx, workspace_id, key_id, filters, limit=_BATCH_SIZE, offset=offset)
 
 
-def _sum_by_day(rows: list[_BufferedCall]) -> list[dict[str, Value]]:
+def _sum_by_day(rows: Sequence[_BufferedCall]) -> list[dict[str, Value]]:
     """Return the totals by day, key, route and status, sorted so that processes lock rows in one order and cannot deadlock."""
     sums: defaultdict[tuple[int, str, str, str, str, int], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     for row in rows:

@@ -16,11 +16,17 @@ _log = structlog.stdlib.get_logger("rookery.chores")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodicTask:
-    """A task that runs every *interval_s* seconds, for the first time at the start."""
+    """
+    A task that runs every *interval_s* seconds, for the first time at the start.
+
+    Attributes:
+        needs_tool_servers: The task runs only in processes that start tool servers.
+    """
 
     name: str
     interval_s: float
     run: Callable[[], Awaitable[object]]
+    needs_tool_servers: bool = False
 
 
 async def run_periodic_tasks(tasks_to_run: Sequence[PeriodicTask]) -> None:

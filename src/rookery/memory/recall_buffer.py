@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-
-import structlog
+from collections.abc import Sequence
 
 from rookery.kernel.db import Database
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.logs import FailureLog
+from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.recall_records import RecallRecord
 from rookery.memory.store import recalls
 
-_FLUSH_INTERVAL_S = 0.5
 _MAX_PENDING = 5_000
 """Maximum number of unwritten recalls; beyond it, the next recall waits for a write."""
 
@@ -22,8 +20,6 @@ _LOOKUP_RETRY_DELAY_S = 0.2
 _RECENT_MS = 60_000
 """Maximum age, by its id, of a recall that another process may not have written yet. It allows for wrong clocks."""
 
-_log = structlog.stdlib.get_logger("rookery.memory")
-
 
 class RecallBuffer:
     """The unwritten recalls of this process, and the table of all recalls behind them."""
@@ -31,13 +27,14 @@ class RecallBuffer:
     def __init__(self, *, db: Database) -> None:
         self._db = db
         self._pending: dict[str, RecallRecord] = {}
-        self._failures = FailureLog(_log, "memory.recalls_not_written")
-        self._flush_lock = asyncio.Lock()
+        self._buffer = WriteBuffer[RecallRecord](self._write, name="memory.recalls")
+        self.flush = self._buffer.flush
 
     async def add(self, recall: RecallRecord) -> None:
         """Add *recall* to the buffer. Wait for a write only if the buffer is full."""
         self._pending[recall.id] = recall
-        if len(self._pending) > _MAX_PENDING:
+        self._buffer.add(recall)
+        if len(self._buffer) > _MAX_PENDING:
             await self.flush()
 
     async def find(self, workspace_id: int, recall_id: str) -> RecallRecord | None:
@@ -61,23 +58,10 @@ class RecallBuffer:
     async def _load(self, workspace_id: int, recall_id: str) -> RecallRecord | None:
         return await self._db.lookup(lambda tx: recalls.get_recall(tx, workspace_id, recall_id))
 
-    async def run(self) -> None:
-        """Write every half second until cancelled; call `flush` afterwards."""
-        while True:
-            await asyncio.sleep(_FLUSH_INTERVAL_S)
-            try:
-                await self.flush()
-            except Exception as error:  # noqa: BLE001 - logged; the rows stay in the buffer and are written when the store is back
-                self._failures.report(error)
-
-    async def flush(self) -> None:
-        """Write the buffered recalls. If the write fails, they stay in the buffer."""
-        async with self._flush_lock:
-            batch = dict(self._pending)
-            if batch:
-                await self._db.write(lambda tx: recalls.add(tx, list(batch.values())))
-            for recall_id in batch:
-                self._pending.pop(recall_id, None)
+    async def _write(self, batch: Sequence[RecallRecord]) -> None:
+        await self._db.write(lambda tx: recalls.add(tx, batch))
+        for record in batch:
+            self._pending.pop(record.id, None)
 
 
 def _is_recent(recall_id: str) -> bool:

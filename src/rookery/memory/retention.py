@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
-
-import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus, MemoryDeleted
 from rookery.kernel.jobs import JobQueue
-from rookery.kernel.logs import FailureLog
 from rookery.memory.records import delete_memory
 from rookery.memory.store import feedback, indexing, recalls
 
 RECALL_RETENTION = timedelta(days=30)
 
-_SWEEP_INTERVAL_S = 60.0
 _BATCH_SIZE = 200
 """Rows per transaction, so that writers wait a few milliseconds at most."""
 
 _MAX_BATCHES = 1_000
 
-_log = structlog.stdlib.get_logger("rookery.memory")
-
 
 class RetentionTask:
-    """A task that sweeps once a minute, in every process. Concurrent sweeps are harmless."""
+    """Deletion of what has expired, once a minute in every process. Concurrent sweeps are harmless."""
 
     def __init__(self, *, db: Database, jobs: JobQueue, bus: EventBus, clock: Clock) -> None:
         self._db = db
         self._jobs = jobs
         self._bus = bus
         self._clock = clock
-
-    async def run(self) -> None:
-        """Sweep until cancelled."""
-        failures = FailureLog(_log, "memory.sweep_failed")
-        while True:
-            try:
-                await self.sweep()
-            except Exception as error:  # noqa: BLE001 - logged; the next sweep retries
-                failures.report(error)
-            await asyncio.sleep(_SWEEP_INTERVAL_S)
 
     async def sweep(self) -> tuple[int, int]:
         """Delete expired memories, and recalls and feedback past their retention. Return the numbers of memories and of recalls."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-
-import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus, MemoryStored
-from rookery.kernel.logs import FailureLog
+from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store import records, training
 
@@ -22,8 +20,6 @@ BATCH_SIZE = 200
 _FLUSH_INTERVAL_S = 0.5
 _MAX_PENDING = 50_000
 """Maximum stored memories that wait to be written; beyond it, the oldest get no example."""
-
-_log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class Training:
@@ -38,10 +34,11 @@ class Training:
         """Subscribe to stored memories."""
         self._db = db
         self._clock = clock
-        self._pending = deque[MemoryStored](maxlen=_MAX_PENDING)
-        self._failures = FailureLog(_log, "memory.training_rows_not_written")
-        self._flush_lock = asyncio.Lock()
-        bus.subscribe(MemoryStored, self._pending.append)
+        self._buffer = WriteBuffer[MemoryStored](
+            self._write, name="memory.training_rows", max_rows=_MAX_PENDING, batch_size=BATCH_SIZE, drops="oldest"
+        )
+        self.flush = self._buffer.flush
+        bus.subscribe(MemoryStored, self._buffer.add)
 
     async def get_status(self, workspace_id: int) -> TrainingStatus:
         """Return the training settings of the workspace and its number of examples."""
@@ -72,19 +69,11 @@ class Training:
             last = page[-1].example
             after = (last.memory_id, last.recall_id or "")
 
-    async def run(self) -> None:
-        """Write every half second until cancelled; call `flush` afterwards."""
-        while True:
-            await asyncio.sleep(_FLUSH_INTERVAL_S)
-            try:
-                await self.flush()
-            except Exception as error:  # noqa: BLE001 - logged; the rows stay pending and are written when the store is back
-                self._failures.report(error)
-
     @asynccontextmanager
     async def run_in_background(self) -> AsyncGenerator[None]:
-        """Run `run` during the block and `flush` at its end, for a command that stores more memories than the queue holds."""
-        running = asyncio.create_task(self.run())
+        """Flush twice a second during the block and at its end, for a command that stores more memories than the buffer holds."""
+        task = PeriodicTask(name="training examples", interval_s=_FLUSH_INTERVAL_S, run=self.flush)
+        running = asyncio.create_task(run_periodic_tasks([task]))
         try:
             yield
         finally:
@@ -92,18 +81,12 @@ class Training:
             await asyncio.wait([running])
             await self.flush()
 
-    async def flush(self) -> None:
-        """Write the pending examples. If the write fails, they stay pending."""
-        async with self._flush_lock:
-            while self._pending:
-                batch = list(self._pending)[:BATCH_SIZE]
-                workspaces = {event.workspace_id for event in batch}
-                enabled = await self._db.lookup(lambda tx, ids=workspaces: training.filter_enabled(tx, ids))
-                events = [event for event in batch if event.workspace_id in enabled]
-                if events:
-                    await self._db.write(lambda tx, events=events: _add_examples(tx, events))
-                for _ in batch:
-                    self._pending.popleft()
+    async def _write(self, batch: Sequence[MemoryStored]) -> None:
+        """Write examples of the memories of *batch* whose workspaces record them."""
+        enabled = await self._db.lookup(lambda tx: training.filter_enabled(tx, {event.workspace_id for event in batch}))
+        events = [event for event in batch if event.workspace_id in enabled]
+        if events:
+            await self._db.write(lambda tx: _add_examples(tx, events))
 
 
 def _add_examples(tx: Tx, events: Sequence[MemoryStored]) -> None:

@@ -9,7 +9,6 @@ one workspace or to all. A workspace's own login takes precedence.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -43,7 +42,6 @@ _EXPIRY_MARGIN_S = 10.0
 
 _LEASE_TTL = timedelta(seconds=30)
 _LEASE_POLL_INTERVAL_S = 0.05
-_REFRESH_INTERVAL_S = 1.0
 _CLOSE_TIMEOUT_S = 5.0
 _REVISION_NAME = "logins"
 
@@ -214,13 +212,6 @@ class Logins:
         return await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id)) is not None
 
     # Synchronisation with the store.
-
-    async def run(self) -> None:
-        """Apply login changes of other processes until cancelled."""
-        while True:
-            with contextlib.suppress(RookeryError):  # the next round retries
-                await self.refresh()
-            await asyncio.sleep(_REFRESH_INTERVAL_S)
 
     async def refresh(self) -> None:
         """Drop cached tokens of changed logins and notify the listeners. Without changes it costs one read by key."""
