@@ -10,6 +10,7 @@ import pytest
 
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.write_buffer import WriteBuffer
+from tests.conftest import eventually
 
 
 @dataclass
@@ -31,6 +32,7 @@ class RowStore:
 
 
 async def test_rows_are_written_in_order_and_in_batches() -> None:
+    """A batch is one transaction (redesign 4)."""
     store = RowStore()
     buffer = WriteBuffer(store.write, name="test.rows", batch_size=2)
 
@@ -43,19 +45,19 @@ async def test_rows_are_written_in_order_and_in_batches() -> None:
 
 
 async def test_rows_are_written_without_a_call_after_the_delay() -> None:
+    """A row needs no call after `add` (D-38)."""
     store = RowStore()
     buffer = WriteBuffer(store.write, name="test.rows", delay_s=0.001)
 
     buffer.add(1)
-    async with asyncio.timeout(10):
-        while not store.batches:
-            await asyncio.sleep(0)
+    await eventually(lambda: store.batches == [[1]])
     await buffer.aclose()
 
     assert store.batches == [[1]]
 
 
 async def test_rows_stay_in_order_while_the_store_is_down() -> None:
+    """A failed write loses nothing and changes no order (D-29, D-38)."""
     store = RowStore(is_down=True)
     buffer = WriteBuffer(store.write, name="test.rows", batch_size=2)
     for number in range(3):
@@ -72,6 +74,7 @@ async def test_rows_stay_in_order_while_the_store_is_down() -> None:
 
 
 async def test_a_rejected_row_does_not_block_the_others() -> None:
+    """The store rejects one row of a batch: the others are written (D-38)."""
     store = RowStore(rejected=frozenset({1}))
     buffer = WriteBuffer(store.write, name="test.rows")
     for number in range(3):
@@ -84,6 +87,7 @@ async def test_a_rejected_row_does_not_block_the_others() -> None:
 
 
 async def test_a_full_buffer_drops_the_newest_or_the_oldest_rows() -> None:
+    """Usage keeps its oldest rows, training its newest (D-29, D-57)."""
     newest, oldest = RowStore(), RowStore()
     keeps_old = WriteBuffer(newest.write, name="test.rows", max_rows=2, drops="newest")
     keeps_new = WriteBuffer(oldest.write, name="test.rows", max_rows=2, drops="oldest")
@@ -99,6 +103,7 @@ async def test_a_full_buffer_drops_the_newest_or_the_oldest_rows() -> None:
 
 
 async def test_a_cancelled_write_loses_no_row() -> None:
+    """The row returns to the buffer."""
     started, store = asyncio.Event(), RowStore()
 
     async def write(batch: Sequence[int]) -> None:
@@ -132,6 +137,7 @@ async def test_an_awake_buffer_writes_without_rows() -> None:
 
 
 async def test_closing_writes_the_last_rows_and_counts_those_that_are_lost() -> None:
+    """A shutdown writes the buffer; with a broken store the loss is counted (D-29)."""
     working, broken = RowStore(), RowStore(is_down=True)
     written = WriteBuffer(working.write, name="test.rows", delay_s=60)
     lost = WriteBuffer(broken.write, name="test.rows", delay_s=60)
