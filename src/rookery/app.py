@@ -128,7 +128,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         (AGENT_PREFIX, tools_api.agent_routes()),
         (AGENT_PREFIX, agents_api.routes()),
         (UNPREFIXED_AGENT_PREFIX, agents_api.routes()),
-        (PLATFORM_PREFIX, webhooks_api.routes()),
+        (PLATFORM_PREFIX, webhooks_api.operations()),
         ("", health.routes()),
         ("", start_page.routes()),
         ("", MetricsRoutes(rookery.observability.metrics).routes()),

@@ -3,176 +3,170 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
 
-from fastapi import Query
-from starlette.requests import Request
-from starlette.responses import Response
-
-from rookery.access.guard import get_caller
+from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
-from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
+from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
-from rookery.webhooks import schemas as shapes
 from rookery.webhooks import serializers
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
 from rookery.webhooks.event_types import EVENT_TYPES
-from rookery.webhooks.models import Delivery, EndpointWithSecret, WebhookTenant
+from rookery.webhooks.models import (
+    Delivery,
+    DeliveryDetails,
+    EndpointUpdate,
+    EndpointWithSecret,
+    WebhookEndpoint,
+    WebhookEventType,
+    WebhookTenant,
+)
+from rookery.webhooks.schemas import (
+    ChangedWebhookResponse,
+    DeliveriesQuery,
+    DeliveryDetailResponse,
+    DeliveryResponse,
+    EventTypeResponse,
+    NewWebhookBody,
+    NewWebhookResponse,
+    ResendFailedBody,
+    ResentResponse,
+    RotateSecretBody,
+    WebhookChangeBody,
+    WebhookResponse,
+)
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "webhooks:read", "webhooks:write", "webhooks:delete"
+
+_operation = partial(Operation, tags=("Webhooks",))
 
 
 @dataclass(frozen=True, slots=True)
 class WebhooksApi:
-    """The routes of webhooks. Handlers only parse the request, call a service and build the response."""
+    """The operations of webhooks. Each handler calls one service."""
 
     endpoints: WebhookEndpoints
     deliveries: Deliveries
     clock: Clock
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        base, webhook_path, tags = "/webhooks", "/webhooks/{webhook_id}", ("Webhooks",)
-        log, row = f"{webhook_path}/deliveries", f"{webhook_path}/deliveries/{{delivery_id}}"
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        base, one, log = "/webhooks", "/webhooks/{webhook_id}", "/webhooks/{webhook_id}/deliveries"
+        with_secret = partial(_operation, method="POST", present=self._present_with_secret, committed=EndpointWithSecret,
+                              required_scope=WRITE_SCOPE, response_model=NewWebhookResponse, idempotent=True, secret_fields=("secret",),
+                              etag=True, errors=(Conflict,))  # fmt: skip
+        send = partial(_operation, method="POST", required_scope=WRITE_SCOPE, status=202, idempotent=True,
+                       errors=(Conflict, DeliveriesFull))  # fmt: skip
+        send_one = partial(send, present=_present_delivery, committed=Delivery, response_model=DeliveryResponse)
         return [
-            Route(method="GET", path=base, handler=self.get_webhooks, required_scope=READ_SCOPE,
-                  response_model=Page[shapes.WebhookResponse], operation_id="list_webhooks", summary="List webhook endpoints", tags=tags),
-            Route(method="POST", path=base, handler=self.post_webhook, required_scope=WRITE_SCOPE, status=201,
-                  response_model=shapes.NewWebhookResponse,
-                  idempotent=True, secret_fields=("secret",), operation_id="create_webhook", summary="Create a webhook endpoint",
-                  tags=tags),
-            Route(method="GET", path=webhook_path, handler=self.get_webhook, required_scope=READ_SCOPE,
-                  response_model=shapes.WebhookResponse, operation_id="get_webhook", summary="Show a webhook endpoint", tags=tags),
-            Route(method="PATCH", path=webhook_path, handler=self.patch_webhook, required_scope=WRITE_SCOPE,
-                  response_model=shapes.ChangedWebhookResponse,
-                  operation_id="update_webhook", summary="Change, disable or enable a webhook endpoint", tags=tags),
-            Route(method="DELETE", path=webhook_path, handler=self.delete_webhook, required_scope=DELETE_SCOPE, status=204,
-                  operation_id="delete_webhook", summary="Delete a webhook endpoint", tags=tags),
-            Route(method="POST", path=f"{webhook_path}/rotate-secret", handler=self.post_rotate_secret, required_scope=WRITE_SCOPE,
-                  response_model=shapes.NewWebhookResponse, idempotent=True, secret_fields=("secret",), body_optional=True,
-                  operation_id="rotate_webhook_secret", summary="Rotate the secret of a webhook endpoint", tags=tags),
-            Route(method="POST", path=f"{webhook_path}/test", handler=self.post_test, required_scope=WRITE_SCOPE, status=202,
-                  response_model=shapes.DeliveryResponse,
-                  idempotent=True, operation_id="test_webhook", summary="Send a test event", tags=tags),
-            Route(method="GET", path=log, handler=self.get_deliveries, required_scope=READ_SCOPE,
-                  response_model=Page[shapes.DeliveryResponse],
-                  operation_id="list_deliveries", summary="List the deliveries of a webhook endpoint", tags=tags),
-            Route(method="GET", path=row, handler=self.get_delivery, required_scope=READ_SCOPE,
-                  response_model=shapes.DeliveryDetailResponse, operation_id="get_delivery", summary="Show a delivery", tags=tags),
-            Route(method="POST", path=f"{row}/resend", handler=self.post_resend, required_scope=WRITE_SCOPE, status=202,
-                  response_model=shapes.DeliveryResponse,
-                  idempotent=True, operation_id="resend_delivery", summary="Resend a delivery", tags=tags),
-            Route(method="POST", path=f"{webhook_path}/resend-failed", handler=self.post_resend_failed, required_scope=WRITE_SCOPE,
-                  status=202, response_model=shapes.ResentResponse, idempotent=True, body_optional=True,
-                  operation_id="resend_failed_deliveries", summary="Resend failed deliveries", tags=tags),
-            Route(method="GET", path="/events", handler=self.get_events, required_scope=READ_SCOPE,
-                  response_model=Page[shapes.EventTypeResponse],
-                  operation_id="list_event_types", summary="List the types of events", tags=tags),
+            _operation(method="GET", path=base, handler=self.get_webhooks, present=self._present_endpoint, required_scope=READ_SCOPE,
+                       response_model=Page[WebhookResponse], operation_id="list_webhooks", summary="List webhook endpoints"),
+            with_secret(path=base, handler=self.post_webhook, status=201, operation_id="create_webhook",
+                        summary="Create a webhook endpoint"),
+            _operation(method="GET", path=one, handler=self.get_webhook, present=self._present_endpoint, required_scope=READ_SCOPE,
+                       response_model=WebhookResponse, etag=True, operation_id="get_webhook", summary="Show a webhook endpoint"),
+            _operation(method="PATCH", path=one, handler=self.patch_webhook, present=self._present_update, required_scope=WRITE_SCOPE,
+                       response_model=ChangedWebhookResponse, etag=True, operation_id="update_webhook",
+                       summary="Change, disable or enable a webhook endpoint"),
+            _operation(method="DELETE", path=one, handler=self.delete_webhook, required_scope=DELETE_SCOPE, status=204,
+                       operation_id="delete_webhook", summary="Delete a webhook endpoint"),
+            with_secret(path=f"{one}/rotate-secret", handler=self.post_rotate_secret, body_optional=True,
+                        operation_id="rotate_webhook_secret", summary="Rotate the secret of a webhook endpoint"),
+            send_one(path=f"{one}/test", handler=self.post_test, operation_id="test_webhook", summary="Send a test event"),
+            _operation(method="GET", path=log, handler=self.get_deliveries, present=_present_delivery, required_scope=READ_SCOPE,
+                       response_model=Page[DeliveryResponse], operation_id="list_deliveries",
+                       summary="List the deliveries of a webhook endpoint"),
+            _operation(method="GET", path=f"{log}/{{delivery_id}}", handler=self.get_delivery, present=_present_details,
+                       required_scope=READ_SCOPE, response_model=DeliveryDetailResponse,
+                       operation_id="get_delivery", summary="Show a delivery"),
+            send_one(path=f"{log}/{{delivery_id}}/resend", handler=self.post_resend, operation_id="resend_delivery",
+                     summary="Resend a delivery"),
+            send(path=f"{one}/resend-failed", handler=self.post_resend_failed, response_model=ResentResponse, body_optional=True,
+                 operation_id="resend_failed_deliveries", summary="Resend failed deliveries"),
+            _operation(method="GET", path="/events", handler=self.get_events, present=_present_event_type, required_scope=READ_SCOPE,
+                       response_model=Page[EventTypeResponse], operation_id="list_event_types", summary="List the types of events"),
         ]  # fmt: skip
 
-    async def get_webhooks(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    async def get_webhooks(self, caller: Caller, query: PageQuery) -> ItemPage[WebhookEndpoint]:
         """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
-        tenant, now = WebhookTenant.from_caller(get_caller(request)), self.clock()
-        endpoints, total = await self.endpoints.list_page(tenant, limit=query.per_page, offset=query.offset)
-        return page_response(request, [serializers.serialize_endpoint(endpoint, now) for endpoint in endpoints], query=query, total=total)
+        return ItemPage(*await self.endpoints.list_page(WebhookTenant.from_caller(caller), limit=query.per_page, offset=query.offset))
 
-    @with_etag
-    @document_route(errors=(Conflict,))
-    async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
+    async def post_webhook(self, caller: Caller, body: NewWebhookBody) -> EndpointWithSecret:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
-        respond = respond_with(
-            EndpointWithSecret,
-            lambda endpoint_with_secret: json_with_etag(
-                serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()),
-                endpoint_with_secret.endpoint.version,
-                status=201,
-            ),
-        )
-        return respond(await self.endpoints.create(WebhookTenant.from_caller(get_caller(request)), body.to_model()))
+        return await self.endpoints.create(WebhookTenant.from_caller(caller), body.to_model())
 
-    @with_etag
-    async def get_webhook(self, request: Request, webhook_id: str) -> Response:
+    async def get_webhook(self, caller: Caller, webhook_id: str) -> WebhookEndpoint:
         """
         Return a webhook endpoint without its secret.
 
         Its ETag changes with its settings and its secret, not with `failures` and `last_success_at`.
         """
-        endpoint = await self.endpoints.get(WebhookTenant.from_caller(get_caller(request)), webhook_id)
-        return json_with_etag(serializers.serialize_endpoint(endpoint, self.clock()), endpoint.version)
+        return await self.endpoints.get(WebhookTenant.from_caller(caller), webhook_id)
 
-    @with_etag
-    @by_etag
-    async def patch_webhook(self, request: Request, body: shapes.WebhookChangeBody, webhook_id: str) -> Response:
+    async def patch_webhook(self, caller: Caller, webhook_id: str, body: WebhookChangeBody, expected: ExpectedETags) -> EndpointUpdate:
         """Change a webhook endpoint. Fields that are left out keep their value."""
-        tenant = WebhookTenant.from_caller(get_caller(request))
-        update = await self.endpoints.update(tenant, webhook_id, body.to_model(), expected=read_if_match(request))
-        return json_with_etag(serializers.serialize_endpoint_update(update, self.clock()), update.endpoint.version)
+        return await self.endpoints.update(WebhookTenant.from_caller(caller), webhook_id, body.to_model(), expected=expected)
 
-    @by_etag
-    async def delete_webhook(self, request: Request, webhook_id: str) -> Response:
+    async def delete_webhook(self, caller: Caller, webhook_id: str, expected: ExpectedETags) -> None:
         """Delete a webhook endpoint and cancel its pending deliveries."""
-        await self.endpoints.delete(WebhookTenant.from_caller(get_caller(request)), webhook_id, expected=read_if_match(request))
-        return Response(status_code=204)
+        await self.endpoints.delete(WebhookTenant.from_caller(caller), webhook_id, expected=expected)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(Conflict,))
-    async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
+    async def post_rotate_secret(
+        self, caller: Caller, webhook_id: str, body: RotateSecretBody, expected: ExpectedETags
+    ) -> EndpointWithSecret:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
-        respond = respond_with(
-            EndpointWithSecret,
-            lambda endpoint_with_secret: json_with_etag(
-                serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()), endpoint_with_secret.endpoint.version
-            ),
-        )
-        tenant, grace, tags = WebhookTenant.from_caller(get_caller(request)), body.grace_period_hours, read_if_match(request)
-        return respond(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
+        tenant, grace_hours = WebhookTenant.from_caller(caller), body.grace_period_hours
+        return await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace_hours, secret=body.secret, expected=expected)
 
-    @document_route(errors=(Conflict, DeliveriesFull))
-    async def post_test(self, request: Request, webhook_id: str) -> Response:
+    async def post_test(self, caller: Caller, webhook_id: str) -> Delivery:
         """Send a `webhook.test` event to the endpoint. The delivery log shows the result."""
-        respond = respond_with(Delivery, _accepted_response)
-        return respond(await self.deliveries.send_test(WebhookTenant.from_caller(get_caller(request)), webhook_id))
+        return await self.deliveries.send_test(WebhookTenant.from_caller(caller), webhook_id)
 
-    async def get_deliveries(self, request: Request, webhook_id: str, query: Annotated[shapes.DeliveriesQuery, Query()]) -> Response:
+    async def get_deliveries(self, caller: Caller, webhook_id: str, query: DeliveriesQuery) -> ItemPage[Delivery]:
         """List the deliveries of an endpoint, newest first."""
-        deliveries, total = await self.deliveries.list_page(
-            WebhookTenant.from_caller(get_caller(request)), webhook_id, query.to_filter(), limit=query.per_page, offset=query.offset
-        )
-        return page_response(request, [serializers.serialize_delivery(delivery) for delivery in deliveries], query=query, total=total)
+        tenant, filters = WebhookTenant.from_caller(caller), query.to_filter()
+        return ItemPage(*await self.deliveries.list_page(tenant, webhook_id, filters, limit=query.per_page, offset=query.offset))
 
-    async def get_delivery(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
+    async def get_delivery(self, caller: Caller, webhook_id: str, delivery_id: str) -> DeliveryDetails:
         """Return a delivery with the body that is sent and every attempt."""
-        return json_response(
-            serializers.serialize_delivery_details(
-                await self.deliveries.get(WebhookTenant.from_caller(get_caller(request)), webhook_id, delivery_id)
-            )
-        )
+        return await self.deliveries.get(WebhookTenant.from_caller(caller), webhook_id, delivery_id)
 
-    @document_route(errors=(Conflict, DeliveriesFull))
-    async def post_resend(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
+    async def post_resend(self, caller: Caller, webhook_id: str, delivery_id: str) -> Delivery:
         """Send the event of a delivery again. The event keeps its id."""
-        respond = respond_with(Delivery, _accepted_response)
-        return respond(await self.deliveries.resend(WebhookTenant.from_caller(get_caller(request)), webhook_id, delivery_id))
+        return await self.deliveries.resend(WebhookTenant.from_caller(caller), webhook_id, delivery_id)
 
-    @document_route(errors=(Conflict, DeliveriesFull))
-    async def post_resend_failed(self, request: Request, body: shapes.ResendFailedBody, webhook_id: str) -> Response:
+    async def post_resend_failed(self, caller: Caller, webhook_id: str, body: ResendFailedBody) -> ResentResponse:
         """Resend failed deliveries, and those held while the endpoint was disabled."""
-        count = await self.deliveries.resend_failed(WebhookTenant.from_caller(get_caller(request)), webhook_id, since=body.since)
-        return json_response({"resent": count}, status=202)
+        return ResentResponse(resent=await self.deliveries.resend_failed(WebhookTenant.from_caller(caller), webhook_id, since=body.since))
 
-    async def get_events(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    async def get_events(self, query: PageQuery) -> ItemPage[WebhookEventType]:
         """List the types of events that webhooks can subscribe to."""
-        get_caller(request)
-        page = EVENT_TYPES[query.offset : query.offset + query.per_page]
-        return page_response(
-            request, [serializers.serialize_event_type(event_type) for event_type in page], query=query, total=len(EVENT_TYPES)
+        return ItemPage(EVENT_TYPES[query.offset : query.offset + query.per_page], len(EVENT_TYPES))
+
+    def _present_endpoint(self, _: Caller, endpoint: WebhookEndpoint) -> Output:
+        return Output(body=serializers.serialize_endpoint(endpoint, self.clock()), version=endpoint.version)
+
+    def _present_update(self, _: Caller, update: EndpointUpdate) -> Output:
+        return Output(body=serializers.serialize_endpoint_update(update, self.clock()), version=update.endpoint.version)
+
+    def _present_with_secret(self, _: Caller, endpoint_with_secret: EndpointWithSecret) -> Output:
+        return Output(
+            body=serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()),
+            version=endpoint_with_secret.endpoint.version,
         )
 
 
-def _accepted_response(delivery: Delivery) -> Response:
-    return json_response(serializers.serialize_delivery(delivery), status=202)
+def _present_delivery(_: Caller, delivery: Delivery) -> serializers.Fields:
+    return serializers.serialize_delivery(delivery)
+
+
+def _present_details(_: Caller, details: DeliveryDetails) -> serializers.Fields:
+    return serializers.serialize_delivery_details(details)
+
+
+def _present_event_type(_: Caller, event_type: WebhookEventType) -> serializers.Fields:
+    return serializers.serialize_event_type(event_type)
