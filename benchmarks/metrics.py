@@ -17,7 +17,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import structlog
-from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -74,13 +73,13 @@ async def empty_handler() -> Response:
 
 def build_edge(traffic: RequestMetrics, tracer: Tracer | None = None) -> ASGIApp:
     """Return a shell around one route."""
-    mounted = RouteTable(FastAPI())
+    mounted = RouteTable()
     mount_routes(
         mounted, "", [Route(method="GET", path="/nothing", handler=empty_handler, required_scope=None, public=True)], RejectingGuard()
     )
     return EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,
-        router=mounted.app.router,
+        router=mounted.router,
         hosts={"localhost"},
         origins=(),
         public_url="http://localhost{}".format,

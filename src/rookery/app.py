@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 import structlog
-from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -71,8 +70,7 @@ _PATH_ALIASES = {
 
 def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
-    app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    table = RouteTable(app, disk=rookery.disk_space)
+    table = RouteTable(disk=rookery.disk_space)
     tools = rookery.tools
     access = AccessApi(
         guard=rookery.access.guard,
@@ -260,10 +258,10 @@ def build_edge(
     """Return the middleware around *table*: hosts, origins and request ids according to *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for url in _list_public_urls(settings) if (name := urlsplit(url).hostname))
-    table.app.router.default = UnknownPathHandler(table, _PATH_ALIASES)
+    table.router.default = UnknownPathHandler(table, _PATH_ALIASES)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
-        router=table.app.router,
+        router=table.router,
         hosts=hosts,
         origins=list_allowed_origins(settings),
         public_url=settings.public_url_of,

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 from starlette.requests import Request
 
 from rookery.access.api import AccessApi
@@ -26,7 +25,7 @@ RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
 @pytest.fixture
 async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server with the routes of access alone."""
-    routes = RouteTable(FastAPI())
+    routes = RouteTable()
     api = AccessApi(
         guard=access.guard,
         api_keys=access.api_keys,

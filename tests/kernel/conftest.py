@@ -7,7 +7,6 @@ from typing import Annotated
 
 import httpx2
 import pytest
-from fastapi import FastAPI, Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,7 +52,7 @@ class ToyRoutes:
         """Return the parsed body."""
         return json_response(body, status=201)
 
-    async def list(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    async def list(self, request: Request, query: PageQuery) -> Response:
         """Return a page of forty numbers."""
         numbers = range(40)[query.offset : query.offset + query.per_page]
         return page_response(request, [Item(number=number) for number in numbers], query=query, total=40)
@@ -114,12 +113,12 @@ def guard() -> FakeGuard:
 @pytest.fixture
 async def toy(guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """Yield a client of the toy server with the Host rookery.test."""
-    routes = RouteTable(FastAPI())
+    routes = RouteTable()
     mount_routes(routes, "/api", ToyRoutes().routes(), guard)
-    routes.app.router.default = respond_not_found
+    routes.router.default = respond_not_found
     edge = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
-        router=routes.app.router,
+        router=routes.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         public_url=lambda path: "https://shown.example",

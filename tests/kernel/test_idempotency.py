@@ -10,12 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, MutableMapp
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, cast
+from typing import cast
 
 import httpx2
 import pytest
-from fastapi import FastAPI
-from fastapi import Query as FromQuery
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -132,7 +130,7 @@ class ToyRoutes:
             Route(method="GET", path="/things", handler=self.part_of, required_scope="x"),
         ]
 
-    async def make(self, body: Note, query: Annotated[Space, FromQuery()]) -> Response:
+    async def make(self, body: Note, query: Space) -> Response:
         """Create a thing; `size` is the size of the response."""
         self.done += 1
         thing = {"id": str(self.done), "text": body.text + "x" * int(body.size), "where": query.where}
@@ -220,12 +218,12 @@ async def run_toy_server(db: Database, data_dir: Path, clock: FakeClock, *, rene
     """Serve the toy routes; a second server may use the same store."""
     sealer = Sealer(db, KeySource(data_dir, configured=KEY), [SEALED_COLUMN], clock)
     await sealer.start()
-    idempotency_store, toy, routes = IdempotencyStore(db, sealer, clock, uuid7), ToyRoutes(db), RouteTable(FastAPI())
+    idempotency_store, toy, routes = IdempotencyStore(db, sealer, clock, uuid7), ToyRoutes(db), RouteTable()
     mount_routes(routes, "", toy.routes(), FakeGuard(), IdempotencyHandler(idempotency_store, renew_interval_s=renew_s))
-    routes.app.router.default = respond_not_found
+    routes.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
-        router=routes.app.router,
+        router=routes.router,
         hosts={"toy"},
         origins=(),
         public_url=lambda path: "http://toy",
@@ -527,11 +525,11 @@ async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path
 async def test_a_request_does_not_run_without_the_store(data_dir: Path, server: Server, clock: FakeClock) -> None:
     """The response is 503 engine_unavailable before the handler runs (D-14, D-10)."""
     missing_db = open_database("embedded:", data_dir=data_dir / "gone")
-    idempotency_store, toy, routes = IdempotencyStore(missing_db, server.sealer, clock, uuid7), ToyRoutes(missing_db), RouteTable(FastAPI())
+    idempotency_store, toy, routes = IdempotencyStore(missing_db, server.sealer, clock, uuid7), ToyRoutes(missing_db), RouteTable()
     mount_routes(routes, "", toy.routes(), FakeGuard(), IdempotencyHandler(idempotency_store))
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
-        router=routes.app.router,
+        router=routes.router,
         hosts={"toy"},
         origins=(),
         public_url=lambda path: "http://toy",
@@ -559,7 +557,7 @@ async def test_public_routes_and_other_methods_cannot_be_idempotent(server: Serv
         Route(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
     ):
         with pytest.raises(ValueError, match="Idempotency-Key"):
-            mount_routes(RouteTable(FastAPI()), "", [route], FakeGuard())
+            mount_routes(RouteTable(), "", [route], FakeGuard())
 
 
 # --- the platform's own routes

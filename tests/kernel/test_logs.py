@@ -22,7 +22,6 @@ from urllib.parse import quote
 import httpx2
 import pytest
 import structlog
-from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import jsonrpc_message_adapter
@@ -311,16 +310,16 @@ class _Admission:
 
 
 def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = False) -> httpx2.AsyncClient:
-    routes_table = RouteTable(FastAPI())
+    routes_table = RouteTable()
     routes = [
         Route(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
         Route(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
     mount_routes(routes_table, "", routes, _FakeGuard())
-    routes_table.app.router.default = respond_not_found
+    routes_table.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes_table.endpoints_by_path,
-        router=routes_table.app.router,
+        router=routes_table.router,
         hosts={"rookery.test"},
         origins=(),
         public_url=lambda path: "https://shown.example",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 
 from rookery.kernel.db import Database
 from rookery.kernel.http import EdgeMiddleware, mount_routes
@@ -44,12 +43,12 @@ def guard() -> FakeGuard:
 @pytest.fixture
 async def api(rig: MemoryRig, guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """Yield a client of the memory API. The header X-Test-Caller names the caller; the default is `admin`."""
-    routes = RouteTable(FastAPI())
+    routes = RouteTable()
     mount_routes(routes, "/v1/brain", make_memory_api(rig).operations(), guard)
-    routes.app.router.default = respond_not_found
+    routes.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
-        router=routes.app.router,
+        router=routes.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         public_url=lambda path: "https://shown.example",

@@ -6,7 +6,6 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, cast
 
 import pytest
-from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.responses import Response
 
@@ -78,7 +77,7 @@ class Quay(Harbour):
 
 
 def _paths(*routes: Route) -> dict[str, dict[str, Schema]]:
-    mounted = RouteTable(FastAPI())
+    mounted = RouteTable()
     mount_routes(mounted, "/api/v1", routes, Nobody())
     return cast("dict[str, dict[str, Schema]]", _build_document(mounted)["paths"])
 
@@ -121,7 +120,7 @@ def test_parameters_responses_and_security_may_be_declared_per_endpoint() -> Non
 
 def test_an_error_is_documented_by_its_code_and_its_description() -> None:
     """D-10: the code is the contract; decision numbers are left out."""
-    mounted = RouteTable(FastAPI())
+    mounted = RouteTable()
     mount_routes(mounted, "/api/v1", [_route(Harbour().annotated, "/annotated"), _route(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
 
     document = _build_document(mounted)
@@ -134,7 +133,7 @@ def test_an_error_is_documented_by_its_code_and_its_description() -> None:
 
 def test_an_example_is_inserted_at_its_operation() -> None:
     """Recorded examples are used for path and response, also if recorded under an alias (issue 7)."""
-    mounted = RouteTable(FastAPI())
+    mounted = RouteTable()
     row = _route(Harbour().get_ship, "/ships/{id}", operation_id="get_ship")
     mount_routes(mounted, "/api/agent", [row], Nobody())
     mount_routes(mounted, "/v1", [row], Nobody())
@@ -150,7 +149,7 @@ def test_an_example_is_inserted_at_its_operation() -> None:
 
 def test_a_route_that_is_mounted_twice_is_one_operation_with_an_alias() -> None:
     """D-60, D-83: the first path is documented and the second one named, so that a client has one function."""
-    mounted = RouteTable(FastAPI())
+    mounted = RouteTable()
     row = _route(Harbour().get_ship, "/ships/{id}", operation_id="get_ship")
     mount_routes(mounted, "/api/agent", [row], Nobody())
     mount_routes(mounted, "/v1", [row], Nobody())

@@ -1,8 +1,8 @@
 """
 The rows of the route tables, and the ASGI endpoint for each row.
 
-Starlette matches paths with parameters. This module reads the request itself, because FastAPI's dependency solving costs more than the
-rest of a small request (measured in notes on the platform, section 4.1).
+Starlette matches paths with parameters. This module reads the request itself: FastAPI's dependency solving costs more than the rest of
+a small request (measured in notes on the platform, section 4.1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Protocol, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import structlog
-from fastapi import FastAPI
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as BaseRoute
+from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.disk_space import DiskSpace
@@ -302,14 +302,14 @@ def method_not_allowed(methods: Iterable[str]) -> Response:
 @dataclass(slots=True)
 class RouteTable:
     """
-    The routes of a server. Fixed paths are found by a dictionary, paths with parameters by the router of *app*.
+    The routes of a server. Fixed paths are found by a dictionary, paths with parameters by *router*.
 
     Attributes:
         disk: Rejects writes while the disk is nearly full. None: not checked.
     """
 
-    app: FastAPI
     disk: DiskSpace | None = None
+    router: Router = field(default_factory=lambda: Router(redirect_slashes=False))
     endpoints_by_path: dict[str, dict[str, RouteEndpoint]] = field(default_factory=dict[str, dict[str, RouteEndpoint]])
     endpoints: list[RouteEndpoint] = field(default_factory=list[RouteEndpoint])
     methods_by_path: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
@@ -350,7 +350,7 @@ def mount_routes(
         table.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):
             endpoint_route = _EndpointRoute(served, endpoint, methods)
-            table.app.router.routes.append(endpoint_route)
+            table.router.routes.append(endpoint_route)
             if route.error_format is not None:
                 table.error_formats.append((route.method, endpoint_route.path_regex, route.error_format))
             if "{" not in path:

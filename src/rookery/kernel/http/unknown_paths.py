@@ -50,7 +50,7 @@ class UnknownPathHandler:
         if bare == path or not bare or path.startswith("//"):
             return None
         without = {**scope, "path": bare}
-        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._table.app.router.routes)
+        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._table.router.routes)
         raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
         return raw.rstrip("/") if is_known else None
 

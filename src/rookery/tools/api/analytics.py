@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -77,7 +75,7 @@ class AnalyticsRoutes:
             ),
         ]
 
-    async def get_report(self, request: Request, query: Annotated[AnalyticsQuery, Query()]) -> Response:
+    async def get_report(self, request: Request, query: AnalyticsQuery) -> Response:
         """
         Return the number of calls, the error rate and the duration percentiles of tools.
 
@@ -89,7 +87,7 @@ class AnalyticsRoutes:
         return json_response(_to_response(report, filters, query.by))
 
     @document_route(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
-    async def get_tool(self, request: Request, server_id: str, tool: str, query: Annotated[ToolAnalyticsQuery, Query()]) -> Response:
+    async def get_tool(self, request: Request, server_id: str, tool: str, query: ToolAnalyticsQuery) -> Response:
         """Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404."""
         caller = get_caller(request)
         filters = _to_filter(caller, query, server=server_id, tool=tool)
@@ -101,7 +99,7 @@ class AnalyticsRoutes:
                 raise ToolNotFound(server_id, tool, [listed_tool.name for listed_tool in self.catalogue.list_tools(caller, server)])
         return json_response(_to_response(report, filters, query.by))
 
-    async def get_calls(self, request: Request, query: Annotated[ToolCallListQuery, Query()]) -> Response:
+    async def get_calls(self, request: Request, query: ToolCallListQuery) -> Response:
         """List the tool calls of the workspace, newest first."""
         caller = get_caller(request)
         filters = _to_filter(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)

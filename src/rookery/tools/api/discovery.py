@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated
 
-from fastapi import Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -133,7 +131,7 @@ class DiscoveryRoutes:
         ]
 
     @document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound))
-    async def get_search(self, request: Request, query: Annotated[ToolSearchQuery, Query()]) -> Response:
+    async def get_search(self, request: Request, query: ToolSearchQuery) -> Response:
         """Return the tools that fit a description best, compared by meaning and by words. No tool server is contacted."""
         started = time.perf_counter()
         matches = await self.search.find(get_caller(request), query.q, query.limit, query.server)
@@ -176,7 +174,7 @@ class DiscoveryRoutes:
         caller = find_caller(request)
         return self._reply(caller, self.discovery.build_card(self.discovery.get_server(caller, server_id)), kind=_CARD_MEDIA_TYPE)
 
-    async def get_entries(self, request: Request, query: Annotated[RegistryQuery, Query()]) -> Response:
+    async def get_entries(self, request: Request, query: RegistryQuery) -> Response:
         """
         Return a page of tool servers in the format of the official MCP registry, ordered by name.
 
@@ -230,7 +228,7 @@ class DiscoveryRoutes:
         return json_response(content, headers=_build_cache_headers(caller))
 
     @document_route(media_types=("text/html",), errors=(ServerNotFound,))
-    async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
+    async def get_connect(self, request: Request, query: ConnectQuery) -> Response:
         """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         caller = find_caller(request)
         listing = None if query.server is None else self.discovery.get_server(caller, query.server)

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
 from urllib.parse import parse_qsl, urlsplit
 
-from fastapi import Query as FromQuery
 from pydantic import ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
@@ -155,7 +153,7 @@ class LoginRoutes:
         return Response(status_code=204)
 
     @_describes_page
-    async def get_callback(self, query: Annotated[CallbackQuery, FromQuery()]) -> Response:
+    async def get_callback(self, query: CallbackQuery) -> Response:
         """Return a page that asks the user to confirm the login at a tool server. The login is finished by the form on that page."""
         pending_login = await self.logins.find_pending(query.state, consume=False)
         if pending_login is None:

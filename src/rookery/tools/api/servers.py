@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -59,7 +57,7 @@ class WorkspaceServerRoutes:
                   operation_id="check_server", summary="Check a tool server that the workspace added", tags=tags),
         ]  # fmt: skip
 
-    async def get_servers(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    async def get_servers(self, request: Request, query: PageQuery) -> Response:
         """List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox."""
         caller = get_caller(request)
         servers = await self.workspace_servers.list_servers(caller)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 import structlog
-from fastapi import Query as FromQuery
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -124,7 +123,7 @@ class GatewayRoutes:
 
     @allowed_on_full_disk
     @_describes_post
-    async def post_all(self, request: Request, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
+    async def post_all(self, request: Request, query: GatewayModeQuery) -> Response:
         """
         Process one JSON-RPC message of the Model Context Protocol.
 
@@ -135,18 +134,18 @@ class GatewayRoutes:
     @allowed_on_full_disk
     @_describes_post
     @_describes_server
-    async def post_one(self, request: Request, server_id: str, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
+    async def post_one(self, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
         return await self._handle_post(request, GatewayView(server_id=server_id, is_search=query.mode is not None))
 
     @_describes_stream
-    async def open_all(self, request: Request, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
+    async def open_all(self, request: Request, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session (GET), or end the session (DELETE)."""
         return self._forward(request, GatewayView(is_search=query.mode is not None), None)
 
     @_describes_stream
     @_describes_server
-    async def open_one(self, request: Request, server_id: str, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
+    async def open_one(self, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session with one server (GET), or end the session (DELETE)."""
         return self._forward(request, GatewayView(server_id=server_id, is_search=query.mode is not None), None)
 
