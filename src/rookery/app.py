@@ -11,13 +11,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.access.api import AccessApi
-from rookery.agents.api import AgentsApi
-from rookery.agents.api.phases import PhaseRoutes
-from rookery.agents.api.plans import PlanRoutes
-from rookery.agents.api.sessions import SessionRoutes
-from rookery.agents.api.stream import SessionStreamRoutes
-from rookery.agents.api.tasks import TaskRoutes
-from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import (
@@ -96,14 +89,6 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         is_discovery_public=rookery.settings.is_discovery_public,
         has_docs=rookery.settings.has_api_docs,
     )
-    agents_api = AgentsApi(
-        plans=PlanRoutes(plans=rookery.agents.plans),
-        phases=PhaseRoutes(phases=rookery.agents.phases, tasks=rookery.agents.tasks),
-        tasks=TaskRoutes(tasks=rookery.agents.tasks, claims=rookery.agents.claims),
-        templates=TemplateRoutes(templates=rookery.agents.templates, plans=rookery.agents.plans),
-        sessions=SessionRoutes(sessions=rookery.agents.sessions),
-        streams=SessionStreamRoutes(streams=rookery.agents.sessions.streams),
-    )
     webhooks_api = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
     health = HealthRoutes(rookery.probes)
     start_page = StartPage(
@@ -124,8 +109,8 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         (PLATFORM_PREFIX, tools_api.platform_routes()),
         (AGENT_PREFIX, access.agent_routes()),
         (AGENT_PREFIX, tools_api.agent_routes()),
-        (AGENT_PREFIX, agents_api.routes()),
-        (UNPREFIXED_AGENT_PREFIX, agents_api.routes()),
+        (AGENT_PREFIX, rookery.agents_api.operations()),
+        (UNPREFIXED_AGENT_PREFIX, rookery.agents_api.operations()),
         (PLATFORM_PREFIX, webhooks_api.operations()),
         ("", health.routes()),
         ("", start_page.routes()),

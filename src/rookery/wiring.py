@@ -18,7 +18,7 @@ from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.workspaces import Purger
 from rookery.access_wiring import AccessServices, build_access
 from rookery.agent_wiring import AgentServices, build_agents
-from rookery.agents.mcp_tools import AgentsServer
+from rookery.agents.api import AgentsApi
 from rookery.agents.sessions.open_sessions import OpenSessionChecker
 from rookery.agents.store import purge as agent_work
 from rookery.agents.store import templates as plan_templates
@@ -99,6 +99,7 @@ class Rookery:
     memory_api: MemoryApi
     builtin_servers: Sequence[BuiltinServer]
     agents: AgentServices
+    agents_api: AgentsApi
     tools: ToolServices
     webhooks: WebhookServices
     server_health_publisher: ServerHealthPublisher
@@ -327,7 +328,8 @@ def build_platform(
         serializer=memory.serializer,
         mode=settings.recall_mode,
     )
-    builtin_servers = [memory_api.server(), AgentsServer.from_services(agents)]
+    agents_api = AgentsApi(agents)
+    builtin_servers = [memory_api.server(), agents_api.server()]
     disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
     tools = build_tools(
         settings,
@@ -379,6 +381,7 @@ def build_platform(
         memory_api=memory_api,
         builtin_servers=builtin_servers,
         agents=agents,
+        agents_api=agents_api,
         tools=tools,
         webhooks=webhooks,
         server_health_publisher=connect_events(bus, webhooks.outbox, db=db, clock=clock, memory=memory, agents=agents, tools=tools),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from starlette.requests import Request
-from starlette.responses import Response
 
-from rookery.agents.api.route_table import make_route
+from rookery.agents.api import require_if_match
 from rookery.app import build_route_table
+from rookery.kernel.http import Operation
 from rookery.kernel.http.routes import RouteEndpoint
 from tests.agents.makers import get_json, make_plan, phase, tasks_of
 from tests.agents.session_makers import start_session_id
@@ -106,8 +105,8 @@ async def test_if_match_with_the_current_version_succeeds(instance: Instance) ->
 def test_a_writing_route_without_if_match_support_prevents_the_start() -> None:
     """Issue 14: a new route of the domain that writes must declare that it supports If-Match; D-64."""
 
-    async def write(request: Request) -> Response:
-        return Response(status_code=204 if request else 500)
+    async def write(plan: str) -> None:
+        assert plan
 
     with pytest.raises(ValueError, match="If-Match"):
-        make_route("POST /plans/{plan}/sing", write, "plans.write", None, "sing", summary="Sing")
+        require_if_match([Operation(method="POST", path="/plans/{plan}/sing", handler=write, required_scope="plans.write")])

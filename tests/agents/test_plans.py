@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from rookery.access.models import KeyRestrictions
-from rookery.agents.api.route_table import serialize_view
+from rookery.agents.api.presentation import convert_view
 from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN
 from tests.agents.makers import Json, claim, complete, events_of, get_json, make_plan, phase, phases_of, set_status, task, tasks_of
@@ -399,5 +399,5 @@ async def test_a_large_plan_is_serialized_outside_the_event_loop(instance: Insta
         for task_count in (10, 1000)
     ]
 
-    assert await serialize_view(small, threading.get_ident) == threading.get_ident()
-    assert await serialize_view(large, threading.get_ident) != threading.get_ident()
+    assert await convert_view(small, lambda _: threading.get_ident()) == threading.get_ident()
+    assert await convert_view(large, lambda _: threading.get_ident()) != threading.get_ident()

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rookery.access.models import KeyRestrictions
+from rookery.agents.api import AgentsApi
 from rookery.agents.commands.templates import app
 from rookery.agents.templates.library import (
     MAX_TEMPLATES_PER_WORKSPACE,
@@ -206,7 +207,8 @@ async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
             (folder / file.name).write_text(text, encoding="utf-8")
     rookery = instance.rookery
     templates = Templates(rookery.db, rookery.access.audit, rookery.clock, shipped=read_templates(folder))
-    upgraded = replace(rookery, agents=replace(rookery.agents, templates=templates))
+    agents = replace(rookery.agents, templates=templates)
+    upgraded = replace(rookery, agents=agents, agents_api=AgentsApi(agents))
     caller = Caller(httpx2.ASGITransport(create_app(upgraded)), instance.admin.key)
     async with caller.http:
         yield caller

@@ -1,30 +1,99 @@
-"""The HTTP API of agent work (D-65), with the same routes under /api/agent and under /v1."""
+"""
+The operations of agent work (D-65).
+
+They are the HTTP API, with the same routes under /api/agent and under /v1, and the tools of the MCP server `agents` (D-92).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from rookery.agents.api.phases import PhaseRoutes
-from rookery.agents.api.plans import PlanRoutes
-from rookery.agents.api.sessions import SessionRoutes
-from rookery.agents.api.stream import SessionStreamRoutes
-from rookery.agents.api.tasks import TaskRoutes
-from rookery.agents.api.templates import TemplateRoutes
-from rookery.kernel.http import Route
+from rookery.agents import tool_declarations
+from rookery.agents.api.phases import PhaseApi
+from rookery.agents.api.plans import PlanApi
+from rookery.agents.api.sessions import SessionApi
+from rookery.agents.api.stream import SessionStreamApi
+from rookery.agents.api.tasks import TaskApi
+from rookery.agents.api.templates import TemplateApi
+from rookery.agents.plans.claims import Claims
+from rookery.agents.plans.phases import Phases
+from rookery.agents.plans.plans import Plans
+from rookery.agents.plans.tasks import Tasks
+from rookery.agents.sessions.session_services import SessionServices
+from rookery.agents.templates.library import Templates
+from rookery.kernel.http import Operation
+from rookery.kernel.http.operation_tools import OperationServer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentApiServices(Protocol):
+    """The services that the operations call."""
+
+    @property
+    def plans(self) -> Plans: ...
+
+    @property
+    def phases(self) -> Phases: ...
+
+    @property
+    def tasks(self) -> Tasks: ...
+
+    @property
+    def claims(self) -> Claims: ...
+
+    @property
+    def templates(self) -> Templates: ...
+
+    @property
+    def sessions(self) -> SessionServices: ...
+
+
+@dataclass(frozen=True, slots=True)
 class AgentsApi:
-    """The routes of plans, phases, tasks, templates, sessions and streams."""
+    """The operations of plans, phases, tasks, templates, sessions and streams."""
 
-    plans: PlanRoutes
-    phases: PhaseRoutes
-    tasks: TaskRoutes
-    templates: TemplateRoutes
-    sessions: SessionRoutes
-    streams: SessionStreamRoutes
+    services: AgentApiServices
 
-    def routes(self) -> list[Route]:
-        """Return all routes, with paths relative to the prefix."""
-        parts = (self.plans, self.phases, self.tasks, self.templates, self.sessions, self.streams)
-        return [route for part in parts for route in part.routes()]
+    def server(self) -> OperationServer:
+        """Return the built-in MCP server `agents`. Its tools are in the order in which an agent usually needs them."""
+        return OperationServer(
+            [*self._session_operations(), *self._task_operations(), *self._plan_operations()],
+            id=tool_declarations.SERVER_ID,
+            name=tool_declarations.SERVER_NAME,
+            tagline=tool_declarations.SERVER_TAGLINE,
+            description=tool_declarations.SERVER_DESCRIPTION,
+            render_text=tool_declarations.render_text,
+        )
+
+    def operations(self) -> list[Operation]:
+        """Return all operations, with paths relative to the prefix."""
+        return require_if_match([*self._plan_operations(), *self._task_operations(), *self._session_operations()])
+
+    def _plan_operations(self) -> list[Operation]:
+        services = self.services
+        plans = PlanApi(plans=services.plans).operations()
+        return [*plans, *PhaseApi(phases=services.phases, tasks=services.tasks).operations()]
+
+    def _task_operations(self) -> list[Operation]:
+        services = self.services
+        tasks = TaskApi(tasks=services.tasks, claims=services.claims).operations()
+        return [*tasks, *TemplateApi(templates=services.templates, plans=services.plans).operations()]
+
+    def _session_operations(self) -> list[Operation]:
+        sessions = self.services.sessions
+        return [*SessionApi(sessions=sessions).operations(), *SessionStreamApi(streams=sessions.streams).operations()]
+
+
+def require_if_match(operations: Sequence[Operation]) -> list[Operation]:
+    """
+    Return *operations* after the check that each route that writes supports If-Match (D-64).
+
+    Raises:
+        ValueError: A route that writes does not document If-Match.
+    """
+    for operation in operations:
+        if operation.method not in {"", "GET"} and "If-Match" not in operation.docs.request_headers:
+            msg = f"{operation.method} {operation.path} writes, so it must support If-Match: its handler takes `expected` (D-64)"
+            raise ValueError(msg)
+    return list(operations)

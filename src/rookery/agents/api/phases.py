@@ -1,16 +1,13 @@
-"""Routes of phases, their checkpoints and their tasks (D-65)."""
+"""Operations on phases, their checkpoints and their tasks (D-65)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
 
-from fastapi import Query
-from starlette.requests import Request
-from starlette.responses import Response
-
-from rookery.access.guard import get_caller
-from rookery.agents.api.route_table import READ_SCOPE, WORK_SCOPE, make_route
+from rookery.access.models import Caller
+from rookery.agents import tool_declarations as tools
+from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_phase, present_task
 from rookery.agents.errors import (
     PhaseBlocked,
     PhaseClosed,
@@ -31,163 +28,88 @@ from rookery.agents.schemas.plan_responses import (
     PhasesResponse,
     TaskResponse,
     TasksResponse,
-    to_checkpoint_response,
-    to_phase_response,
-    to_task_response,
 )
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
-from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
+from rookery.kernel.http import ItemPage, Operation
+from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import PageQuery
+
+_operation = partial(Operation, tags=("Plans",))
+_phase = partial(_operation, present=present_phase, response_model=PhaseResponse, etag=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseRoutes:
-    """Handlers that parse a request, call one service method and build the response."""
+class PhaseApi:
+    """The operations on phases. Each handler calls one service method."""
 
     phases: Phases
     tasks: Tasks
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        all_, phase_path = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
         return [
-            make_route(
-                f"GET {all_}",
-                self.get_phases,
-                READ_SCOPE,
-                PhasesResponse,
-                "list_phases",
-                summary="List the phases of a plan, in their order",
-            ),
-            make_route(
-                f"POST {all_}",
-                self.post_phase,
-                WORK_SCOPE,
-                PhaseResponse,
-                "create_phase",
-                summary="Add a phase with its tasks",
-                status=201,
-                idempotent=True,
-            ),
-            make_route(f"GET {phase_path}", self.get_phase, READ_SCOPE, PhaseResponse, "get_phase", summary="Show a phase with its tasks"),
-            make_route(
-                f"PATCH {phase_path}", self.patch_phase, WORK_SCOPE, PhaseResponse, "update_phase", summary="Change or move a phase"
-            ),
-            make_route(
-                f"DELETE {phase_path}",
-                self.delete_phase,
-                WORK_SCOPE,
-                None,
-                "delete_phase",
-                summary="Delete a phase with its tasks",
-                status=204,
-            ),
-            make_route(
-                f"PATCH {phase_path}/status",
-                self.patch_status,
-                WORK_SCOPE,
-                PhaseResponse,
-                "set_phase_status",
-                summary="Start, complete, skip, hold or reopen a phase",
-            ),
-            make_route(
-                f"POST {phase_path}/checkpoints",
-                self.post_checkpoint,
-                WORK_SCOPE,
-                CheckpointResponse,
-                "create_checkpoint",
-                summary="Add a checkpoint to a phase",
-                status=201,
-                idempotent=True,
-            ),
-            make_route(
-                f"GET {phase_path}/tasks",
-                self.get_tasks,
-                READ_SCOPE,
-                TasksResponse,
-                "list_phase_tasks",
-                summary="List the tasks of a phase",
-            ),
-            make_route(
-                f"POST {phase_path}/tasks",
-                self.post_task,
-                WORK_SCOPE,
-                TaskResponse,
-                "create_task",
-                summary="Add a task to a phase",
-                status=201,
-                idempotent=True,
-            ),
-        ]
+            _operation(method="GET", path=all_, handler=self.get_phases, present=present_phase, required_scope=READ_SCOPE,
+                       response_model=PhasesResponse, operation_id="list_phases", summary="List the phases of a plan, in their order"),
+            _phase(method="POST", path=all_, handler=self.post_phase, committed=PhaseView, required_scope=WORK_SCOPE, status=201,
+                   idempotent=True, operation_id="create_phase", summary="Add a phase with its tasks",
+                   errors=(PlanArchived, PlanNotActive, TooManyItems)),
+            _phase(method="GET", path=one, handler=self.get_phase, required_scope=READ_SCOPE, operation_id="get_phase",
+                   summary="Show a phase with its tasks"),
+            _phase(method="PATCH", path=one, handler=self.patch_phase, required_scope=WORK_SCOPE, operation_id="update_phase",
+                   summary="Change or move a phase", errors=(PlanArchived,)),
+            _operation(method="DELETE", path=one, handler=self.delete_phase, required_scope=WORK_SCOPE, status=204,
+                       operation_id="delete_phase", summary="Delete a phase with its tasks", errors=(PlanArchived, TaskClaimed)),
+            _phase(method="PATCH", path=f"{one}/status", handler=self.patch_status, required_scope=WORK_SCOPE,
+                   operation_id="set_phase_status", summary="Start, complete, skip, hold or reopen a phase",
+                   errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition),
+                   tools=(tools.PHASE_STATUS,)),
+            _operation(method="POST", path=f"{one}/checkpoints", handler=self.post_checkpoint, committed=Checkpoint,
+                       required_scope=WORK_SCOPE, status=201, idempotent=True, response_model=CheckpointResponse,
+                       operation_id="create_checkpoint", summary="Add a checkpoint to a phase", errors=(PlanArchived, TooManyItems),
+                       tools=(tools.PHASE_CHECKPOINT,)),
+            _operation(method="GET", path=f"{one}/tasks", handler=self.get_tasks, present=present_task, required_scope=READ_SCOPE,
+                       response_model=TasksResponse, operation_id="list_phase_tasks", summary="List the tasks of a phase"),
+            _operation(method="POST", path=f"{one}/tasks", handler=self.post_task, present=present_task, committed=TaskView,
+                       required_scope=WORK_SCOPE, status=201, idempotent=True, etag=True, response_model=TaskResponse,
+                       operation_id="create_task", summary="Add a task to a phase",
+                       errors=(PlanArchived, PlanNotActive, PhaseClosed, TooManyItems), tools=(tools.TASK_ADD,)),
+        ]  # fmt: skip
 
-    async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
+    async def get_phases(self, caller: Caller, plan: str, query: PageQuery) -> ItemPage[PhaseView]:
         """List the phases of a plan without their tasks, in their order."""
-        views = await self.phases.list_phases(get_caller(request), plan, with_tasks=False)
-        page = views[query.offset : query.offset + query.per_page]
-        return page_response(request, [to_phase_response(view) for view in page], query=query, total=len(views))
+        views = await self.phases.list_phases(caller, plan, with_tasks=False)
+        return ItemPage(views[query.offset : query.offset + query.per_page], len(views))
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, PlanNotActive, TooManyItems))
-    async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
+    async def post_phase(self, caller: Caller, plan: str, body: NewPhaseBody, expected: ExpectedETags) -> PhaseView:
         """Add a phase to a plan, with its tasks."""
-        respond = respond_with(PhaseView, lambda view: json_with_etag(to_phase_response(view), view.phase.version, status=201))
-        return respond(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=read_if_match(request)))
+        return await self.phases.add(caller, plan, body.to_draft(body.position), expected=expected)
 
-    @with_etag
-    async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
+    async def get_phase(self, caller: Caller, plan: str, phase: str) -> PhaseView:
         """Return a phase with its tasks. The path contains its id or its position."""
-        view = await self.phases.get(get_caller(request), plan, phase)
-        return json_with_etag(to_phase_response(view), view.phase.version)
+        return await self.phases.get(caller, plan, phase)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived,))
-    async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
+    async def patch_phase(self, caller: Caller, plan: str, phase: str, body: PhasePatch, expected: ExpectedETags) -> PhaseView:
         """Change the name, description, position or dependencies of a phase. Fields that are left out keep their value."""
-        view = await self.phases.change(get_caller(request), plan, phase, body.to_change(), expected=read_if_match(request))
-        return json_with_etag(to_phase_response(view), view.phase.version)
+        return await self.phases.change(caller, plan, phase, body.to_change(), expected=expected)
 
-    @by_etag
-    @document_route(errors=(PlanArchived, TaskClaimed))
-    async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
+    async def delete_phase(self, caller: Caller, plan: str, phase: str, query: ForceQuery, expected: ExpectedETags) -> None:
         """Delete a phase with its tasks. If one of its tasks is claimed, `force` is needed."""
-        await self.phases.remove(get_caller(request), plan, phase, force=query.force, expected=read_if_match(request))
-        return Response(status_code=204)
+        await self.phases.remove(caller, plan, phase, force=query.force, expected=expected)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
-    async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
+    async def patch_status(self, caller: Caller, plan: str, phase: str, body: PhaseStatusBody, expected: ExpectedETags) -> PhaseView:
         """Change the status of a phase. If the current status does not allow the change, the response is 409 with the allowed values."""
-        view = await self.phases.set_status(get_caller(request), plan, phase, body.to_change(), expected=read_if_match(request))
-        return json_with_etag(to_phase_response(view), view.phase.version)
+        return await self.phases.set_status(caller, plan, phase, body.to_change(), expected=expected)
 
-    @by_etag
-    @document_route(errors=(PlanArchived, TooManyItems))
-    async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
+    async def post_checkpoint(self, caller: Caller, plan: str, phase: str, body: CheckpointBody, expected: ExpectedETags) -> Checkpoint:
         """Add a note to a phase. It is shown with the phase."""
-        respond = respond_with(Checkpoint, lambda checkpoint: json_response(to_checkpoint_response(checkpoint), status=201))
-        checkpoint = await self.phases.add_checkpoint(
-            get_caller(request), plan, phase, note=body.note, context=body.context or {}, expected=read_if_match(request)
-        )
-        return respond(checkpoint)
+        return await self.phases.add_checkpoint(caller, plan, phase, note=body.note, context=body.context or {}, expected=expected)
 
-    async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
+    async def get_tasks(self, caller: Caller, plan: str, phase: str, query: PhaseTasksQuery) -> ItemPage[TaskView]:
         """List the tasks of a phase, in their order."""
-        views, total = await self.tasks.list_page(
-            get_caller(request), query.to_filter(plan, phase), limit=query.per_page, offset=query.offset
-        )
-        return page_response(request, [to_task_response(view) for view in views], query=query, total=total)
+        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(plan, phase), limit=query.per_page, offset=query.offset))
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooManyItems))
-    async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
+    async def post_task(self, caller: Caller, plan: str, phase: str, body: NewTaskBody, expected: ExpectedETags) -> TaskView:
         """Add a task to a phase."""
-        respond = respond_with(TaskView, lambda view: json_with_etag(to_task_response(view), view.task.version, status=201))
-        return respond(
-            await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=read_if_match(request))
-        )
+        return await self.tasks.add(caller, plan, phase, body.to_draft(body.position), expected=expected)

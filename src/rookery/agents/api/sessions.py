@@ -1,18 +1,16 @@
-"""Routes of agent sessions (D-62, D-65)."""
+"""Operations on agent sessions (D-62, D-65)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
-from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import Response
 
 from rookery.access.guard import get_caller
 from rookery.access.models import Caller
-from rookery.agents.api.route_table import make_route, require_unconditional
+from rookery.agents import tool_declarations as tools
+from rookery.agents.api.presentation import without_version
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionView
 from rookery.agents.schemas.boot import StartedResponse, to_boot_response
@@ -25,209 +23,145 @@ from rookery.agents.schemas.sessions import (
     SessionResponse,
     SessionsQuery,
     StartBody,
-    to_heartbeat_response,
     to_session_response,
 )
+from rookery.agents.sessions.boot import SessionBoot
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
 from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with, store_created_id
-from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
+from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk, store_created_id
+from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
-_make_route = partial(make_route, tag="Sessions")
+
+_operation = partial(Operation, tags=("Sessions",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRoutes:
-    """Handlers that parse a request, call one service method and build the response."""
+class StartedSession:
+    """A session that has just started, and its context."""
+
+    view: SessionView
+    boot: SessionBoot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionApi:
+    """The operations on sessions. Each handler calls one service method, and loads what its response needs."""
 
     sessions: SessionServices
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        session_path = "/sessions/{session_id}"
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        one = "/sessions/{session_id}"
+        session = partial(_operation, present=_present_session, response_model=SessionResponse, etag=True)
+        event = partial(_operation, path=f"{one}/events", present=_present_event)
+        start = partial(_operation, method="POST", present=_present_started, required_scope=WRITE_SCOPE, status=201, idempotent=True,
+                        etag=True, response_model=StartedResponse, rebuild_response=self._load_started)  # fmt: skip
         return [
-            _make_route(
-                "GET /sessions",
-                self.get_sessions,
-                READ_SCOPE,
-                Page[SessionResponse],
-                "list_sessions",
-                summary="List sessions, newest first",
-            ),
-            _make_route(
-                "POST /sessions",
-                self.post_session,
-                WRITE_SCOPE,
-                StartedResponse,
-                "start_session",
-                summary="Start a session",
-                status=201,
-                idempotent=True,
-                rebuild_response=self._rebuild_start,
-            ),
-            _make_route(f"GET {session_path}", self.get_session, READ_SCOPE, SessionResponse, "get_session", summary="Show a session"),
-            _make_route(
-                f"PATCH {session_path}",
-                self.patch_session,
-                WRITE_SCOPE,
-                SessionResponse,
-                "update_session",
-                summary="Change, pause or continue a session",
-            ),
-            _make_route(
-                f"GET {session_path}/events",
-                self.get_events,
-                READ_SCOPE,
-                Page[SessionEventResponse],
-                "list_session_events",
-                summary="List the events of a session",
-            ),
-            _make_route(
-                f"POST {session_path}/events",
-                self.post_event,
-                WRITE_SCOPE,
-                SessionEventResponse,
-                "add_session_event",
-                summary="Add an event to a session",
-                status=201,
-                idempotent=True,
-            ),
-            _make_route(
-                f"POST {session_path}/heartbeat",
-                self.post_heartbeat,
-                WRITE_SCOPE,
-                HeartbeatResponse,
-                "heartbeat_session",
-                summary="Keep a session alive",
-                rate_limited=False,
-            ),
-            _make_route(
-                f"POST {session_path}/end",
-                self.post_end,
-                WRITE_SCOPE,
-                SessionResponse,
-                "end_session",
-                summary="End a session",
-                idempotent=True,
-                rebuild_response=self._rebuild_end,
-                body_optional=True,
-            ),
-            _make_route(
-                f"POST {session_path}/resume",
-                self.post_resume,
-                WRITE_SCOPE,
-                StartedResponse,
-                "resume_session",
-                summary="Start the successor of a session",
-                status=201,
-                idempotent=True,
-                rebuild_response=self._rebuild_start,
-                body_optional=True,
-            ),
-        ]
+            _operation(method="GET", path="/sessions", handler=self.get_sessions, present=_present_session, required_scope=READ_SCOPE,
+                       response_model=Page[SessionResponse], operation_id="list_sessions", summary="List sessions, newest first",
+                       errors=(NotFound,), tools=(tools.SESSION_LIST,)),
+            start(path="/sessions", handler=self.post_session, operation_id="start_session", summary="Start a session",
+                  errors=(NotFound, PlanArchived, SessionActive), tools=(tools.SESSION_START,)),
+            session(method="GET", path=one, handler=self.get_session, required_scope=READ_SCOPE, operation_id="get_session",
+                    summary="Show a session", tools=(tools.SESSION_SHOW,)),
+            session(method="PATCH", path=one, handler=self.patch_session, required_scope=WRITE_SCOPE, operation_id="update_session",
+                    summary="Change, pause or continue a session", errors=(NoHandoffOffered, SessionEnded, WrongTransition),
+                    tools=(tools.SESSION_UPDATE,)),
+            event(method="GET", handler=self.get_events, required_scope=READ_SCOPE, response_model=Page[SessionEventResponse],
+                  operation_id="list_session_events", summary="List the events of a session", tools=(tools.SESSION_EVENTS,)),
+            event(method="POST", handler=self.post_event, committed=SessionEvent, required_scope=WRITE_SCOPE, status=201,
+                  idempotent=True, response_model=SessionEventResponse, operation_id="add_session_event",
+                  summary="Add an event to a session", errors=(NoHandoffOffered, SessionEnded, SessionFull),
+                  tools=(tools.SESSION_LOG, tools.SESSION_CHECKPOINT)),
+            _operation(method="POST", path=f"{one}/heartbeat", handler=self.post_heartbeat, required_scope=WRITE_SCOPE,
+                       rate_limited=False, response_model=HeartbeatResponse, operation_id="heartbeat_session",
+                       summary="Keep a session alive", errors=(SessionEnded,), tools=(tools.SESSION_HEARTBEAT,)),
+            session(method="POST", path=f"{one}/end", handler=self.post_end, required_scope=WRITE_SCOPE, idempotent=True,
+                    body_optional=True, rebuild_response=self._load_view, operation_id="end_session", summary="End a session",
+                    errors=(SessionEnded,), tools=(tools.SESSION_HANDOFF, tools.SESSION_END)),
+            start(path=f"{one}/resume", handler=self.post_resume, body_optional=True, operation_id="resume_session",
+                  summary="Start the successor of a session", errors=(PlanArchived, SessionActive, SessionResumed),
+                  tools=(tools.SESSION_RESUME,)),
+        ]  # fmt: skip
 
-    @document_route(errors=(NotFound,))
-    async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
+    async def get_sessions(self, caller: Caller, query: SessionsQuery) -> ItemPage[SessionView]:
         """List the sessions that the key has access to, newest first."""
-        caller = get_caller(request)
-        views, total = await self.sessions.records.list_page(
-            caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset
+        return ItemPage(
+            *await self.sessions.records.list_page(caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset)
         )
-        return page_response(request, [to_session_response(caller, view) for view in views], query=query, total=total)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(NotFound, PlanArchived, SessionActive))
-    async def post_session(self, request: Request, body: StartBody) -> Response:
+    @without_version
+    async def post_session(self, caller: Caller, body: StartBody) -> StartedSession:
         """
         Start a session of an agent.
 
         `boot` in the response is the context of the agent: plan, phase, tasks, hand-off, checkpoint and memories.
         """
-        require_unconditional(request)
-        caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id)
-        return await self._reply_started(caller, await self.sessions.starter.start(caller, body.to_request()))
+        return await self._boot(caller, await self.sessions.starter.start(caller, body.to_request()))
 
-    @with_etag
-    async def get_session(self, request: Request, session_id: str) -> Response:
+    async def get_session(self, caller: Caller, session_id: str) -> SessionView:
         """Return one session."""
-        caller = get_caller(request)
-        return _reply(caller, await self.sessions.records.get(caller, session_id))
+        return await self.sessions.records.get(caller, session_id)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(NoHandoffOffered, SessionEnded, WrongTransition))
-    async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
+    async def patch_session(self, caller: Caller, session_id: str, body: SessionPatch, expected: ExpectedETags) -> SessionView:
         """Change the goal or context of an open session, pause it, or continue it."""
-        caller = get_caller(request)
-        session = await self.sessions.records.change(caller, session_id, body.to_change(), expected=read_if_match(request))
-        return _reply(caller, await self.sessions.records.load_view(session))
+        session = await self.sessions.records.change(caller, session_id, body.to_change(), expected=expected)
+        return await self.sessions.records.load_view(session)
 
-    async def get_events(self, request: Request, session_id: str, query: Annotated[SessionEventsQuery, Query()]) -> Response:
+    async def get_events(self, caller: Caller, session_id: str, query: SessionEventsQuery) -> ItemPage[SessionEvent]:
         """List the events of a session, in the order of `seq`."""
-        events, total = await self.sessions.records.list_events(
-            get_caller(request), session_id, after=query.after, event_type=query.to_event_type(), limit=query.per_page, offset=query.offset
+        return ItemPage(
+            *await self.sessions.records.list_events(
+                caller, session_id, after=query.after, event_type=query.to_event_type(), limit=query.per_page, offset=query.offset
+            )
         )
-        return page_response(request, [to_session_event_response(event) for event in events], query=query, total=total)
 
-    @by_etag
-    @document_route(errors=(NoHandoffOffered, SessionEnded, SessionFull))
-    async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
+    async def post_event(self, caller: Caller, session_id: str, body: EventBody, expected: ExpectedETags) -> SessionEvent:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
-        respond = respond_with(SessionEvent, lambda event: json_response(to_session_event_response(event), status=201))
-        return respond(
-            await self.sessions.records.append(get_caller(request), session_id, body.to_new_event(), expected=read_if_match(request))
-        )
+        return await self.sessions.records.append(caller, session_id, body.to_new_event(), expected=expected)
 
     @allowed_on_full_disk
-    @by_etag
-    @document_route(errors=(SessionEnded,))
-    async def post_heartbeat(self, request: Request, session_id: str) -> Response:
+    async def post_heartbeat(self, caller: Caller, session_id: str, expected: ExpectedETags) -> AgentSession:
         """Record activity, so that the session is not marked as abandoned."""
-        return json_response(
-            to_heartbeat_response(await self.sessions.records.heartbeat(get_caller(request), session_id, expected=read_if_match(request)))
-        )
+        return await self.sessions.records.heartbeat(caller, session_id, expected=expected)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(SessionEnded,))
-    async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
+    async def post_end(self, caller: Caller, session_id: str, body: EndBody, expected: ExpectedETags) -> SessionView:
         """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
-        caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id, status=200)
-        session = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=read_if_match(request))
-        return _reply(caller, await self.sessions.records.load_view(session))
+        session = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=expected)
+        return await self.sessions.records.load_view(session)
 
-    async def _rebuild_end(self, request: Request, session_id: str) -> Response:
-        """Return the response to an end whose process exited before the response was stored."""
-        caller = get_caller(request)
-        return _reply(caller, await self.sessions.records.get(caller, session_id))
-
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, SessionActive, SessionResumed))
-    async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
+    async def post_resume(self, caller: Caller, session_id: str, body: ResumeBody, expected: ExpectedETags) -> StartedSession:
         """Start a session that continues an ended or paused one. `boot` in the response is the context of the agent."""
-        caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id)
-        return await self._reply_started(
-            caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=read_if_match(request))
-        )
+        return await self._boot(caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=expected))
 
-    async def _rebuild_start(self, request: Request, session_id: str) -> Response:
-        """Return the response to a start whose process exited before the response was stored."""
+    async def _load_view(self, request: Request, session_id: str) -> SessionView:
+        """Return the result of an end whose process exited before the response was stored."""
+        return await self.sessions.records.get(get_caller(request), session_id)
+
+    async def _load_started(self, request: Request, session_id: str) -> StartedSession:
+        """Return the result of a start whose process exited before the response was stored."""
         caller = get_caller(request)
-        return await self._reply_started(caller, (await self.sessions.records.get(caller, session_id)).session)
+        return await self._boot(caller, (await self.sessions.records.get(caller, session_id)).session)
 
-    async def _reply_started(self, caller: Caller, session: AgentSession) -> Response:
+    async def _boot(self, caller: Caller, session: AgentSession) -> StartedSession:
         view, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
-        response = StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot))
-        return json_with_etag(response, session.version, status=201)
+        return StartedSession(view=view, boot=boot)
 
 
-def _reply(caller: Caller, view: SessionView) -> Response:
-    return json_with_etag(to_session_response(caller, view), view.session.version)
+def _present_session(caller: Caller, view: SessionView) -> Output:
+    return Output(body=to_session_response(caller, view), version=view.session.version)
+
+
+def _present_started(caller: Caller, started: StartedSession) -> Output:
+    body = StartedResponse.model_construct(session=to_session_response(caller, started.view), boot=to_boot_response(caller, started.boot))
+    return Output(body=body, version=started.view.session.version)
+
+
+def _present_event(_: Caller, event: SessionEvent) -> SessionEventResponse:
+    return to_session_event_response(event)

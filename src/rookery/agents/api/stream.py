@@ -1,23 +1,20 @@
-"""The route that streams a session as server-sent events (D-62)."""
+"""The operation that streams a session as server-sent events (D-62)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.agents.models.sessions import AgentSession
 from rookery.agents.schemas.session_events import SessionStreamQuery, to_session_event_response
 from rookery.agents.sessions.errors import TooManyStreams
 from rookery.agents.sessions.stream import SessionStreams
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import DocumentedResponse, EventStream, Route, document_route, encode_event
+from rookery.kernel.http import DocumentedResponse, EventStream, Operation, document_route, encode_event
 
 READ_SCOPE = "sessions.read"
 
@@ -29,15 +26,15 @@ _MAX_SEQ_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStreamRoutes:
-    """The handler of the stream."""
+class SessionStreamApi:
+    """The operation of the stream."""
 
     streams: SessionStreams
 
-    def routes(self) -> list[Route]:
-        """Return the route."""
+    def operations(self) -> list[Operation]:
+        """Return the operation."""
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/sessions/{session_id}/stream",
                 handler=self.get_stream,
@@ -48,15 +45,13 @@ class SessionStreamRoutes:
                 "`status` when the session is paused or continued; `end` when it has ended, after which the stream closes. "
                 "To resume a stream, send the last id in `Last-Event-ID`.",
                 tags=("Sessions",),
+                errors=(TooManyStreams,),
             )
         ]
 
-    @document_route(
-        media_types=("text/event-stream",), request_headers=("Last-Event-ID",), responses={204: _STREAM_ENDED}, errors=(TooManyStreams,)
-    )
-    async def get_stream(self, request: Request, session_id: str, query: Annotated[SessionStreamQuery, Query()]) -> Response:
+    @document_route(media_types=("text/event-stream",), request_headers=("Last-Event-ID",), responses={204: _STREAM_ENDED})
+    async def get_stream(self, caller: Caller, request: Request, session_id: str, query: SessionStreamQuery) -> Response:
         """Send past and new events. If the session has ended and the client has received all events, the response is 204."""
-        caller = get_caller(request)
         after = _parse_last_event_id(request, query.after)
         session = await self.streams.open_session(caller, session_id)
         if not session.is_open and "last-event-id" in request.headers and after >= session.last_seq:

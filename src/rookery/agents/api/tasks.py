@@ -1,19 +1,19 @@
-"""Routes of tasks and their leases (D-61, D-65)."""
+"""Operations on tasks and their leases (D-61, D-65)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
-from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive
 
-from rookery.access.guard import get_caller
-from rookery.agents.api.route_table import READ_SCOPE, WORK_SCOPE, make_route, require_unconditional
+from rookery.access.models import Caller
+from rookery.agents import tool_declarations as tools
+from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_task, without_version
 from rookery.agents.errors import (
     LeaseLost,
     PhaseBlocked,
@@ -27,7 +27,7 @@ from rookery.agents.errors import (
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseEndResult, NoTaskAvailable
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, ReleaseBody
+from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, NextTaskToolResponse, ReleaseBody
 from rookery.agents.schemas.plan_responses import (
     ClaimedResponse,
     EndedResponse,
@@ -35,15 +35,14 @@ from rookery.agents.schemas.plan_responses import (
     TasksResponse,
     to_claimed_task_response,
     to_completed_task_response,
-    to_task_response,
 )
 from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route, page_response, respond_with
-from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
+from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output, allowed_on_full_disk, document_route
 from rookery.kernel.http.request_body import ClientDisconnected
+from rookery.kernel.preconditions import ExpectedETags
 
 T = TypeVar("T")
 
@@ -52,199 +51,136 @@ _NO_TASK = DocumentedResponse(
     "has tasks; set its status to active, or send its slug as `plan`) or `plan_done`. `Retry-After` is the seconds until the next try."
 )
 
+_operation = partial(Operation, tags=("Plans",))
+_task = partial(_operation, present=present_task, response_model=TaskResponse, etag=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRoutes:
-    """Handlers that parse a request, call one service method and build the response."""
+class TaskApi:
+    """The operations on tasks. Each handler calls one service method."""
 
     tasks: Tasks
     claims: Claims
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        task_path = "/tasks/{task}"
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        one = "/tasks/{task}"
+        lease = partial(_operation, method="POST", required_scope=WORK_SCOPE, etag=True, idempotent=True)
         return [
-            make_route("GET /tasks", self.get_tasks, READ_SCOPE, TasksResponse, "list_tasks", summary="List tasks of all plans"),
-            make_route(
-                "POST /tasks/claim-next",
-                self.post_claim_next,
-                WORK_SCOPE,
-                ClaimedResponse,
-                "claim_next_task",
-                summary="Claim the best ready task, or wait for one",
-                idempotent=True,
-                body_optional=True,
-            ),
-            make_route(f"GET {task_path}", self.get_task, READ_SCOPE, TaskResponse, "get_task", summary="Show a task"),
-            make_route(f"PATCH {task_path}", self.patch_task, WORK_SCOPE, TaskResponse, "update_task", summary="Change a task"),
-            make_route(f"DELETE {task_path}", self.delete_task, WORK_SCOPE, None, "delete_task", summary="Delete a task", status=204),
-            make_route(
-                f"POST {task_path}/claim",
-                self.post_claim,
-                WORK_SCOPE,
-                ClaimedResponse,
-                "claim_task",
-                summary="Claim a task",
-                idempotent=True,
-                body_optional=True,
-            ),
-            make_route(
-                f"POST {task_path}/heartbeat",
-                self.post_heartbeat,
-                WORK_SCOPE,
-                TaskResponse,
-                "extend_task_lease",
-                summary="Extend the lease of a task",
-                rate_limited=False,
-            ),
-            make_route(
-                f"POST {task_path}/release",
-                self.post_release,
-                WORK_SCOPE,
-                TaskResponse,
-                "release_task",
-                summary="Release a claimed task",
-                idempotent=True,
-            ),
-            make_route(
-                f"POST {task_path}/complete",
-                self.post_complete,
-                WORK_SCOPE,
-                EndedResponse,
-                "complete_task",
-                summary="Complete a task",
-                idempotent=True,
-            ),
-            make_route(
-                f"POST {task_path}/fail",
-                self.post_fail,
-                WORK_SCOPE,
-                TaskResponse,
-                "fail_task",
-                summary="Mark a task as failed",
-                idempotent=True,
-            ),
-        ]
+            _operation(method="GET", path="/tasks", handler=self.get_tasks, present=present_task, required_scope=READ_SCOPE,
+                       response_model=TasksResponse, operation_id="list_tasks", summary="List tasks of all plans", errors=(NotFound,),
+                       tools=(tools.TASK_READY,)),
+            lease(path="/tasks/claim-next", handler=self.post_claim_next, present=_present_next, committed=TaskView, body_optional=True,
+                  response_model=ClaimedResponse, operation_id="claim_next_task", summary="Claim the best ready task, or wait for one",
+                  errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed),
+                  tools=(replace(tools.TASK_CLAIM_NEXT, present=_present_next_in_tool, output=NextTaskToolResponse),)),
+            _task(method="GET", path=one, handler=self.get_task, required_scope=READ_SCOPE, operation_id="get_task",
+                  summary="Show a task", tools=(tools.TASK_SHOW,)),
+            _task(method="PATCH", path=one, handler=self.patch_task, required_scope=WORK_SCOPE, operation_id="update_task",
+                  summary="Change a task", tools=(tools.TASK_UPDATE,),
+                  errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition)),
+            _operation(method="DELETE", path=one, handler=self.delete_task, required_scope=WORK_SCOPE, status=204,
+                       operation_id="delete_task", summary="Delete a task", errors=(PlanArchived, TaskClaimed)),
+            lease(path=f"{one}/claim", handler=self.post_claim, present=_present_claimed, committed=TaskView, body_optional=True,
+                  response_model=ClaimedResponse, operation_id="claim_task", summary="Claim a task", tools=(tools.TASK_CLAIM,),
+                  errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed,
+                          WrongTransition)),
+            _task(method="POST", path=f"{one}/heartbeat", handler=self.post_heartbeat, required_scope=WORK_SCOPE, rate_limited=False,
+                  operation_id="extend_task_lease", summary="Extend the lease of a task",
+                  errors=(PlanArchived, LeaseLost, WrongTransition), tools=(tools.TASK_HEARTBEAT,)),
+            lease(path=f"{one}/release", handler=self.post_release, present=_present_ended, committed=LeaseEndResult,
+                  response_model=TaskResponse, operation_id="release_task", summary="Release a claimed task",
+                  errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_RELEASE,)),
+            lease(path=f"{one}/complete", handler=self.post_complete, present=_present_completed, committed=LeaseEndResult,
+                  response_model=EndedResponse, operation_id="complete_task", summary="Complete a task",
+                  errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_COMPLETE,)),
+            lease(path=f"{one}/fail", handler=self.post_fail, present=_present_ended, committed=LeaseEndResult,
+                  response_model=TaskResponse, operation_id="fail_task", summary="Mark a task as failed",
+                  errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_FAIL,)),
+        ]  # fmt: skip
 
-    @document_route(errors=(NotFound,))
-    async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
+    async def get_tasks(self, caller: Caller, query: TasksQuery) -> ItemPage[TaskView]:
         """List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first."""
-        views, total = await self.tasks.list_page(get_caller(request), query.to_filter(), limit=query.per_page, offset=query.offset)
-        return page_response(request, [to_task_response(view) for view in views], query=query, total=total)
+        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset))
 
-    @with_etag
-    async def get_task(self, request: Request, task: str) -> Response:
+    async def get_task(self, caller: Caller, task: str) -> TaskView:
         """Return a task with its claim, if it has one."""
-        view = await self.tasks.get(get_caller(request), task)
-        return json_with_etag(to_task_response(view), view.task.version)
+        return await self.tasks.get(caller, task)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition))
-    async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
+    async def patch_task(self, caller: Caller, task: str, body: TaskPatch, expected: ExpectedETags) -> TaskView:
         """Change fields of a task or its status. To change the status of a claimed task, send its `claim_token` or `force`."""
-        view = await self.tasks.change(get_caller(request), task, body.to_change(), expected=read_if_match(request))
-        return json_with_etag(to_task_response(view), view.task.version)
+        return await self.tasks.change(caller, task, body.to_change(), expected=expected)
 
-    @by_etag
-    @document_route(errors=(PlanArchived, TaskClaimed))
-    async def delete_task(self, request: Request, task: str, query: Annotated[ForceQuery, Query()]) -> Response:
+    async def delete_task(self, caller: Caller, task: str, query: ForceQuery, expected: ExpectedETags) -> None:
         """Delete a task. If it is claimed, `force` is needed."""
-        await self.tasks.remove(get_caller(request), task, force=query.force, expected=read_if_match(request))
-        return Response(status_code=204)
+        await self.tasks.remove(caller, task, force=query.force, expected=expected)
 
-    @with_etag
-    @by_etag
-    @document_route(
-        responses={204: _NO_TASK},
-        errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed),
-        response_headers=("X-Reason", "X-Plan", "Retry-After"),
-    )
-    async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
+    @without_version
+    @document_route(responses={204: _NO_TASK}, response_headers=("X-Reason", "X-Plan", "Retry-After"))
+    async def post_claim_next(self, caller: Caller, body: ClaimNextBody, request: Request | None) -> TaskView | NoTaskAvailable:
         """
         Claim the best ready task and return it with its `claim_token`.
 
         If no task is ready, the response is 204 with the reason in `X-Reason`. `wait_s` waits for one.
         """
-        require_unconditional(request)
-        respond = respond_with(TaskView, _reply_claimed)
-        claiming = self.claims.claim_next(
-            get_caller(request), body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s
-        )
-        outcome = await (claiming if body.wait_s <= 0 else _cancel_on_disconnect(claiming, request.receive))
-        if isinstance(outcome, NoTaskAvailable):
-            plan = {} if outcome.plan is None else {"X-Plan": outcome.plan}
-            return Response(status_code=204, headers={"X-Reason": outcome.reason, "Retry-After": str(outcome.retry_after_s), **plan})
-        return respond(outcome)
+        claiming = self.claims.claim_next(caller, body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s)
+        return await (claiming if body.wait_s <= 0 or request is None else _cancel_on_disconnect(claiming, request.receive))
 
-    @with_etag
-    @by_etag
-    @document_route(
-        errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition)
-    )
-    async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
+    async def post_claim(self, caller: Caller, task: str, body: ClaimBody, expected: ExpectedETags) -> TaskView:
         """Claim a task. The response contains the `claim_token` of the lease."""
-        respond = respond_with(TaskView, _reply_claimed)
-        return respond(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=read_if_match(request)))
+        return await self.claims.claim(caller, task, body.to_lease_request(), expected=expected)
 
     @allowed_on_full_disk
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, LeaseLost, WrongTransition))
-    async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
+    async def post_heartbeat(self, caller: Caller, task: str, body: HeartbeatBody, expected: ExpectedETags) -> TaskView:
         """Extend the lease of a claimed task."""
-        view = await self.claims.heartbeat(
-            get_caller(request), task, body.to_credential(), ttl_s=body.ttl_s, expected=read_if_match(request)
-        )
-        return json_with_etag(to_task_response(view), view.task.version)
+        return await self.claims.heartbeat(caller, task, body.to_credential(), ttl_s=body.ttl_s, expected=expected)
 
     @allowed_on_full_disk
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
-    async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
+    async def post_release(self, caller: Caller, task: str, body: ReleaseBody, expected: ExpectedETags) -> LeaseEndResult:
         """End the lease of a task without a result. Others can claim it again."""
-        respond = respond_with(LeaseEndResult, _reply_released)
-        return respond(
-            await self.claims.release(get_caller(request), task, body.to_credential(), reason=body.reason, expected=read_if_match(request))
-        )
+        return await self.claims.release(caller, task, body.to_credential(), reason=body.reason, expected=expected)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
-    async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
+    async def post_complete(self, caller: Caller, task: str, body: CompleteBody, expected: ExpectedETags) -> LeaseEndResult:
         """Complete a claimed task with its result. `claim_next` claims the next task in the same request."""
-        respond = respond_with(LeaseEndResult, lambda result: json_with_etag(to_completed_task_response(result), result.task.task.version))
-        result = await self.claims.complete(
-            get_caller(request),
+        return await self.claims.complete(
+            caller,
             task,
             body.to_credential(),
             result=body.result,
             notes=body.notes,
             next_request=body.to_next_request(),
-            expected=read_if_match(request),
+            expected=expected,
         )
-        return respond(result)
 
-    @with_etag
-    @by_etag
-    @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
-    async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
+    async def post_fail(self, caller: Caller, task: str, body: FailBody, expected: ExpectedETags) -> LeaseEndResult:
         """Mark a claimed task as failed, with the reason. This ends its lease."""
-        respond = respond_with(LeaseEndResult, _reply_released)
-        return respond(
-            await self.claims.fail(
-                get_caller(request), task, body.to_credential(), error=body.error, result=body.result, expected=read_if_match(request)
-            )
-        )
+        return await self.claims.fail(caller, task, body.to_credential(), error=body.error, result=body.result, expected=expected)
 
 
-def _reply_claimed(view: TaskView) -> Response:
-    return json_with_etag(to_claimed_task_response(view), view.task.version)
+def _present_claimed(_: Caller, view: TaskView) -> Output:
+    return Output(body=to_claimed_task_response(view), version=view.task.version)
 
 
-def _reply_released(result: LeaseEndResult) -> Response:
-    return json_with_etag(to_task_response(result.task), result.task.task.version)
+def _present_next(caller: Caller, outcome: TaskView | NoTaskAvailable) -> Output:
+    if isinstance(outcome, TaskView):
+        return _present_claimed(caller, outcome)
+    plan = {} if outcome.plan is None else {"X-Plan": outcome.plan}
+    return Output(body=None, status=204, headers={"X-Reason": outcome.reason, "Retry-After": str(outcome.retry_after_s), **plan})
+
+
+def _present_next_in_tool(_: Caller, outcome: TaskView | NoTaskAvailable) -> Mapping[str, object]:
+    """Return the claimed task, or null with the reason, which the route sends as 204 with headers."""
+    if isinstance(outcome, TaskView):
+        return {"task": to_claimed_task_response(outcome).model_dump(mode="json")}
+    return {"task": None, "reason": outcome.reason, "plan": outcome.plan, "retry_after_s": outcome.retry_after_s}
+
+
+def _present_ended(caller: Caller, result: LeaseEndResult) -> Output:
+    return present_task(caller, result.task)
+
+
+def _present_completed(_: Caller, result: LeaseEndResult) -> Output:
+    return Output(body=to_completed_task_response(result), version=result.task.task.version)
 
 
 async def _cancel_on_disconnect(awaitable: Awaitable[T], receive: Receive) -> T:

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from rookery.agents.plans.claims import DEFAULT_TTL_S, LeaseCredential, LeaseRequest
 from rookery.agents.plans.slugs import ANY_PLAN
+from rookery.agents.schemas.plan_responses import ClaimedResponse
 from rookery.agents.schemas.plans import ErrorText, Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl
-from rookery.kernel.schema import RequestModel
+from rookery.kernel.schema import RequestModel, ResponseModel
 
 MAX_WAIT_S = 30
 
@@ -125,3 +126,12 @@ class FailBody(RequestModel):
     def to_credential(self) -> LeaseCredential:
         """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
+
+
+class NextTaskToolResponse(ResponseModel):
+    """The output of the tool `task_claim_next`: the claimed task, or null with the reason."""
+
+    task: ClaimedResponse | None
+    reason: str
+    plan: str | None
+    retry_after_s: int

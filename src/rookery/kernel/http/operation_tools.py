@@ -165,7 +165,8 @@ class _OperationTool:
         if result is None:
             return {}
         output = self._operation.to_body(caller, result)
-        return _to_json(output.body if isinstance(output, Output) else output)
+        body = output.body if isinstance(output, Output) else output
+        return {} if body is None else _to_json(body)
 
     def _parse_json_texts(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return *arguments* with parsed objects in place of their JSON texts, which some clients send (`tool_schemas.takes_json_text`)."""
@@ -183,9 +184,13 @@ def _select_fields(parameters: Mapping[str, object], model: type[BaseModel]) -> 
 
 
 def _fixed_roles(signature: HandlerSignature, caller: object) -> dict[str, object]:
-    """Return the caller, and no ETags: a tool accepts any version."""
-    caller_argument: dict[str, object] = {CALLER_PARAMETER: caller} if signature.takes_caller else {}
-    return {**caller_argument, **({IF_MATCH_PARAMETER: None} if signature.takes_if_match else {})}
+    """Return the caller, no ETags, because a tool accepts any version, and no request."""
+    roles: dict[str, object] = {CALLER_PARAMETER: caller} if signature.takes_caller else {}
+    if signature.takes_if_match:
+        roles[IF_MATCH_PARAMETER] = None
+    if signature.request is not None:
+        roles[signature.request] = None
+    return roles
 
 
 def _to_json(value: BaseModel | Mapping[str, object]) -> Mapping[str, object]:

@@ -16,7 +16,6 @@ from typing import Annotated, Generic, Literal, TypeVar, cast, get_args, get_ori
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.openapi import RouteDocs, get_route_docs
@@ -43,12 +42,12 @@ class Output:
     The response to a request, with more than its body.
 
     Attributes:
-        body: The JSON body: a response model, or a mapping of JSON values.
+        body: The JSON body: a response model, or a mapping of JSON values. None: the response has no body.
         status: The status, if it is not that of the operation.
         version: The version of the resource, for the ETag.
     """
 
-    body: BaseModel | Mapping[str, object]
+    body: BaseModel | Mapping[str, object] | None
     status: int | None = None
     version: int | str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -112,7 +111,8 @@ class Operation:
         method: The HTTP method. An operation without a path is no route; it needs no method.
         handler: `async (caller?, expected?, body?, query?, request?, path parameters…) -> result`. A `RequestModel` is the JSON body, a
             `QueryModel` the query, a str the path parameter of the same name, `expected` the ETags in If-Match. The result is a
-            value for *present*, an `ItemPage` of such values, None if the status is 204, or a complete `Response`.
+            value for *present*, an `ItemPage` of such values, None if the status is 204, or a complete `Response`. A handler of
+            tools declares `request: Request | None`, which is None when a tool runs.
         present: Converts the handler's result, or each item of a page, to the response, given the caller and the result. Without it, a
             result that is not a response model is read as one by its attributes.
         committed: The type of the result that the handler's transaction returns. With an Idempotency-Key, that transaction stores
@@ -129,7 +129,8 @@ class Operation:
         operation_id: The name of the operation in the OpenAPI document: a verb and its object in snake_case, such as `list_plans`.
             Routes with the same method, handler and name are one operation. The first is documented, the others are its aliases.
         description: The description of the operation, in addition to the docstring of its handler.
-        rebuild_response: Builds the response again, for a route that stores only the id of the created object (`store_created_id`).
+        rebuild_response: Returns the result of the handler or the response again, given the request and the id of the object, for
+            a route that stores only this id (`store_created_id`).
         errors: Errors beyond those that follow from the row, for the documentation.
         body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
         map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
@@ -153,7 +154,7 @@ class Operation:
     idempotent: bool = False
     secret_fields: Sequence[str] = ()
     etag: bool = False
-    rebuild_response: Callable[[Request, str], Awaitable[Response]] | None = None
+    rebuild_response: Callable[[Request, str], Awaitable[object]] | None = None
     status: int = 200
     response_model: type[BaseModel] | None = None
     operation_id: str = ""
@@ -193,7 +194,7 @@ class Operation:
             model = self.item_model
             return [cast("BaseModel | Mapping[str, object]", self._convert(item, model)) for item in items]
         bodies = [self.present(caller, item) for item in items]
-        return [body.body if isinstance(body, Output) else body for body in bodies]
+        return [cast("BaseModel", body.body) if isinstance(body, Output) else body for body in bodies]
 
     @property
     def item_model(self) -> type[BaseModel] | None:
@@ -214,10 +215,12 @@ class HandlerSignature:
     The parameters of a handler, by their role.
 
     Attributes:
+        requires_request: The handler always gets the request, so it has no tools.
         path_parameters: The names of the path parameters, and whether a tool requires them. A route always has them.
     """
 
     request: str | None = None
+    requires_request: bool = False
     takes_caller: bool = False
     takes_if_match: bool = False
     body: tuple[str, type[BaseModel]] | None = None
@@ -235,8 +238,8 @@ def parse_signature(handler: Handler) -> HandlerSignature:
     signature = HandlerSignature()
     for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
         kind: object = parameter.annotation
-        if kind is Request:
-            signature.request = name
+        if kind is Request or kind == Request | None:
+            signature.request, signature.requires_request = name, kind is Request
         elif name == CALLER_PARAMETER:
             signature.takes_caller = True
         elif name == IF_MATCH_PARAMETER:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar, cast
@@ -114,7 +114,8 @@ class RouteEndpoint:
         self._list_parameters = _list_fields(self._signature.query[1]) if self._signature.query else frozenset[str]()
         self.docs = notes = route.docs
         self.refuses_body = self._signature.body is None and not notes.request_media_types and route.method not in _SAFE_METHODS
-        self.refuses_if_match = route.method not in _SAFE_METHODS and not route.public and "If-Match" not in notes.request_headers
+        compares_if_match = "If-Match" in notes.request_headers and (self._signature.takes_if_match or self._signature.requires_request)
+        self.refuses_if_match = route.method not in _SAFE_METHODS and not route.public and not compares_if_match
         self.answers_head = route.method == "GET" and _EVENT_STREAM not in notes.media_types
         self.is_body_optional = route.body_optional or (route.method in {"POST", "DELETE"} and _accepts_empty_object(self.body))
 
@@ -173,7 +174,7 @@ class RouteEndpoint:
         if self.idempotency is None or idempotency_key is None:
             return await self._run(request, arguments)
         idempotent_request = build_request(cast("dict[str, object]", scope["state"]).get("caller"), scope, idempotency_key, parsed_body[0])
-        rebuild: RebuildResponse | None = None if self.route.rebuild_response is None else partial(self.route.rebuild_response, request)
+        rebuild: RebuildResponse | None = None if self.route.rebuild_response is None else partial(self._rebuild, request, arguments)
         return await self.idempotency.run(
             idempotent_request, partial(self._run, request, arguments), secret_fields=self.route.secret_fields, rebuild=rebuild
         )
@@ -217,6 +218,11 @@ class RouteEndpoint:
             return await asyncio.to_thread(respond, result)
         return respond(result)
 
+    async def _rebuild(self, request: Request, arguments: Mapping[str, object], created_id: str) -> Response:
+        rebuild = cast("Callable[[Request, str], Awaitable[object]]", self.route.rebuild_response)
+        result = await rebuild(request, created_id)
+        return result if isinstance(result, Response) else self._to_response(request, arguments, result)
+
     def _to_response(self, request: Request, arguments: Mapping[str, object], result: object) -> Response:
         operation = self.route
         if result is None:
@@ -231,7 +237,10 @@ class RouteEndpoint:
         if not isinstance(output, Output):
             return json_response(output, status=operation.status)
         headers = output.headers if output.version is None else {"ETag": format_etag(output.version), **output.headers}
-        return json_response(output.body, status=operation.status if output.status is None else output.status, headers=headers)
+        status = operation.status if output.status is None else output.status
+        if output.body is None:
+            return Response(status_code=status, headers=headers)
+        return json_response(output.body, status=status, headers=headers)
 
     async def _read_body(
         self,

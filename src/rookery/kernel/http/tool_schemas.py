@@ -19,6 +19,13 @@ from rookery.kernel.schema import SchemaGenerator
 _MAX_PUBLISHED_NUMBER = 1_000
 """A larger maximum, such as that of a page number, is technical and does not help a model."""
 
+_MAX_OUTPUT_LEVELS = 2
+"""
+Levels of objects with listed fields in an output schema. Deeper objects are published without their fields.
+
+Plans contain phases, which contain tasks. With all levels, the output schemas of the built-in tools take 100 KB.
+"""
+
 _OBJECT: JsonSchema = {"type": "object"}
 _TEXT: JsonSchema = {"type": "string"}
 _NULL: JsonSchema = {"type": "null"}
@@ -67,11 +74,11 @@ def build_output_schema(operation: Operation, tool: ToolDeclaration) -> JsonSche
     """
     if tool.items:
         model = operation.item_model
-        items = _OBJECT if model is None else _read_output(model)
+        items = _OBJECT if model is None else _read_output(model, _MAX_OUTPUT_LEVELS - 1)
         integer: JsonSchema = {"type": "integer"}
         return {"type": "object", "properties": {tool.items: {"type": "array", "items": items}, "page": integer, "total": integer}}
     model = tool.output or (operation.response_model if tool.present is None else None)
-    return _OBJECT if model is None else {"type": "object", "properties": _read_output(model).get("properties", {})}
+    return _OBJECT if model is None else {"type": "object", "properties": _read_output(model, _MAX_OUTPUT_LEVELS).get("properties", {})}
 
 
 def takes_json_text(schema: JsonSchema) -> bool:
@@ -84,9 +91,9 @@ def takes_json_text(schema: JsonSchema) -> bool:
     return options == _OBJECT_OR_TEXT["anyOf"]
 
 
-def _read_output(model: type[BaseModel]) -> JsonSchema:
+def _read_output(model: type[BaseModel], levels: int) -> JsonSchema:
     schema = _model_schema(model, "serialization")
-    return _SchemaReader(schema, is_input=False).read(schema)
+    return _SchemaReader(schema, is_input=False, levels=levels).read(schema)
 
 
 def _model_schema(model: type[BaseModel], mode: JsonSchemaMode) -> JsonSchema:
@@ -96,9 +103,10 @@ def _model_schema(model: type[BaseModel], mode: JsonSchemaMode) -> JsonSchema:
 class _SchemaReader:
     """Reduces a schema of pydantic: references replaced by their schemas, unions merged, only common keywords kept."""
 
-    def __init__(self, schema: JsonSchema, *, is_input: bool) -> None:
+    def __init__(self, schema: JsonSchema, *, is_input: bool, levels: int = 0) -> None:
         self._definitions = cast("Mapping[str, JsonSchema]", schema.get("$defs", {}))
         self._is_input = is_input
+        self._levels_left = levels
 
     def read(self, schema: JsonSchema) -> JsonSchema:
         """Return the reduced form of *schema*."""
@@ -124,12 +132,20 @@ class _SchemaReader:
         properties = cast("Mapping[str, JsonSchema]", schema.get("properties", {}))
         if not properties:
             return _OBJECT_OR_TEXT if self._is_input else _OBJECT
-        fields = {name: self.read(field) for name, field in properties.items()}
         if not self._is_input:
-            return {"type": "object", "properties": fields}
+            return self._read_output_object(properties)
+        fields = {name: self.read(field) for name, field in properties.items()}
         required = cast("list[str]", schema.get("required", []))
         fields = {name: _without_null(field) for name, field in fields.items()}
         return {"type": "object", "properties": fields, **({"required": required} if required else {})}
+
+    def _read_output_object(self, properties: Mapping[str, JsonSchema]) -> JsonSchema:
+        if self._levels_left == 0:
+            return _OBJECT
+        self._levels_left -= 1
+        fields = {name: self.read(field) for name, field in properties.items()}
+        self._levels_left += 1
+        return {"type": "object", "properties": fields}
 
     def _read_union(self, options: Sequence[JsonSchema]) -> JsonSchema:
         """Return the union without nested unions and repeated options. Enums of one type become one."""
