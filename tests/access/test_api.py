@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-from starlette.requests import Request
 
 from rookery.access.api import AccessApi
-from rookery.access.api.current_key import CurrentKeyRoutes
+from rookery.access.api.current_key import CurrentKeyOperations
 from rookery.access.errors import Unauthorised
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import CallFilter, KeyWithSecret, Tier
@@ -35,8 +34,8 @@ async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
         audit=access.audit,
         clock=access.clock,
     )
-    mount_routes(routes, "/api/v1", api.platform_routes(), access.guard)
-    mount_routes(routes, "/api/agent", api.agent_routes(), access.guard)
+    mount_routes(routes, "/api/v1", api.platform_operations(), access.guard)
+    mount_routes(routes, "/api/agent", api.agent_operations(), access.guard)
     shell = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
         router=respond_not_found,
@@ -114,9 +113,7 @@ async def test_a_deleted_key_has_no_rate_limit_status(access: Access) -> None:
     await access.api_keys.delete(workspace, new_key.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
-        await CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(
-            Request({"type": "http", "state": {"caller": caller}})
-        )
+        await CurrentKeyOperations(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(caller)
 
 
 async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:

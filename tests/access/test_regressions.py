@@ -6,10 +6,9 @@ import csv
 import io
 
 import pytest
-from starlette.requests import Request
 
 from rookery.access import csv_export
-from rookery.access.api.current_key import CurrentKeyRoutes
+from rookery.access.api.current_key import CurrentKeyOperations
 from rookery.access.errors import DelegationDenied, KeyRevoked, ScopeMissing, Unauthorised
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
@@ -40,11 +39,11 @@ async def test_whoami_of_a_key_deleted_meanwhile_is_unauthorised(access: Access)
     """D-29, spec 7: `/whoami` is a request by the key itself, so a deleted key gets 401 and not 404."""
     new_key = await access.create_api_key(await access.create_workspace())
     caller = (await access.admit(new_key)).caller
-    routes = CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
+    operations = CurrentKeyOperations(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
     await access.api_keys.delete(new_key.key.workspace_id, new_key.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
-        await routes.get_current_key(Request({"type": "http", "state": {"caller": caller}}))
+        await operations.get_current_key(caller)
 
 
 def test_all_misspelled_scopes_are_named_and_a_few_with_a_suggestion() -> None:

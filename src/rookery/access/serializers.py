@@ -1,4 +1,9 @@
-"""Keys, workspaces and usage as JSON fields, with the names of D-29. The API and the command line share them."""
+"""
+Keys, workspaces and usage as JSON fields, with the names of D-29. The API and the command line share them.
+
+They are written by hand and not read by the response models, because a command that reads keys does not import pydantic. With it,
+`keys list` takes twice the CPU time.
+"""
 
 from __future__ import annotations
 

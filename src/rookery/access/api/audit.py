@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
-
-from fastapi import Query
-from starlette.requests import Request
-from starlette.responses import Response
 
 from rookery.access.api.keys import visible_environment
 from rookery.access.audit_log import AuditLog, entry_to_json
-from rookery.access.guard import get_caller
-from rookery.access.models import Environment
+from rookery.access.models import AuditEntry, Caller, Environment
 from rookery.access.schemas import AuditQuery
-from rookery.kernel.http import Route, page_response
+from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
 READ_SCOPE, ALL_CHAINS_SCOPE = "audit:read", "platform:audit"
@@ -56,36 +51,31 @@ class AuditEntryResponse(ResponseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRoutes:
-    """The route of the audit log."""
+class AuditOperations:
+    """The operation of the audit log."""
 
     audit: AuditLog
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
         return [
-            Route(
-                method="GET",
-                path="/audit",
-                handler=self.get_entries,
-                required_scope=READ_SCOPE,
-                response_model=Page[AuditEntryResponse],
-                operation_id="list_audit_entries",
-                summary="List audit entries",
-                tags=("Audit",),
-            )
-        ]
+            Operation(method="GET", path="/audit", handler=self.get_entries, present=_present_entry,
+                      required_scope=READ_SCOPE, response_model=Page[AuditEntryResponse], operation_id="list_audit_entries",
+                      summary="List audit entries", tags=("Audit",)),
+        ]  # fmt: skip
 
-    async def get_entries(self, request: Request, query: Annotated[AuditQuery, Query()]) -> Response:
+    async def get_entries(self, caller: Caller, query: AuditQuery) -> ItemPage[AuditEntry]:
         """
         List the changes to keys, servers, webhooks and workspaces, newest first.
 
         Entries of other workspaces and of the platform need the scope `platform:audit`.
         """
-        caller = get_caller(request)
         workspace_id = caller.public_workspace_id if query.workspace_id is None else query.workspace_id
         if workspace_id != caller.public_workspace_id:
             caller.require_scope(ALL_CHAINS_SCOPE)
         filters = query.to_filter(visible_environment(caller))
-        entries, total = await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset)
-        return page_response(request, [entry_to_json(entry) for entry in entries], query=query, total=total)
+        return ItemPage(*await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset))
+
+
+def _present_entry(_: Caller, entry: AuditEntry) -> Mapping[str, object]:
+    return entry_to_json(entry)
