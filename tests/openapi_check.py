@@ -65,7 +65,7 @@ class OpenApiCheck:
         Raises:
             AssertionError: A response was not documented.
         """
-        assert self.violations == set(), f"the document does not say (see kernel/http/describing.py): {sorted(self.violations)}"
+        assert self.violations == set(), f"missing in the OpenAPI document (see kernel/http/openapi.py): {sorted(self.violations)}"
 
 
 @dataclass

@@ -170,7 +170,7 @@ DECISIONS = (
     Requirement("D-81", "Deliveries are signed in both ways.", word="signature"),
     Requirement("D-91", "verify_webhook accepts signatures by any of the secrets."),
     Requirement("D-82", "Users' addresses are checked, and connections use the checked address."),
-    Requirement("D-83", "The document equals the mounted routes.", word="equal"),
+    Requirement("D-83", "The document equals the mounted routes.", word="exactly"),
     Requirement("D-83", "Each operation has a unique name.", word="unique"),
     Requirement("D-63", "Values are inserted once, and the result is validated.", word="inserted"),
     Requirement("D-63", "Unknown and missing variables are rejected by name.", word="missing"),

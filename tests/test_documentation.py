@@ -1,4 +1,4 @@
-"""The documentation says what the code does: each table against its source, each block run or read by the product itself."""
+"""The documentation matches the code: tables are compared with their source, and the product runs or parses each block."""
 
 from __future__ import annotations
 
@@ -52,49 +52,52 @@ from tests.documentation import (
 REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "rookery"
 
-NOTHING_RAISES_IT = "nothing raises it yet"
-GIVEN = {"URL", "KEY", "NEW_KEY", "ID", "BACKUP", "SESSION", "RECALL", "MEMORY"}
-"""What a reader puts into the environment by hand; here it is there."""
+NOT_RAISED = "nothing raises it yet"
+READER_VARIABLES = {"URL", "KEY", "NEW_KEY", "ID", "BACKUP", "SESSION", "RECALL", "MEMORY"}
+"""Variables that a reader sets by hand and the terminal of the tests has."""
 
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
-    """Every route of the server; building it opens nothing."""
+    """Every route of the server; building them opens no store."""
     return build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("unused")))).endpoints
 
 
 def test_every_setting_is_in_the_reference() -> None:
-    """House 5.7: settings.md names each field of Settings with its default and what it says of itself, and nothing else."""
-    real = [[f"`ROOKERY_{each.name.upper()}`", _default(each), each.metadata["description"]] for each in dataclasses.fields(Settings)]
+    """House 5.7: settings.md has exactly the fields of Settings, with default and description."""
+    real = [
+        [f"`ROOKERY_{setting.name.upper()}`", _format_default(setting), setting.metadata["description"]]
+        for setting in dataclasses.fields(Settings)
+    ]
 
     assert table(REFERENCE / "settings.md", "Variable") == real
 
 
 def test_every_error_code_is_in_the_reference() -> None:
-    """House 5.7, D-10: errors.md names the code and status of each error that is sent, of failed tool calls too, and nothing else."""
+    """House 5.7, D-10: errors.md has exactly the codes and statuses of all errors, including those of failed tool calls."""
     _import_everything()
-    sent = {(each.code, str(each.status)) for each in _below(RookeryError) if each is not WrongSettings}
-    sent |= {(code, "500") for code in get_args(FailureCode)} | {(WrongSettings.code, "none")}
-    shown = [(row[0].strip("`"), row[1]) for row in table(REFERENCE / "errors.md", "Code")]
+    codes = {(error.code, str(error.status)) for error in _iter_subclasses(RookeryError) if error is not WrongSettings}
+    codes |= {(code, "500") for code in get_args(FailureCode)} | {(WrongSettings.code, "none")}
+    rows = [(row[0].strip("`"), row[1]) for row in table(REFERENCE / "errors.md", "Code")]
 
-    assert (set(shown), len(shown)) == (sent, len(sent))
+    assert (set(rows), len(rows)) == (codes, len(codes))
 
 
 def test_every_event_is_in_the_reference() -> None:
-    """House 5.7, spec 6.1: events.md names each class with its fields, says of those that nothing raises so, and names nothing else."""
-    classes = {each.__name__: each for each in vars(events).values() if isinstance(each, type) and each.__module__ == events.__name__}
-    facts = {name: each for name, each in classes.items() if dataclasses.is_dataclass(each) and each is not events.EventBus}
-    raised = {name for name in facts if any(f"{name}(" in text_of(path) for path in _modules() if path.name != "events.py")}
+    """House 5.7, spec 6.1: events.md has exactly the event classes with their fields, and marks those that no code raises."""
+    classes = {value.__name__: value for value in vars(events).values() if isinstance(value, type) and value.__module__ == events.__name__}
+    event_classes = {name: class_ for name, class_ in classes.items() if dataclasses.is_dataclass(class_) and class_ is not events.EventBus}
+    raised = {name for name in event_classes if any(f"{name}(" in text_of(path) for path in _list_modules() if path.name != "events.py")}
     rows = table(REFERENCE / "events.md", "Event")
 
     assert {row[0].strip("`"): code(row[1]) for row in rows} == {
-        name: [each.name for each in dataclasses.fields(fact)] for name, fact in facts.items()
+        name: [field.name for field in dataclasses.fields(event_class)] for name, event_class in event_classes.items()
     }
-    assert {row[0].strip("`") for row in rows if row[2] != NOTHING_RAISES_IT} == raised
+    assert {row[0].strip("`") for row in rows if row[2] != NOT_RAISED} == raised
 
 
 def test_every_command_is_in_the_reference() -> None:
-    """House 5.7, D-04: commands.md has each command with its arguments, its options and the summary of its help, and nothing else."""
+    """House 5.7, D-04: commands.md has exactly the commands, with arguments, options and the summary of their help."""
     rows = table(REFERENCE / "commands.md", "Command")
 
     assert {(row[0].strip("`"), frozenset(code(row[1]))) for row in rows} == set(all_commands())
@@ -102,76 +105,78 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 def test_every_scope_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
-    """House 5.7, D-23: scopes.md names each scope, what it allows and whether anything asks for it; presets likewise."""
-    asked = {each.route.required_scope for each in endpoints} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
+    """House 5.7, D-23: scopes.md has each scope, what it allows and whether a route requires it, and each preset."""
+    required = {endpoint.route.required_scope for endpoint in endpoints} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
     presets = {row[0].strip("`"): tuple(code(row[1])) for row in table(REFERENCE / "scopes.md", "Preset")}
 
     assert table(REFERENCE / "scopes.md", "Scope") == [
-        [f"`{name}`", says, "yes" if name in asked else "no"] for name, says in SCOPES.items()
+        [f"`{name}`", description, "yes" if name in required else "no"] for name, description in SCOPES.items()
     ]
     assert presets == dict(PRESETS)
 
 
 def test_every_route_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
-    """House 5.7: routes.md names each route with its scope, status and summary, in the order they are mounted, and nothing else."""
+    """House 5.7: routes.md has exactly the routes, with scope, status and summary, in their order in the route table."""
     assert table(REFERENCE / "routes.md", "Method and path") == [
-        [f"`{each.route.method} {each.path}`", _needs(each), str(each.route.status), each.route.summary] for each in endpoints
+        [f"`{endpoint.route.method} {endpoint.path}`", _required_key(endpoint), str(endpoint.route.status), endpoint.route.summary]
+        for endpoint in endpoints
     ]
 
 
 def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
-    """House 5.7, D-05: metrics.md names each metric with its kind, labels and what it says of itself, and nothing else."""
-    real = sorted(build_platform(Settings(data_dir=tmp_path)).observability.metrics.list_descriptions(), key=lambda each: each.name)
+    """House 5.7, D-05: metrics.md has exactly the metrics, with kind, labels and description."""
+    metrics = sorted(build_platform(Settings(data_dir=tmp_path)).observability.metrics.list_descriptions(), key=lambda metric: metric.name)
 
     assert table(REFERENCE / "metrics.md", "Metric") == [
-        [f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "none", each.help_text] for each in real
+        [f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels) or "none", metric.help_text]
+        for metric in metrics
     ]
 
 
 def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
-    """D-31: the table of fields that work and the list of those that do not yet, together, are what the parser knows."""
-    known = {each.name for kind in (Server, CommandTarget, HttpTarget) for each in dataclasses.fields(kind)}
-    known -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
-    known |= {
+    """D-31: the table of effective fields and the list of ignored ones have exactly the fields that the parser accepts."""
+    fields = {field.name for kind in (Server, CommandTarget, HttpTarget) for field in dataclasses.fields(kind)}
+    fields -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
+    fields |= {
         "type",
-        *(f"tools.{each.name.removesuffix('_s') if each.name == 'timeouts_s' else each.name}" for each in dataclasses.fields(ToolRules)),
+        *(f"tools.{rule.name.removesuffix('_s') if rule.name == 'timeouts_s' else rule.name}" for rule in dataclasses.fields(ToolRules)),
     }
-    works = {name for row in table(REFERENCE / "servers-json.md", "Field") for name in code(row[0])}
+    effective = {name for row in table(REFERENCE / "servers-json.md", "Field") for name in code(row[0])}
     lines = text_of(REFERENCE / "servers-json.md").splitlines()
-    idle = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
+    ignored = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
     readers = [
         path
-        for path in _modules()
+        for path in _list_modules()
         if path.name not in {"models.py", "servers_file.py"} and not {"tools", "upstreams"}.isdisjoint(path.parts)
     ]
-    used = {name for name in idle if any(re.search(rf"\.{name.removeprefix('tools.')}\b", text_of(path)) for path in readers)}
+    used = {name for name in ignored if any(re.search(rf"\.{name.removeprefix('tools.')}\b", text_of(path)) for path in readers)}
 
-    assert (works | idle, works & idle, used) == (known, set(), set())
-
-
-def test_every_block_of_a_servers_file_is_understood() -> None:
-    """D-31: the product's own parser takes each, without a warning or a fault."""
-    found = [block for page in PAGES for block in blocks(page) if block.language == "json"]
-
-    assert found
-    for block in found:
-        read = parse_servers_file(block.text.encode(), {"HOME": "/home", "SEARCH_TOKEN": "token"})
-        assert (read.warnings, [server.fault for server in read.servers.values() if server.fault]) == ((), []), block.where
-        assert read.servers, block.where
+    assert (effective | ignored, effective & ignored, used) == (fields, set(), set())
 
 
-def test_every_block_of_a_template_makes_a_plan() -> None:
-    """D-63: the product's own reader takes each, as `rookery templates check` does, and asks for nothing that stands nowhere."""
-    found = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
+def test_every_block_of_a_servers_file_is_valid() -> None:
+    """D-31: the parser accepts each block without warnings or faults."""
+    json_blocks = [block for page in PAGES for block in blocks(page) if block.language == "json"]
 
-    assert found
-    for block in found:
+    assert json_blocks
+    for block in json_blocks:
+        parsed = parse_servers_file(block.text.encode(), {"HOME": "/home", "SEARCH_TOKEN": "token"})
+        assert (parsed.warnings, [server.fault for server in parsed.servers.values() if server.fault]) == ((), []), block.where
+        assert parsed.servers, block.where
+
+
+def test_every_block_of_a_template_is_valid() -> None:
+    """D-63: the parser of `rookery templates check` accepts each block and finds no unused variable."""
+    yaml_blocks = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
+
+    assert yaml_blocks
+    for block in yaml_blocks:
         body = parse_template(parse_template_file(block.text))
         assert list_unused_variables(Template.from_document(body.slug, body.to_document())) == [], block.where
 
 
-def test_every_block_of_settings_is_understood(tmp_path: Path) -> None:
-    """D-02: files and variables that are shown load without a warning."""
+def test_every_block_of_settings_is_valid(tmp_path: Path) -> None:
+    """D-02: the settings files and variables of the pages load without warnings."""
     for block in (block for page in RUN for block in blocks(page)):
         variables = {"DB_PASSWORD": "secret"}
         if block.language == "toml":
@@ -179,31 +184,34 @@ def test_every_block_of_settings_is_understood(tmp_path: Path) -> None:
             path.write_text(block.text, encoding="utf-8")
             variables["ROOKERY_CONFIG"] = str(path)
         elif block.language == "sh":
-            variables |= _assigned(block.text)
+            variables |= _parse_assignments(block.text)
         assert load_settings(variables).warnings == (), block.where
 
 
 @pytest.mark.timeout(180)
-def test_every_command_of_the_documentation_does_what_is_shown(model_folder: Path, subtests: pytest.Subtests) -> None:
-    """House 6, README: its code is run by the tests; the tutorial's and the how-tos' likewise, against a real server."""
+def test_every_documented_command_prints_the_documented_output(model_folder: Path, subtests: pytest.Subtests) -> None:
+    """House 6: the commands of README, tutorial and how-tos run against a real server."""
     targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE))
     with open_terminal(model_folder) as terminal:
         for page in RUN:
             with subtests.test(page=page.name):
                 for block in blocks(page):
                     assert block.language in {"sh", "console", "json", "toml", "text", "sql", "python", "yaml"}, block.where
-                    for shown in commands(block) if block.language in {"sh", "console"} else ():
-                        words = shlex.split(shown.command)
+                    for example in commands(block) if block.language in {"sh", "console"} else ():
+                        words = shlex.split(example.command)
                         if words[0] == "make":
-                            assert words[1] in targets, shown.where
+                            assert words[1] in targets, example.where
                         elif words[0] == "export" or "=" in words[0]:
-                            assert _assigned(shown.command).keys() <= GIVEN | {"DB_PASSWORD"} or "ROOKERY_" in shown.command, shown.where
+                            assert (
+                                _parse_assignments(example.command).keys() <= READER_VARIABLES | {"DB_PASSWORD"}
+                                or "ROOKERY_" in example.command
+                            ), example.where
                         else:
-                            terminal.run(shown)
+                            terminal.run(example)
 
 
-def test_the_answers_that_are_shown_are_told_from_others() -> None:
-    """House 6: the comparison above sees a missing field, a longer list and another value, and forgives what varies."""
+def test_documented_responses_are_compared_with_real_ones() -> None:
+    """House 6: the comparison finds missing fields, longer lists and other values, and ignores values that vary."""
     shown: dict[str, object] = {"id": "a", "tags": ["x"], "text": "…", "took_ms": 3, "more": {"…": "…"}}
 
     assert list(differences(shown, {"id": "b", "tags": ["x"], "text": "other", "took_ms": 4, "more": {"k": 1}})) == []
@@ -216,8 +224,8 @@ def test_the_answers_that_are_shown_are_told_from_others() -> None:
 @pytest.mark.parametrize(
     "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.stem
 )
-def test_links_lead_somewhere(page: Path) -> None:
-    """House 5.7: a link within the repository has its page, and its heading."""
+def test_links_have_a_target(page: Path) -> None:
+    """House 5.7: the page and the heading of a link within the repository exist."""
     broken: list[str] = []
     for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
         path, _, heading = target.partition("#")
@@ -230,29 +238,29 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_names_of_settings_and_commands_are_right_wherever_they_stand() -> None:
-    """House 5.7: prose names no setting and no command that does not exist."""
-    known = {f"ROOKERY_{each.name.upper()}" for each in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
-    real = {name for name, _ in all_commands()}
-    names = {" ".join(word for word in name.split() if not word.isupper()) for name in real}
+def test_every_setting_and_command_in_the_pages_exists() -> None:
+    """House 5.7: the pages name no setting and no command that does not exist."""
+    variables = {f"ROOKERY_{setting.name.upper()}" for setting in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
+    command_names = {name for name, _ in all_commands()}
+    names = {" ".join(word for word in name.split() if not word.isupper()) for name in command_names}
     wrong: list[str] = []
     for page in PAGES:
         text = text_of(page).replace("ROOKERY_SERVICE_…", "").replace("ROOKERY_PORT=tcp", "")
-        wrong += [f"{page.name}: {name}" for name in re.findall(r"ROOKERY_[A-Z][A-Z_]*", text) if name not in known]
-        for said in re.findall(r"(?:^|`|\$ )rookery ([a-z][a-z:-]*(?: [a-z][a-z-]*)?)", text, re.MULTILINE):
-            words = said.replace("brain:", "brain ").split()
+        wrong += [f"{page.name}: {name}" for name in re.findall(r"ROOKERY_[A-Z][A-Z_]*", text) if name not in variables]
+        for command in re.findall(r"(?:^|`|\$ )rookery ([a-z][a-z:-]*(?: [a-z][a-z-]*)?)", text, re.MULTILINE):
+            words = command.replace("brain:", "brain ").split()
             if not names & {f"rookery {words[0]}", f"rookery {' '.join(words[:2])}"}:
-                wrong.append(f"{page.name}: rookery {said}")
+                wrong.append(f"{page.name}: rookery {command}")
 
     assert wrong == []
 
 
-def test_the_engines_of_the_readme_are_those_that_open(tmp_path: Path) -> None:
-    """D-02: each row's embedded address opens, and a planned engine is refused until then."""
+def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
+    """D-02: the embedded address of each row works, and a planned engine is rejected."""
     for name, setting, embedded, distributed in table(ROOT / "README.md", "What"):
         field = code(setting)[0].removeprefix("ROOKERY_").lower()
         assert code(embedded)[0] == "embedded:", name
-        build_platform(Settings(data_dir=tmp_path, **{field: Secret("embedded:")}))  # pyright: ignore[reportArgumentType] - an address, by its name
+        build_platform(Settings(data_dir=tmp_path, **{field: Secret("embedded:")}))  # pyright: ignore[reportArgumentType] - a setting by name
         if code(distributed):
             build_platform(Settings(data_dir=tmp_path, secret_key=Secret(SECRET_KEY), **{field: Secret(code(distributed)[0])}))  # pyright: ignore[reportArgumentType] - as above
             continue
@@ -261,19 +269,19 @@ def test_the_engines_of_the_readme_are_those_that_open(tmp_path: Path) -> None:
             build_platform(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
 
 
-def test_every_decision_that_the_code_names_is_told() -> None:
-    """House 5.7: decisions.md has each number once, built or not yet, in their order."""
+def test_every_decision_that_the_code_names_is_documented() -> None:
+    """House 5.7: decisions.md has each number once, decided or not built yet, the latter in order."""
     text = text_of(ROOT / "docs" / "decisions.md")
-    answered = re.findall(r"^### (D-\d\d)", text, re.MULTILINE)
-    waiting = re.findall(r"D-\d\d", text.rpartition("## Not built yet")[2])
-    named = {number for path in _modules() for number in re.findall(r"\bD-\d\d\b", text_of(path))}
+    decided = re.findall(r"^### (D-\d\d)", text, re.MULTILINE)
+    not_built = re.findall(r"D-\d\d", text.rpartition("## Not built yet")[2])
+    cited = {number for path in _list_modules() for number in re.findall(r"\bD-\d\d\b", text_of(path))}
 
-    assert len({*answered, *waiting}) == len(answered) + len(waiting)
-    assert waiting == sorted(waiting)
-    assert named - {*answered, *waiting} == set()
+    assert len({*decided, *not_built}) == len(decided) + len(not_built)
+    assert not_built == sorted(not_built)
+    assert cited - {*decided, *not_built} == set()
 
 
-def _default(setting: dataclasses.Field[object]) -> str:
+def _format_default(setting: dataclasses.Field[object]) -> str:
     """Return a setting's default as the reference shows it."""
     value = setting.default
     if setting.name == "data_dir":
@@ -284,46 +292,46 @@ def _default(setting: dataclasses.Field[object]) -> str:
     return f"`{text}`"
 
 
-def _needs(endpoint: RouteEndpoint) -> str:
+def _required_key(endpoint: RouteEndpoint) -> str:
     route = endpoint.route
     return "none; no key either" if route.public else f"`{route.required_scope}`" if route.required_scope else "any key"
 
 
 def _import_everything() -> None:
-    """Import every module, so that every class is known; those that are scripts or act at import are left out."""
-    for found in pkgutil.walk_packages(rookery.__path__, "rookery."):
-        if not found.name.startswith("rookery.migrations") and not found.name.endswith(("__main__", "process_guard")):
-            importlib.import_module(found.name)
+    """Import every module, except scripts and modules with effects at import, so that all subclasses exist."""
+    for module in pkgutil.walk_packages(rookery.__path__, "rookery."):
+        if not module.name.startswith("rookery.migrations") and not module.name.endswith(("__main__", "process_guard")):
+            importlib.import_module(module.name)
 
 
-def _below(root: type[RookeryError]) -> Iterator[type[RookeryError]]:
-    for each in root.__subclasses__():
-        if each.__module__.startswith("rookery."):  # tests have errors of their own
-            yield each
-        yield from _below(each)
+def _iter_subclasses(root: type[RookeryError]) -> Iterator[type[RookeryError]]:
+    for subclass in root.__subclasses__():
+        if subclass.__module__.startswith("rookery."):  # tests define errors too
+            yield subclass
+        yield from _iter_subclasses(subclass)
 
 
-def _modules() -> list[Path]:
+def _list_modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
-def _assigned(text: str) -> dict[str, str]:
-    """Return the variables that lines of a shell assign."""
+def _parse_assignments(text: str) -> dict[str, str]:
+    """Return the variables that shell lines assign."""
     lines = (line.removeprefix("export ") for line in text.splitlines())
     return {
-        name: _printed(value) if "$(" in value else "".join(shlex.split(value))
+        name: _expand(value) if "$(" in value else "".join(shlex.split(value))
         for line in lines
         for name, mark, value in [line.partition("=")]
         if mark and re.fullmatch(r"[A-Z_]+", name)
     }
 
 
-def _printed(value: str) -> str:
-    """Return what a shell makes of the value of an assignment that has a command in it."""
+def _expand(value: str) -> str:
+    """Return the value of an assignment that contains a command, as a shell expands it."""
     return subprocess.run(["sh", "-c", f"printf %s {value}"], capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def _headings(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
-    found = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+    """Return the anchors of a page's headings in GitHub's form."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

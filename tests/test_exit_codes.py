@@ -43,7 +43,7 @@ NOT_FOUND = [
     "brain:reindex --workspace nowhere",
     "export --out nowhere.jsonl --workspace nowhere",
 ]
-DONE = ["keys list", "workspace list", "servers list", "webhooks events", "audit verify", "version", "keys --help"]
+SUCCESSFUL = ["keys list", "workspace list", "servers list", "webhooks events", "audit verify", "version", "keys --help"]
 
 _RUN_ALL = """
 import contextlib, io, json, sys
@@ -61,7 +61,7 @@ for line in lines:
             results[line] = (-1, repr(error))
 print(json.dumps(results))
 """
-"""All commands in one process: importing the platform once is most of the time."""
+"""Runs all commands in one process, because importing the platform takes most of the time."""
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +72,28 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     subprocess.run(
         [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init"], env=settings, check=True, capture_output=True, timeout=60
     )
-    command = [sys.executable, "-c", _RUN_ALL, str(folder), json.dumps([*WRONG_USAGE, *NOT_FOUND, *DONE])]
-    done = subprocess.run(
+    command = [sys.executable, "-c", _RUN_ALL, str(folder), json.dumps([*WRONG_USAGE, *NOT_FOUND, *SUCCESSFUL])]
+    process = subprocess.run(
         command, env=settings, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
     )
-    assert done.returncode == 0, done.stderr
-    return {line: (code, err) for line, (code, err) in json.loads(done.stdout).items()}
+    assert process.returncode == 0, process.stderr
+    return {line: (code, err) for line, (code, err) in json.loads(process.stdout).items()}
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("line", "code"), [*((line, 2) for line in WRONG_USAGE), *((line, 1) for line in NOT_FOUND)])
-def test_a_refused_command_says_why_in_one_line(results: dict[str, tuple[int, str]], line: str, code: int) -> None:
-    """Issue 14: exit codes and two styles of error; D-04: 2 is wrong usage, 1 is what failed or was not found."""
-    found, err = results[line]
+def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], line: str, code: int) -> None:
+    """Issue 14, D-04: exit code 2 is wrong usage, 1 is a failure or a missing resource."""
+    exit_code, err = results[line]
 
-    assert found == code, err
+    assert exit_code == code, err
     assert err.startswith("error: "), err
     assert len(err.splitlines()) == 1, err
     assert "Invalid value:" not in err
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("line", DONE)
-def test_what_is_done_is_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
-    """D-04: exit codes: 0 done."""
+@pytest.mark.parametrize("line", SUCCESSFUL)
+def test_a_successful_command_has_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
+    """D-04: exit code 0 is success."""
     assert results[line][0] == 0, results[line][1]

@@ -49,72 +49,76 @@ BODIES: dict[str, object] = {
     "POST /v1/plans/{plan}/archive": {},
     "POST /v1/plans/{plan}/restore": {},
 }
-"""One request for each route that takes the header; /api/agent has the same handlers as /v1."""
+"""One request for each route that accepts the header; /api/agent has the same handlers as /v1."""
 
 _RAISE = "RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'"
 _MANY_TRANSACTIONS = {"POST /api/v1/webhooks/{webhook_id}/resend-failed"}
-"""It sends again what failed, some at a time. A repetition finds only what is still failed, so it is safe without a stored response."""
+"""Resends failed deliveries in batches. A repetition finds only those that are still failed, so it needs no stored response."""
 
-_MOVING = {"kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "jobs"}
-"""Tables that change beside the requests: claims, usage, attempts to deliver, work in the background."""
+_BACKGROUND_TABLES = {"kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "jobs"}
+"""Tables that change independently of the requests: claims, usage, delivery attempts, background jobs."""
 
 
-def _shape(name: str) -> str:
-    """Return a route's name with every parameter alike."""
+def _normalize(name: str) -> str:
+    """Return a route's name with every parameter as `{}`."""
     return "/".join("{}" if part.startswith("{") or part == "1" else part for part in name.split("/"))
 
 
-def test_every_route_that_takes_the_header_is_tried_here(settings: Settings) -> None:
-    """D-14: the list above is complete."""
-    real = {f"POST {each.path}" for each in build_route_table(build_platform(settings)).endpoints if each.idempotency is not None}
-    alike = {_shape(name) for name in real - _MANY_TRANSACTIONS if not name.startswith("POST /api/agent/")}
+def test_the_list_has_every_route_that_accepts_the_header(settings: Settings) -> None:
+    """D-14: BODIES is complete, so that a new route is tested too."""
+    routes = {
+        f"POST {endpoint.path}" for endpoint in build_route_table(build_platform(settings)).endpoints if endpoint.idempotency is not None
+    }
+    shapes = {_normalize(name) for name in routes - _MANY_TRANSACTIONS if not name.startswith("POST /api/agent/")}
 
-    assert {_shape(name) for name in BODIES} == alike
+    assert {_normalize(name) for name in BODIES} == shapes
 
 
 @asynccontextmanager
-async def _unable_to_store(instance: Instance, which: str = "NEW") -> AsyncGenerator[None]:
+async def _reject_stored_responses(instance: Instance, row: str = "NEW") -> AsyncGenerator[None]:
     """
-    Let the record store refuse responses to marked requests until the block ends.
+    Let the record store reject responses to requests with a key until the block ends.
 
     Args:
-        which: NEW: every response. OLD: one that replaces what the transaction stored, as if the process had died before.
+        row: NEW rejects every response. OLD rejects one that replaces a stored row, as if the process had died before.
     """
     db = instance.rookery.db
     if db.dialect == "sqlite":
-        made = [
-            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers WHEN {which}.owner IS NULL BEGIN SELECT abs(-9223372036854775808); END"
+        setup = [
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers WHEN {row}.owner IS NULL BEGIN SELECT abs(-9223372036854775808); END"
         ]
-        gone = ["DROP TRIGGER refuse"]
+        teardown = ["DROP TRIGGER refuse"]
     else:
-        made = [
+        setup = [
             f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {_RAISE}; END $$",
-            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers FOR EACH ROW WHEN ({which}.owner IS NULL) EXECUTE FUNCTION refuse()",
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers FOR EACH ROW WHEN ({row}.owner IS NULL) EXECUTE FUNCTION refuse()",
         ]
-        gone = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
-    for statement in made:
+        teardown = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
+    for statement in setup:
         await db.write(lambda tx, statement=statement: tx.execute(text(statement)))
     try:
         yield
     finally:
-        gone.append("UPDATE kept_answers SET until = 0 WHERE owner IS NOT NULL")  # as if the lease were over
-        for statement in gone:
+        teardown.append("UPDATE kept_answers SET until = 0 WHERE owner IS NOT NULL")  # expire the lease
+        for statement in teardown:
             await db.write(lambda tx, statement=statement: tx.execute(text(statement)))
 
 
 async def _counts(instance: Instance) -> dict[str, int]:
-    """Return how many rows each table has."""
-    tables = [table for table in metadata.tables.values() if table.name not in _MOVING]
-    counted = {table.name: select(func.count().label("n")).select_from(table) for table in tables}
-    return await instance.rookery.db.read(lambda tx: {name: tx.fetch_all(statement)[0].integer("n") for name, statement in counted.items()})
+    """Return the number of rows of each table."""
+    tables = [table for table in metadata.tables.values() if table.name not in _BACKGROUND_TABLES]
+    statements = {table.name: select(func.count().label("n")).select_from(table) for table in tables}
+    return await instance.rookery.db.read(
+        lambda tx: {name: tx.fetch_all(statement)[0].integer("n") for name, statement in statements.items()}
+    )
 
 
 async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:
     return (await caller.get(f"/api/v1/webhooks/{webhook}/deliveries/{delivery}")).json()["state"] == "held"
 
 
-async def _things(instance: Instance) -> dict[str, str]:
-    """Make what the paths name."""
+async def _create_resources(instance: Instance) -> dict[str, str]:
+    """Create the resources that the paths name."""
     admin = instance.admin
     plan = (await admin.post("/v1/plans", {"title": "whole", "status": "active", "phases": [_PHASE]})).json()
     tasks = [task["id"] for task in plan["phases"][0]["tasks"]]
@@ -140,36 +144,36 @@ async def _things(instance: Instance) -> dict[str, str]:
 
 
 async def test_no_work_is_committed_without_its_response(instance: Instance) -> None:
-    """D-14; issue 14 (attack 1): the response is stored by the transaction that does the work, on every route that takes the header."""
-    made = await _things(instance)
+    """D-14; issue 14 (attack 1): on every route with the header, one transaction does the work and stores the response."""
+    ids = await _create_resources(instance)
     instance.admin = await instance.api_key("*", "platform:workspaces")
     for number, (name, body) in enumerate(BODIES.items()):
-        path, marked = name.split()[1].format(**made), {"Idempotency-Key": f"m{number}"}
+        path, headers = name.split()[1].format(**ids), {"Idempotency-Key": f"m{number}"}
         before = await _counts(instance)
-        async with _unable_to_store(instance):
-            refused = await instance.admin.post(path, body, **marked)
-        assert refused.status_code >= 400, name
+        async with _reject_stored_responses(instance):
+            failed = await instance.admin.post(path, body, **headers)
+        assert failed.status_code >= 400, name
         assert await _counts(instance) == before, name
 
-        done, again = [await instance.admin.post(path, body, **marked) for _ in range(2)]
+        first, repeated = [await instance.admin.post(path, body, **headers) for _ in range(2)]
 
-        assert done.is_success, (name, done.text)
-        assert "idempotent-replay" not in done.headers, name
-        if again.status_code == 409:
-            assert again.json()["error"] == "secret_already_shown", name
-            assert again.json()["id"] == done.json()["id"], name
+        assert first.is_success, (name, first.text)
+        assert "idempotent-replay" not in first.headers, name
+        if repeated.status_code == 409:
+            assert repeated.json()["error"] == "secret_already_shown", name
+            assert repeated.json()["id"] == first.json()["id"], name
         else:
-            assert (again.headers["idempotent-replay"], again.text) == ("true", done.text), name
+            assert (repeated.headers["idempotent-replay"], repeated.text) == ("true", first.text), name
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/api/v1/servers"])
-async def test_what_a_dead_process_made_is_answered_from_what_there_is(instance: Instance, path: str) -> None:
-    """D-14: where the transaction stores only the id of what it made, a repetition after a crash builds the response again from it."""
-    body, marked = BODIES[f"POST {path}"], {"Idempotency-Key": "m"}
-    async with _unable_to_store(instance, "OLD"):
-        done = await instance.admin.post(path, body, **marked)
-    again = await instance.admin.post(path, body, **marked)
+async def test_a_repetition_after_a_crash_builds_the_response_from_the_resource(instance: Instance, path: str) -> None:
+    """D-14: some transactions store only the id of the created resource; a repetition builds the response from it."""
+    body, headers = BODIES[f"POST {path}"], {"Idempotency-Key": "m"}
+    async with _reject_stored_responses(instance, "OLD"):
+        first = await instance.admin.post(path, body, **headers)
+    repeated = await instance.admin.post(path, body, **headers)
 
-    assert done.status_code == 201, done.text
-    assert (again.status_code, again.headers["idempotent-replay"]) == (201, "true")
-    assert again.json() == done.json()
+    assert first.status_code == 201, first.text
+    assert (repeated.status_code, repeated.headers["idempotent-replay"]) == (201, "true")
+    assert repeated.json() == first.json()

@@ -55,9 +55,7 @@ UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^
 """Names of constants that give neither quantity nor unit; a limit is MAX_…, a time ends in its unit."""
 
 LEFT: Mapping[str, int] = {
-    "openings: tests": 5,
     "phrases: benchmarks": 11,
-    "phrases: tests": 6,
 }
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 

@@ -1,4 +1,4 @@
-"""A crowd in front of a real server: who holds connections, and who is served nevertheless (D-16)."""
+"""A real server with more open connections than its limit (D-16)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from rookery.serving import make_owner_lookup
 from tests.conftest import lend_model
 from tests.processes import run_server
 
-_SILENT = 1100
-_QUICK_S = 1.0
-"""It takes a hundredth of that alone; the machine of a test may be busy."""
+_SILENT_CONNECTIONS = 1100
+_MAX_REQUEST_S = 1.0
+"""Maximum time of a request. A request on an idle machine takes a hundredth of it."""
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "], ids=["silent", "half a head"])
-def test_a_caller_is_answered_beside_more_silent_connections_than_there_may_be(tmp_path: Path, model_folder: Path, sent: bytes) -> None:
-    """D-16: 1,100 of them, at a limit of 1,000; over new connections and over one that was there before."""
-    if raise_file_limit(_SILENT) < _SILENT:
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "], ids=["silent", "half of the head"])
+def test_requests_are_served_beside_more_silent_connections_than_the_limit(tmp_path: Path, model_folder: Path, sent: bytes) -> None:
+    """D-16: 1,100 silent connections at a limit of 1,000; new and existing connections are served."""
+    if raise_file_limit(_SILENT_CONNECTIONS) < _SILENT_CONNECTIONS:
         pytest.skip("the limit of open files is too low to try this")
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home") as server, ExitStack() as silent:
         address = urlsplit(server.url)
         assert server.client.get("/api/v1/rate-limit").status_code == 200
-        for _ in range(_SILENT):
-            one = silent.enter_context(socket.create_connection((address.hostname, address.port)))
-            one.sendall(sent)
+        for _ in range(_SILENT_CONNECTIONS):
+            connection = silent.enter_context(socket.create_connection((address.hostname, address.port)))
+            connection.sendall(sent)
         took_s = list[float]()
         for number in range(20):
             started = time.perf_counter()
@@ -47,34 +47,36 @@ def test_a_caller_is_answered_beside_more_silent_connections_than_there_may_be(t
             took_s.append(time.perf_counter() - started)
             assert status == 200
 
-        assert max(took_s) < _QUICK_S
+        assert max(took_s) < _MAX_REQUEST_S
         assert server.log().count("connections.full") == 1
 
 
-def test_half_of_all_is_for_one_household_but_not_for_proxies() -> None:
-    """D-16, D-20, D-28: an IPv6 caller owns a /64; a trusted proxy and the loopback address speak for many."""
+def test_connections_are_counted_by_owner_except_those_of_proxies() -> None:
+    """D-16, D-20, D-28: an IPv6 owner is a /64; trusted proxies and loopback addresses have no owner, as they serve many callers."""
     owner = make_owner_lookup(["10.0.0.0/8"])
 
     assert (owner("192.0.2.1"), owner("::ffff:192.0.2.1")) == ("192.0.2.1", "192.0.2.1")
     assert owner("2001:db8::1") == owner("2001:db8::ffff") != owner("2001:db8:0:1::1")
-    assert [owner(each) for each in ("127.0.0.1", "127.9.9.9", "::1", "10.1.2.3", "::ffff:10.1.2.3", "")] == [None] * 6
+    assert [owner(address) for address in ("127.0.0.1", "127.9.9.9", "::1", "10.1.2.3", "::ffff:10.1.2.3", "")] == [None] * 6
 
 
-def test_fewer_connections_than_wanted_are_told(tmp_path: Path, model_folder: Path) -> None:
-    """D-16: the limit of open files is raised as far as the system lets us; the doctor says when that is not enough."""
+def test_the_doctor_reports_a_low_limit_of_open_files(tmp_path: Path, model_folder: Path) -> None:
+    """D-16: the limit of open files is raised as far as the system allows; the doctor reports if that is too low."""
     lend_model(model_folder, tmp_path / "home")
     doctor = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "home"), "doctor", "--json"]
-    asked = (
+    script = (
         "import resource as r; from rookery.kernel.http.connection_limit import raise_file_limit; "
         "print(raise_file_limit(1000), *r.getrlimit(r.RLIMIT_NOFILE))"
     )
     limits = "ulimit -Sn 256; ulimit -Hn 600; "
 
-    made = subprocess.run(
-        ["/bin/sh", "-c", f'{limits}exec "$0" -c "$1"', sys.executable, asked], capture_output=True, text=True, check=True, timeout=30
+    limits_process = subprocess.run(
+        ["/bin/sh", "-c", f'{limits}exec "$0" -c "$1"', sys.executable, script], capture_output=True, text=True, check=True, timeout=30
     )
-    told = subprocess.run(["/bin/sh", "-c", f'{limits}exec "$@"', "sh", *doctor], capture_output=True, text=True, check=False, timeout=30)
+    doctor_process = subprocess.run(
+        ["/bin/sh", "-c", f'{limits}exec "$@"', "sh", *doctor], capture_output=True, text=True, check=False, timeout=30
+    )
 
-    assert made.stdout.split() == ["400", "600", "600"]
-    [finding] = [each for each in json.loads(told.stdout) if each["about"] == "connections"]
+    assert limits_process.stdout.split() == ["400", "600", "600"]
+    [finding] = [entry for entry in json.loads(doctor_process.stdout) if entry["about"] == "connections"]
     assert (finding["grade"], "400" in finding["says"], "1,200" in finding["advice"]) == ("warning", True, True)

@@ -1,7 +1,7 @@
 """
-Every route, tried as every caller who must not pass, and as one who may.
+Every route, called by each kind of rejected caller, and by an accepted one.
 
-The routes come from the application's own table: a new one is in here by itself.
+The routes come from the application's route table, so that new routes are tested without a change here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WORK_BODIES: dict[str, object] = {
     "POST {}/plans/{{plan}}/phases/{{phase}}/checkpoints": {"note": "changed"},
     "POST {}/plans/{{plan}}/phases/{{phase}}/tasks": {"name": "changed"},
     "PATCH {}/tasks/{{task}}": {"name": "changed"},
-    "POST {}/tasks/claim-next": {"plan": "nobodys"},  # of any plan it would take what `things` are to stay
+    "POST {}/tasks/claim-next": {"plan": "missing"},  # without a plan it would claim the task of `resources`
     "POST {}/tasks/{{task}}/claim": {},
     "POST {}/tasks/{{task}}/heartbeat": {"claim_token": "guessed"},
     "POST {}/tasks/{{task}}/release": {"force": True},
@@ -81,7 +81,7 @@ WORK_BODIES: dict[str, object] = {
     "POST {}/sessions/{{session_id}}/end": {"summary": "changed"},
     "POST {}/sessions/{{session_id}}/resume": {"takeover": True},
 }
-"""Of agent work, which is under two prefixes."""
+"""Bodies for agent work, which has two prefixes."""
 
 _BODIES.update({name.format(prefix): body for name, body in WORK_BODIES.items() for prefix in ("/api/agent", "/v1")})
 _QUERIES = {"GET /v1/brain/search": f"?q={_MARK}", "GET /api/v1/mcp/tools/search": "?q=tool"}
@@ -96,15 +96,15 @@ _DISCOVERY = (
     "/servers",
     "/connect",
 )
-"""What D-35 shows without a key, outside production."""
+"""Paths that need no key outside production (D-35)."""
 
 
-def _named(endpoint: RouteEndpoint) -> str:
+def _operation_name(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
 @dataclass(frozen=True)
-class Things:
+class Resources:
     """The ids in paths: resources of the first workspace, or ids that do not exist."""
 
     memory: str
@@ -121,37 +121,37 @@ class Things:
     delivery: str
 
 
-_NOBODYS = Things(
+_MISSING = Resources(
     memory=uuid7(),
     recall=uuid7(),
     api_key=uuid7(),
     agent_key=uuid7(),
     workspace="999999",
-    server="nobodys",
-    template="nobodys",
+    server="missing",
+    template="missing",
     session=f"sess_{uuid7()}",
-    plan="nobodys",
+    plan="missing",
     task=uuid7(),
     webhook=uuid7(),
     delivery=uuid7(),
 )
 
-_OWNED: dict[str, Callable[[RouteEndpoint, Things], str]] = {
-    "{memory_id}": lambda _, things: things.memory,
-    "{recall_id}": lambda _, things: things.recall,
-    "{key_id}": lambda endpoint, things: things.agent_key if "/agent-keys/" in endpoint.path else things.api_key,
-    "{workspace_id}": lambda _, things: things.workspace,
-    "{id}": lambda _, things: things.server,
-    "{slug}": lambda _, things: things.template,
-    "{session_id}": lambda _, things: things.session,
-    "{plan}": lambda _, things: things.plan,
-    "{task}": lambda _, things: things.task,
-    "{webhook_id}": lambda _, things: things.webhook,
-    "{delivery_id}": lambda _, things: things.delivery,
+_WORKSPACE_PARAMETERS: dict[str, Callable[[RouteEndpoint, Resources], str]] = {
+    "{memory_id}": lambda _, resources: resources.memory,
+    "{recall_id}": lambda _, resources: resources.recall,
+    "{key_id}": lambda endpoint, resources: resources.agent_key if "/agent-keys/" in endpoint.path else resources.api_key,
+    "{workspace_id}": lambda _, resources: resources.workspace,
+    "{id}": lambda _, resources: resources.server,
+    "{slug}": lambda _, resources: resources.template,
+    "{session_id}": lambda _, resources: resources.session,
+    "{plan}": lambda _, resources: resources.plan,
+    "{task}": lambda _, resources: resources.task,
+    "{webhook_id}": lambda _, resources: resources.webhook,
+    "{delivery_id}": lambda _, resources: resources.delivery,
 }
-"""Parameters that name what belongs to a workspace: another's is missing, in the same words."""
+"""Parameters that name a resource of a workspace; one of another workspace has the same error as a missing one."""
 
-_SHARED = {
+_OTHER_PARAMETERS = {
     "{phase}": "1",
     "{agent_id:path}": "kim",
     "{server_id}": "brain",
@@ -163,87 +163,92 @@ _SHARED = {
 }
 
 
-def _path(endpoint: RouteEndpoint, things: Things) -> str:
-    filled = endpoint.path
+def _path(endpoint: RouteEndpoint, resources: Resources) -> str:
+    path = endpoint.path
     for parameter in re.findall(r"\{.*?\}", endpoint.path):
-        known = parameter in _OWNED or parameter in _SHARED
-        assert known, f"{_named(endpoint)}: tell _OWNED (and `things`) of {parameter} if a workspace owns such a thing, else _SHARED"
-        filled = filled.replace(parameter, _OWNED[parameter](endpoint, things) if parameter in _OWNED else _SHARED[parameter])
-    return filled + _QUERIES.get(_named(endpoint), "")
+        known = parameter in _WORKSPACE_PARAMETERS or parameter in _OTHER_PARAMETERS
+        assert known, f"{_operation_name(endpoint)}: {parameter} is missing in _WORKSPACE_PARAMETERS or _OTHER_PARAMETERS"
+        path = path.replace(
+            parameter,
+            _WORKSPACE_PARAMETERS[parameter](endpoint, resources) if parameter in _WORKSPACE_PARAMETERS else _OTHER_PARAMETERS[parameter],
+        )
+    return path + _QUERIES.get(_operation_name(endpoint), "")
 
 
-def _owned(endpoint: RouteEndpoint, things: Things) -> str | None:
-    """Return the id of the thing that the path names, if a workspace owns it and no platform scope opens it."""
+def _owned_id(endpoint: RouteEndpoint, resources: Resources) -> str | None:
+    """Return the id in the path if it belongs to a workspace and no platform scope gives access to it."""
     if (endpoint.route.required_scope or "").startswith("platform:"):
         return None
-    return next((of(endpoint, things) for parameter, of in _OWNED.items() if parameter in endpoint.path), None)
+    return next((get_id(endpoint, resources) for parameter, get_id in _WORKSPACE_PARAMETERS.items() if parameter in endpoint.path), None)
 
 
-async def _try(caller: Caller, endpoint: RouteEndpoint, things: Things, **headers: str) -> tuple[int, dict[str, object], str]:
-    answer = await caller.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)), **headers)
-    found: object = answer.json() if answer.content and not _is_text(answer) else {}
-    assert isinstance(found, dict)
-    body = unwrap_error(cast("dict[str, object]", found))
-    return answer.status_code, body, answer.text
+async def _call(caller: Caller, endpoint: RouteEndpoint, resources: Resources, **headers: str) -> tuple[int, dict[str, object], str]:
+    response = await caller.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(_operation_name(endpoint)), **headers)
+    content: object = response.json() if response.content and not _is_text(response) else {}
+    assert isinstance(content, dict)
+    body = unwrap_error(cast("dict[str, object]", content))
+    return response.status_code, body, response.text
 
 
 def _is_for_browsers(endpoint: RouteEndpoint) -> bool:
-    """Return whether it is a documentation page or its description; these ask a browser's user for a key (D-83)."""
+    """Return whether it is a documentation page or its document; for these a browser prompts for a key (D-83)."""
     prefixes = ("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/")
     return endpoint.path in {"/api/docs", "/openapi.json"} or endpoint.path.startswith(prefixes)
 
 
-def _is_text(answer: httpx2.Response) -> bool:
-    """Return whether it is not JSON on purpose: metrics, a plan as a page, documentation pages."""
-    return answer.is_success and answer.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
+def _is_text(response: httpx2.Response) -> bool:
+    """Return whether a successful response is text: metrics, a plan as a page, documentation pages."""
+    return response.is_success and response.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
 
 
-def _platform(mounted: RouteTable) -> list[str]:
-    """Return what routes need that `*` does not grant (D-23)."""
-    return sorted({needs for endpoint in mounted.endpoints if (needs := endpoint.route.required_scope) and needs.startswith("platform:")})
+def _list_platform_scopes(route_table: RouteTable) -> list[str]:
+    """Return the required scopes that `*` does not grant (D-23)."""
+    return sorted(
+        {scope for endpoint in route_table.endpoints if (scope := endpoint.route.required_scope) and scope.startswith("platform:")}
+    )
 
 
 @pytest.fixture
-def mounted(settings: Settings) -> RouteTable:
-    """The table of routes."""
+def route_table(settings: Settings) -> RouteTable:
+    """The route table of the application."""
     return build_route_table(build_platform(settings))
 
 
-def _greets(mounted: RouteTable, name: str) -> bool:
-    """Return whether a public route authenticates a key that is sent nevertheless."""
-    return any(endpoint.route.optional_auth for endpoint in mounted.endpoints if _named(endpoint) == name)
+def _has_optional_auth(route_table: RouteTable, name: str) -> bool:
+    """Return whether a public route authenticates a key if one is sent."""
+    return any(endpoint.route.optional_auth for endpoint in route_table.endpoints if _operation_name(endpoint) == name)
 
 
-def _guarded(mounted: RouteTable) -> Iterator[RouteEndpoint]:
-    return (endpoint for endpoint in mounted.endpoints if not endpoint.route.public)
+def _iter_guarded(route_table: RouteTable) -> Iterator[RouteEndpoint]:
+    return (endpoint for endpoint in route_table.endpoints if not endpoint.route.public)
 
 
 @pytest.fixture
-async def things(instance: Instance) -> AsyncIterator[Things]:
-    """A memory and keys of the first workspace, with the mark in every field that could leak; no test changes them."""
+async def resources(instance: Instance) -> AsyncIterator[Resources]:
+    """Resources of the first workspace with the mark in every field that could leak. Fails if a test changes them."""
     stored = await instance.admin.remember(f"The {_MARK} secret.", org=_MARK, project=_MARK, tags=[_MARK], type=_MARK, source=_MARK)
     reach: dict[str, object] = {"servers": [_MARK], "tools": [f"{_MARK}/*"], "orgs": [_MARK], "projects": [_MARK]}
     api, agent = [
         (await instance.admin.post(path, {"name": _MARK, "agent_id": _MARK, field: ["brain:read"], **reach})).json()
         for path, field in (("/api/v1/api-keys", "scopes"), ("/api/v1/agent-keys", "permissions"))
     ]
-    for key in (api["plaintext_key"], agent["key"]):  # so that sums name them too
+    for key in (api["plaintext_key"], agent["key"]):  # so that usage statistics contain them too
         assert (await instance.caller(key).get("/v1/brain/tags")).status_code == 200
     entry = {"id": _MARK, "url": f"http://[2a00:ffff::1]/{_MARK}", "tagline": _MARK, "secrets": {"TOKEN": _MARK}, "enabled": False}
     assert (await instance.admin.post("/api/v1/servers", entry)).status_code == 201
     template = {"slug": _MARK, "name": _MARK, "description": _MARK, "phases": [{"name": _MARK}]}
     assert (await instance.admin.post("/v1/templates", template)).status_code == 201
     session = {"agent_type": _MARK, "agent_id": _MARK, "org": _MARK, "project": _MARK, "goal": _MARK, "context": {_MARK: _MARK}}
-    started = (await instance.admin.post("/v1/sessions", session)).json()["session"]["id"]
-    assert (await instance.admin.post(f"/v1/sessions/{started}/events", {"message": _MARK})).status_code == 201
+    session_id = (await instance.admin.post("/v1/sessions", session)).json()["session"]["id"]
+    assert (await instance.admin.post(f"/v1/sessions/{session_id}/events", {"message": _MARK})).status_code == 201
     phase = {"name": _MARK, "tasks": [{"name": _MARK, "description": _MARK, "metadata": {_MARK: _MARK}}]}
-    planned = await instance.admin.post("/v1/plans", {"title": _MARK, "org": _MARK, "status": "active", "phases": [phase]})
-    assert planned.status_code == 201
+    plan = await instance.admin.post("/v1/plans", {"title": _MARK, "org": _MARK, "status": "active", "phases": [phase]})
+    assert plan.status_code == 201
     hook = {"url": f"http://[2a00:ffff::1]/{_MARK}", "events": ["plan.completed"], "description": _MARK}
-    hooked = (await instance.admin.post("/api/v1/webhooks", hook)).json()["id"]
-    delivery = (await instance.admin.post(f"/api/v1/webhooks/{hooked}/test")).json()["id"]
+    webhook_id = (await instance.admin.post("/api/v1/webhooks", hook)).json()["id"]
+    delivery = (await instance.admin.post(f"/api/v1/webhooks/{webhook_id}/test")).json()["id"]
     recalled = (await instance.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
-    kept = Things(
+    resources = Resources(
         memory=str(stored["id"]),
         recall=recalled["recall_id"],
         api_key=api["id"],
@@ -251,41 +256,46 @@ async def things(instance: Instance) -> AsyncIterator[Things]:
         workspace=str(instance.workspace_id),
         server=_MARK,
         template=_MARK,
-        session=started,
+        session=session_id,
         plan=_MARK,
-        task=planned.json()["phases"][0]["tasks"][0]["id"],
-        webhook=hooked,
+        task=plan.json()["phases"][0]["tasks"][0]["id"],
+        webhook=webhook_id,
         delivery=delivery,
     )
-    paths = [f"/v1/brain/memories/{kept.memory}", f"/api/v1/api-keys/{kept.api_key}", f"/api/v1/agent-keys/{kept.agent_key}"]
-    paths += [f"/api/v1/servers/{kept.server}", f"/v1/templates/{kept.template}", f"/v1/sessions/{kept.session}", f"/v1/plans/{kept.plan}"]
-    paths += [f"/api/v1/webhooks/{kept.webhook}"]
-    before = [await _shown(instance, path) for path in paths]
-    yield kept
-    assert [await _shown(instance, path) for path in paths] == before
+    paths = [f"/v1/brain/memories/{resources.memory}", f"/api/v1/api-keys/{resources.api_key}", f"/api/v1/agent-keys/{resources.agent_key}"]
+    paths += [
+        f"/api/v1/servers/{resources.server}",
+        f"/v1/templates/{resources.template}",
+        f"/v1/sessions/{resources.session}",
+        f"/v1/plans/{resources.plan}",
+    ]
+    paths += [f"/api/v1/webhooks/{resources.webhook}"]
+    before = [await _get_stable_fields(instance, path) for path in paths]
+    yield resources
+    assert [await _get_stable_fields(instance, path) for path in paths] == before
 
 
-async def _shown(instance: Instance, path: str) -> dict[str, object]:
-    answer = await instance.admin.get(path)
-    assert answer.status_code == 200, path
-    moving = {"effective_confidence", "last_activity_at"}  # the one ages, the other is what a heartbeat is for
-    return {name: value for name, value in answer.json().items() if name not in moving}
+async def _get_stable_fields(instance: Instance, path: str) -> dict[str, object]:
+    response = await instance.admin.get(path)
+    assert response.status_code == 200, path
+    varying = {"effective_confidence", "last_activity_at"}  # the first decreases with time, a heartbeat changes the second
+    return {name: value for name, value in response.json().items() if name not in varying}
 
 
-def test_only_health_is_public(mounted: RouteTable) -> None:
-    """D-05, D-23: what needs no key is named here; every other route declares its scope, or that any key will do."""
-    public = {_named(endpoint) for endpoint in mounted.endpoints if endpoint.route.public}
-    any_key = {_named(endpoint) for endpoint in _guarded(mounted) if endpoint.route.required_scope is None}
+def test_few_routes_are_public(route_table: RouteTable) -> None:
+    """D-05, D-23: this test lists the routes that need no key, or any key; every other route declares its scope."""
+    public = {_operation_name(endpoint) for endpoint in route_table.endpoints if endpoint.route.public}
+    any_key = {_operation_name(endpoint) for endpoint in _iter_guarded(route_table) if endpoint.route.required_scope is None}
 
-    assert {name for name in public if not _greets(mounted, name)} == {
+    assert {name for name in public if not _has_optional_auth(route_table, name)} == {
         "GET /healthz",
         "GET /readyz",
         "GET /favicon.ico",
-        "GET /oauth/callback",  # opened by a browser that comes from an authorisation server; what it may do is in its `state`
+        "GET /oauth/callback",  # opened by a browser after a login; its `state` authorises it
         "POST /oauth/callback",
         "GET /oauth/client.json",
     }
-    assert {name for name in public if _greets(mounted, name)} == {"GET /", *(f"GET {path}" for path in _DISCOVERY)}
+    assert {name for name in public if _has_optional_auth(route_table, name)} == {"GET /", *(f"GET {path}" for path in _DISCOVERY)}
     assert any_key == {
         "GET /api/v1/rate-limit",
         "GET /api/agent/rate-limit",
@@ -296,23 +306,27 @@ def test_only_health_is_public(mounted: RouteTable) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "sk_live_short", "sk_live_" + "é" * 32, "ak_" + "a" * 33, "sk_live_" + "a" * 65])
-async def test_without_a_key_nothing_is_told(instance: Instance, mounted: RouteTable, things: Things, key: str | None) -> None:
-    """Spec 7, D-20: missing or malformed is 401 unauthorised with WWW-Authenticate, on every route."""
-    for endpoint in _guarded(mounted):
+async def test_a_missing_or_malformed_key_is_401(
+    instance: Instance, route_table: RouteTable, resources: Resources, key: str | None
+) -> None:
+    """Spec 7, D-20: every route returns 401 unauthorised with WWW-Authenticate."""
+    for endpoint in _iter_guarded(route_table):
         headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
         content = b"not even JSON" if endpoint.route.method in {"POST", "PATCH", "PUT"} else None
-        answer = await instance.caller(None).http.request(endpoint.route.method, _path(endpoint, things), headers=headers, content=content)
+        response = await instance.caller(None).http.request(
+            endpoint.route.method, _path(endpoint, resources), headers=headers, content=content
+        )
 
-        assert (answer.status_code, error_body(answer)["error"]) == (401, "unauthorised"), _named(endpoint)
-        assert answer.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
+        assert (response.status_code, error_body(response)["error"]) == (401, "unauthorised"), _operation_name(endpoint)
+        assert response.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
-async def test_keys_that_are_not_good_any_more_are_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """Spec 3.2, 3.3, 7; D-21, D-26: unknown, revoked, suspended, expired and past their grace, each with its code, on every route."""
+async def test_invalid_keys_are_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """Spec 3.2, 3.3, 7; D-21, D-26: unknown, revoked, suspended, expired and rotated keys have their error code on every route."""
     access, now = instance.rookery.access, instance.rookery.clock()
     callers = [(instance.caller(f"{prefix}{random_text(32)}"), "unauthorised") for prefix in ("sk_live_", "sk_test_", "ak_")]
-    for make, keys in ((instance.api_key, access.api_keys), (instance.agent_key, access.agent_keys)):
-        suspended, rotated, expired = await make(), await make(), await make()
+    for create_key, keys in ((instance.api_key, access.api_keys), (instance.agent_key, access.agent_keys)):
+        suspended, rotated, expired = await create_key(), await create_key(), await create_key()
         await keys.suspend(instance.workspace_id, suspended.key_id, by=OPERATOR)
         await keys.rotate(instance.workspace_id, rotated.key_id, grace_hours=0, by=OPERATOR)
         await keys.modify(instance.workspace_id, expired.key_id, lambda key: replace(key, expires_at=now), by=OPERATOR, action="changed")
@@ -320,110 +334,116 @@ async def test_keys_that_are_not_good_any_more_are_refused(instance: Instance, m
     revoked = await instance.agent_key()
     await access.agent_keys.revoke(instance.workspace_id, revoked.key_id, by=OPERATOR)
 
-    for endpoint in _guarded(mounted):
+    for endpoint in _iter_guarded(route_table):
         for caller, code in [(revoked, "key_revoked"), *callers]:
-            status, body, _ = await _try(caller, endpoint, things)
-            assert (status, body["error"]) == (401, code), _named(endpoint)
+            status, body, _ = await _call(caller, endpoint, resources)
+            assert (status, body["error"]) == (401, code), _operation_name(endpoint)
 
 
-async def test_a_key_without_the_scope_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
+async def test_a_key_without_the_scope_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
     """Spec 5.2 rule 5, 5.3 step 5: 403 with required_scope for API keys, permission_denied for agent keys."""
     pairs = {scope: (await instance.api_key(scope), await instance.agent_key(scope)) for scope in ("docs:read", "brain:read")}
 
-    for endpoint in _guarded(mounted):
+    for endpoint in _iter_guarded(route_table):
         if endpoint.route.required_scope is None:
             continue
         api, agent = pairs["brain:read" if endpoint.route.required_scope == "docs:read" else "docs:read"]
-        status, body, _ = await _try(api, endpoint, things)
-        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.required_scope), _named(endpoint)
-        status, body, _ = await _try(agent, endpoint, things)
-        assert (status, body["error"], body["required_permission"]) == (403, "permission_denied", endpoint.route.required_scope), _named(
+        status, body, _ = await _call(api, endpoint, resources)
+        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.required_scope), _operation_name(
+            endpoint
+        )
+        status, body, _ = await _call(agent, endpoint, resources)
+        assert (status, body["error"], body["required_permission"]) == (403, "permission_denied", endpoint.route.required_scope), (
+            _operation_name(endpoint)
+        )
+
+
+async def test_a_key_with_only_the_required_scope_is_accepted(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """D-23: a key with the scope of a route passes the guard; the route may still reject the request."""
+    for endpoint in _iter_guarded(route_table):
+        caller = await instance.api_key(endpoint.route.required_scope or "docs:read")
+        status, body, _ = await _call(caller, endpoint, _MISSING)
+        assert status not in {401, 429}, (_operation_name(endpoint), body)
+        assert endpoint.route.required_scope is None or body.get("required_scope") != endpoint.route.required_scope, (
+            _operation_name(endpoint),
+            body,
+        )
+        assert body.get("error") != "ip_not_allowed", (_operation_name(endpoint), body)
+        assert status < 500 or body.get("code"), (_operation_name(endpoint), body)
+
+
+async def test_a_key_from_a_disallowed_address_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """Spec 5.3 step 4, D-28: the IP list does not match, or is empty."""
+    elsewhere = await instance.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
+    nowhere = await instance.agent_key(ip_restriction=True)
+
+    for endpoint in _iter_guarded(route_table):
+        for caller in (elsewhere, nowhere):
+            status, body, _ = await _call(caller, endpoint, resources, **{"X-Forwarded-For": "10.1.2.3"})
+            assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), _operation_name(endpoint)
+
+
+async def test_a_key_over_its_limit_is_rejected_with_headers(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """Spec 8, D-27: 429 with Retry-After and the three headers; calls of the rate limit status are not counted or rejected."""
+    limited = await instance.agent_key("*", *_list_platform_scopes(route_table), rate_limit=1)
+    assert (await limited.get("/v1/brain/tags")).status_code == 200
+
+    for endpoint in _iter_guarded(route_table):
+        response = await limited.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(_operation_name(endpoint)))
+        if not endpoint.route.rate_limited:
+            # These routes fail for another reason than the limit: the lease or the file does not exist.
+            expected = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
+            assert response.status_code == 200 or error_body(response)["error"] == expected, _operation_name(endpoint)
+            continue
+        assert (response.status_code, error_body(response)["error"]) == (429, "rate_limited"), _operation_name(endpoint)
+        assert 1 <= int(response.headers["retry-after"]) <= 60
+        assert response.headers["x-ratelimit-limit"] == "1"
+        assert response.headers["x-ratelimit-remaining"] == "0"
+
+
+async def test_a_key_of_another_workspace_finds_and_changes_nothing(
+    instance: Instance, route_table: RouteTable, resources: Resources
+) -> None:
+    """Spec 2.8: workspace_id is a hard tenant boundary; another tenant's id has the same error as a missing one."""
+    stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
+
+    for endpoint in _iter_guarded(route_table):
+        await _assert_finds_nothing(stranger, endpoint, resources)
+    superseding = await stranger.post("/v1/brain/remember", {"type": "fact", "content": "b", "supersedes_id": resources.memory})
+    assert superseding.status_code == 422
+
+
+async def _assert_finds_nothing(caller: Caller, endpoint: RouteEndpoint, resources: Resources) -> None:
+    """Compare the responses of *caller* for another workspace's resource with those for a resource that does not exist."""
+    status, body, text = await _call(caller, endpoint, resources)
+    assert _MARK not in text.replace(f"'{_MARK}'", ""), _operation_name(endpoint)
+    existing_id, missing_id = _owned_id(endpoint, resources), _owned_id(endpoint, _MISSING)
+    if existing_id is not None and missing_id is not None:
+        missing_body = (await _call(caller, endpoint, _MISSING))[1]
+        assert status == 404, f"{_operation_name(endpoint)}: {status} {text}; if the body is invalid, add a valid one to _BODIES"
+        assert {**body, "message": str(body["message"]).replace(repr(existing_id), repr(missing_id))} == missing_body, _operation_name(
             endpoint
         )
 
 
-async def test_a_key_with_just_the_scope_is_let_in(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """D-23: each route's own scope is enough to pass the guard; what follows is the route's business."""
-    for endpoint in _guarded(mounted):
-        caller = await instance.api_key(endpoint.route.required_scope or "docs:read")
-        status, body, _ = await _try(caller, endpoint, _NOBODYS)
-        assert status not in {401, 429}, (_named(endpoint), body)
-        assert endpoint.route.required_scope is None or body.get("required_scope") != endpoint.route.required_scope, (
-            _named(endpoint),
-            body,
-        )
-        assert body.get("error") != "ip_not_allowed", (_named(endpoint), body)
-        assert status < 500 or body.get("code"), (_named(endpoint), body)
-
-
-async def test_a_key_from_a_wrong_address_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """Spec 5.3 step 4, D-28: restriction on with a list that does not match, and with an empty one."""
-    elsewhere = await instance.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
-    nowhere = await instance.agent_key(ip_restriction=True)
-
-    for endpoint in _guarded(mounted):
-        for caller in (elsewhere, nowhere):
-            status, body, _ = await _try(caller, endpoint, things, **{"X-Forwarded-For": "10.1.2.3"})
-            assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), _named(endpoint)
-
-
-async def test_a_key_over_its_limit_is_refused_with_headers(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """Spec 8, D-27: 429 with Retry-After and the three headers; status calls spend nothing and are not refused."""
-    limited = await instance.agent_key("*", *_platform(mounted), rate_limit=1)
-    assert (await limited.get("/v1/brain/tags")).status_code == 200
-
-    for endpoint in _guarded(mounted):
-        answer = await limited.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)))
-        if not endpoint.route.rate_limited:
-            # A heartbeat of a lease that nobody has is refused for that, and not for the limit; so is a file that is not there.
-            refused = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
-            assert answer.status_code == 200 or error_body(answer)["error"] == refused, _named(endpoint)
-            continue
-        assert (answer.status_code, error_body(answer)["error"]) == (429, "rate_limited"), _named(endpoint)
-        assert 1 <= int(answer.headers["retry-after"]) <= 60
-        assert answer.headers["x-ratelimit-limit"] == "1"
-        assert answer.headers["x-ratelimit-remaining"] == "0"
-
-
-async def test_another_workspace_sees_and_changes_nothing(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """Spec 2.8: workspace_id is a hard tenant boundary; another tenant's id is a missing one, in the same words."""
-    stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
-
-    for endpoint in _guarded(mounted):
-        await _finds_nothing(stranger, endpoint, things)
-    superseding = await stranger.post("/v1/brain/remember", {"type": "fact", "content": "b", "supersedes_id": things.memory})
-    assert superseding.status_code == 422
-
-
-async def _finds_nothing(caller: Caller, endpoint: RouteEndpoint, things: Things) -> None:
-    """Compare the responses of *caller* for another workspace's resource with those for a resource that does not exist."""
-    status, body, text = await _try(caller, endpoint, things)
-    assert _MARK not in text.replace(f"'{_MARK}'", ""), _named(endpoint)
-    mine, nobodys = _owned(endpoint, things), _owned(endpoint, _NOBODYS)
-    if mine is not None and nobodys is not None:
-        missing = (await _try(caller, endpoint, _NOBODYS))[1]
-        assert status == 404, f"{_named(endpoint)}: {status} {text}; if the body is what is wrong, tell _BODIES of a good one"
-        assert {**body, "message": str(body["message"]).replace(repr(mine), repr(nobodys))} == missing, _named(endpoint)
-
-
-async def test_the_sandbox_is_another_tenant(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """D-25: test keys act in the workspace's sandbox twin; nothing is seen across, and answers show the parent."""
+async def test_the_sandbox_is_another_tenant(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """D-25: test keys act in the workspace's sandbox, which is isolated; responses have the id of the parent."""
     tester = await instance.api_key(environment="test")
 
-    for endpoint in _guarded(mounted):
-        if "{workspace_id}" not in endpoint.path:  # a test key is shown its parent
-            await _finds_nothing(tester, endpoint, things)
+    for endpoint in _iter_guarded(route_table):
+        if "{workspace_id}" not in endpoint.path:  # for a test key these show its parent
+            await _assert_finds_nothing(tester, endpoint, resources)
     stored = await tester.remember("Only in the sandbox.")
     assert stored["workspace_id"] == instance.workspace_id
     listed = (await instance.admin.get("/v1/brain/memories?per_page=100")).json()
     assert "Only in the sandbox." not in [memory["content"] for memory in listed["data"]]
 
 
-async def test_a_key_that_names_another_workspace_is_refused(instance: Instance, mounted: RouteTable, things: Things) -> None:
-    """D-15: X-Workspace-ID is optional, but must be the key's."""
-    for endpoint in _guarded(mounted):
-        status, body, _ = await _try(instance.admin, endpoint, things, **{"X-Workspace-ID": str(instance.workspace_id + 1)})
-        assert (status, body["error"]) == (403, "permission_denied"), _named(endpoint)
+async def test_another_workspace_in_the_header_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
+    """D-15: X-Workspace-ID is optional, and must be the workspace of the key."""
+    for endpoint in _iter_guarded(route_table):
+        status, body, _ = await _call(instance.admin, endpoint, resources, **{"X-Workspace-ID": str(instance.workspace_id + 1)})
+        assert (status, body["error"]) == (403, "permission_denied"), _operation_name(endpoint)
 
 
 # --- a disk that is nearly full
@@ -445,18 +465,18 @@ _ALLOWED_ON_FULL_DISK = {
     *(f"POST {prefix}/sessions/{{session_id}}/heartbeat" for prefix in ("/v1", "/api/agent")),
     *(f"POST {prefix}/tasks/{{task}}/{verb}" for prefix in ("/v1", "/api/agent") for verb in ("heartbeat", "release")),
 }
-"""They read, keep a lease, or take rights away."""
+"""These read, renew a lease, or revoke rights."""
 
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
-async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> None:
-    """D-17; issue 14 (specification 1): every POST, PUT and PATCH is 507, but those above; reads and deletions go on."""
+async def test_a_nearly_full_disk_rejects_every_write(settings: Settings) -> None:
+    """D-17; issue 14: every POST, PUT and PATCH is 507, except those above; reads and deletions work."""
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
-        mounted = build_route_table(instance.rookery)
-        caller = await instance.api_key("*", *_platform(mounted))
-        for endpoint in _guarded(mounted):
-            status, body, _ = await _try(caller, endpoint, _NOBODYS)
-            name = _named(endpoint)
+        route_table = build_route_table(instance.rookery)
+        caller = await instance.api_key("*", *_list_platform_scopes(route_table))
+        for endpoint in _iter_guarded(route_table):
+            status, body, _ = await _call(caller, endpoint, _MISSING)
+            name = _operation_name(endpoint)
             if endpoint.route.method in {"POST", "PUT", "PATCH"} and name not in _ALLOWED_ON_FULL_DISK:
                 assert (status, body["error"]) == (507, "storage_full"), name
             else:
@@ -464,8 +484,8 @@ async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> Non
 
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
-async def test_a_nearly_full_disk_refuses_the_built_in_tools_that_write(settings: Settings) -> None:
-    """D-17; issue 14 (specification 1): what a tool of ours would store is refused too; its reads and its deletions are not."""
+async def test_a_nearly_full_disk_rejects_built_in_tools_that_write(settings: Settings) -> None:
+    """D-17; issue 14: built-in tools that write are 507 too; those that read or delete work."""
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         tools = [
             (server, tool)
@@ -474,14 +494,14 @@ async def test_a_nearly_full_disk_refuses_the_built_in_tools_that_write(settings
         ]
         arguments = {"remember": {"content": "a"}, "plan_create": {"title": "a"}}
         hints = {tool["name"]: tool["annotations"] for _, tool in tools}
-        called = {
+        responses = {
             tool["name"]: await instance.admin.post(f"/api/v1/mcp/servers/{server}/tools/{tool['name']}", arguments[tool["name"]])
             for server, tool in tools
             if tool["name"] in arguments
         }
-        forgotten = await instance.admin.post("/api/v1/mcp/servers/brain/tools/forget", {"ids": [uuid7()]})
-        recalled = await instance.admin.post("/api/v1/mcp/servers/brain/tools/recall", {"query": "a"})
+        forget = await instance.admin.post("/api/v1/mcp/servers/brain/tools/forget", {"ids": [uuid7()]})
+        recall = await instance.admin.post("/api/v1/mcp/servers/brain/tools/recall", {"query": "a"})
 
-        assert {name: answer.status_code for name, answer in called.items()} == dict.fromkeys(arguments, 507)
-        assert not any(hints[name]["readOnlyHint"] for name in called)
-        assert (forgotten.status_code == 507, recalled.status_code) == (False, 200)
+        assert {name: response.status_code for name, response in responses.items()} == dict.fromkeys(arguments, 507)
+        assert not any(hints[name]["readOnlyHint"] for name in responses)
+        assert (forget.status_code == 507, recall.status_code) == (False, 200)

@@ -1,4 +1,4 @@
-"""The schema's history."""
+"""Migrations of the record store."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rookery.wiring import build_platform
 
 
 def test_head_is_the_newest_revision() -> None:
-    """Issue, second start: what is compared without loading alembic must be what alembic says."""
+    """Issue, second start: the constant that is compared without loading alembic equals alembic's newest revision."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
 
     assert ScriptDirectory.from_config(config).get_heads() == [HEAD_REVISION]
 
 
-def test_migrations_make_the_tables_that_the_code_knows(database_url: str, data_dir: Path) -> None:
-    """House 5.2: one schema, in code and in its history, on both dialects."""
-    assert build_platform  # imports every store, so that the metadata is whole
+def test_migrations_create_the_tables_of_the_code(database_url: str, data_dir: Path) -> None:
+    """House 5.2: code and migrations have the same schema on both dialects."""
+    assert build_platform  # imports every store, so that the metadata is complete
     url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
     engine = create_engine(url, poolclass=NullPool)
     with engine.connect() as connection:
@@ -56,27 +56,27 @@ def test_no_two_indexes_cover_the_same_columns_of_the_same_rows(database_url: st
     engine.dispose()
 
     assert len(names) > 50
-    assert [sorted(same) for same in names.values() if len(same) > 1] == []
+    assert [sorted(duplicates) for duplicates in names.values() if len(duplicates) > 1] == []
 
 
-def test_two_that_start_together_migrate_once(tmp_path: Path) -> None:
+def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
     """D-01, D-03: any number of processes may start on an empty folder."""
     with ThreadPoolExecutor(4) as threads:
-        done = [threads.submit(migrate, "embedded:", data_dir=tmp_path) for _ in range(4)]
+        futures = [threads.submit(migrate, "embedded:", data_dir=tmp_path) for _ in range(4)]
 
-    assert sorted(each.result() for each in done) == [False, False, False, True]
+    assert sorted(future.result() for future in futures) == [False, False, False, True]
 
 
 @pytest.mark.external_service
 def test_an_empty_postgresql_is_migrated_once(postgres_empty: str, tmp_path: Path) -> None:
-    """D-02: postgresql://… is a record store."""
+    """D-02: several processes start on an empty PostgreSQL database."""
     with ThreadPoolExecutor(3) as threads:
-        done = [threads.submit(migrate, postgres_empty, data_dir=tmp_path) for _ in range(3)]
+        futures = [threads.submit(migrate, postgres_empty, data_dir=tmp_path) for _ in range(3)]
 
-    assert sorted(each.result() for each in done) == [False, False, True]
+    assert sorted(future.result() for future in futures) == [False, False, True]
 
 
-def test_a_store_of_a_newer_rookery_is_refused(database_url: str, data_dir: Path) -> None:
+def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Path) -> None:
     """D-08: migrations go forward only."""
     if database_url == "embedded:":
         with closing(sqlite3.connect(data_dir / "records.db")) as connection, connection:
@@ -89,17 +89,17 @@ def test_a_store_of_a_newer_rookery_is_refused(database_url: str, data_dir: Path
         migrate(database_url, data_dir=data_dir)
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    """D-10: a message says what was wrong, with which value."""
+def test_the_error_for_an_invalid_database_names_the_file(tmp_path: Path) -> None:
+    """D-10: a message has the problem and the value."""
     (tmp_path / "records.db").write_bytes(b"not a database, " * 100)
 
     with pytest.raises(EngineUnavailable, match=r"records\.db"):
         migrate("embedded:", data_dir=tmp_path)
 
 
-def test_a_server_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    """D-10: engines' exceptions never leak, and no password with them."""
-    with pytest.raises(EngineUnavailable) as refusal:
+def test_an_unreachable_database_is_an_error_without_the_password(tmp_path: Path) -> None:
+    """D-10: neither exceptions of engines nor passwords leak."""
+    with pytest.raises(EngineUnavailable) as raised:
         migrate("postgresql://user:hunter2@127.0.0.1:1/none", data_dir=tmp_path)
 
-    assert "hunter2" not in refusal.value.message
+    assert "hunter2" not in raised.value.message

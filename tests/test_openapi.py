@@ -1,4 +1,4 @@
-"""The document that the server makes of itself: whether it is OpenAPI 3.0, and says all that the routes do (spec 4.5, D-83)."""
+"""The OpenAPI document of the server: it is valid OpenAPI 3.0 and documents all routes (spec 4.5, D-83)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VERBS = frozenset(
     "read recall release remember remove replace resend restore resume revoke rotate search send set start stream suspend test "
     "update".split()
 )
-_RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_RATE_LIMIT_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
 
 @pytest.fixture(scope="module")
@@ -48,29 +48,29 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
 
 
 @pytest.fixture(scope="module")
-def whole(endpoints: list[RouteEndpoint]) -> Schema:
-    """The document of it."""
+def document(endpoints: list[RouteEndpoint]) -> Schema:
+    """The OpenAPI document of the route table."""
     return build_document(endpoints, public_url=lambda _: "http://localhost:8400")
 
 
-def test_the_document_is_openapi_3_0(whole: Schema) -> None:
+def test_the_document_is_openapi_3_0(document: Schema) -> None:
     """Spec 4.5, D-83: OpenAPI 3.0.3, version 1.0.0, with the keys openapi, info, paths, components; an independent validator agrees."""
-    assert (whole["openapi"], cast("Schema", whole["info"])["version"]) == ("3.0.3", "1.0.0")
-    assert whole.keys() >= {"openapi", "info", "paths", "components"}
-    assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
+    assert (document["openapi"], cast("Schema", document["info"])["version"]) == ("3.0.3", "1.0.0")
+    assert document.keys() >= {"openapi", "info", "paths", "components"}
+    assert [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()] == []
 
 
-def test_every_reference_leads_to_something_and_nothing_lies_about(whole: Schema) -> None:
+def test_every_reference_resolves_and_every_component_is_used(document: Schema) -> None:
     """D-83: every $ref resolves, every component is used, and no type is null."""
-    components = cast("dict[str, Schema]", whole["components"])
-    there = {f"#/components/{kind}/{name}" for kind, each in components.items() if kind != "securitySchemes" for name in each}
-    assert {each["$ref"] for each in _objects(whole) if isinstance(each.get("$ref"), str)} == there
-    assert not [each for each in _objects(whole) if each.get("type") == "null"]
+    components = cast("dict[str, Schema]", document["components"])
+    used = {f"#/components/{kind}/{name}" for kind, group in components.items() if kind != "securitySchemes" for name in group}
+    assert {schema["$ref"] for schema in _iter_objects(document) if isinstance(schema.get("$ref"), str)} == used
+    assert not [schema for schema in _iter_objects(document) if schema.get("type") == "null"]
 
 
-def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fields(whole: Schema) -> None:
-    """Spec 2.1: each object with its fields, and the three words for how a server stands."""
-    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
+def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fields(document: Schema) -> None:
+    """Spec 2.1: each object has its fields, and a server one of the three statuses."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
     for name, fields in _OBJECTS.items():
         assert schemas[name]["properties"].keys() >= set(fields.split()), name
     assert schemas["ServerSummary"]["properties"]["status"]["enum"] == ["available", "beta", "deprecated"]
@@ -78,53 +78,53 @@ def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fi
     assert schemas["ToolCallRequest"]["required"] == ["server", "tool"]
 
 
-def test_what_may_be_given_as_a_text_alone_is_described_so(whole: Schema) -> None:
-    """D-60, D-63: a task is its name, a criterion its text; clients that are made of the document may write so too."""
+def test_objects_that_may_be_given_as_text_are_documented(document: Schema) -> None:
+    """D-60, D-63: generated clients may write a task as its name and a criterion as its text."""
     plan = {"title": "Move", "phases": [{"name": "Pack", "tasks": ["Boxes"], "acceptance_criteria": ["All are shut"]}]}
-    body = cast("Schema", cast("dict[str, Schema]", cast("Schema", whole["paths"])["/api/agent/plans"])["post"]["requestBody"])
+    body = cast("Schema", cast("dict[str, Schema]", cast("Schema", document["paths"])["/api/agent/plans"])["post"]["requestBody"])
     schema = cast("Schema", cast("dict[str, Schema]", body["content"])["application/json"]["schema"])
 
-    checked = jsonschema_rs.Draft4Validator({**schema, "components": whole["components"]})
+    validator = jsonschema_rs.Draft4Validator({**schema, "components": document["components"]})
 
-    assert [error.message for error in checked.iter_errors(plan)] == []
-    assert not checked.is_valid({**plan, "phases": [5]})
+    assert [error.message for error in validator.iter_errors(plan)] == []
+    assert not validator.is_valid({**plan, "phases": [5]})
 
 
-def test_what_is_said_is_for_who_reads_the_document(whole: Schema) -> None:
-    """House 5.7: no word of how we write down decisions and classes, and no size that a small limit is rounded down to."""
-    texts = [str(each["description"]) for each in _objects(whole) if isinstance(each.get("description"), str)]
+def test_descriptions_are_for_readers_of_the_api(document: Schema) -> None:
+    """House 5.7: descriptions cite no decisions and no class attributes, and no size is rounded down to 0."""
+    texts = [str(schema["description"]) for schema in _iter_objects(document) if isinstance(schema.get("description"), str)]
     assert [text for text in texts if re.search(r"\bD-\d|\bspec \d|Attributes:|\b0 MiB", text)] == []
-    assert "256 KiB" in str(cast("Schema", whole["paths"])["/api/agent/templates"])
-    request = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])["ToolCallRequest"]
+    assert "256 KiB" in str(cast("Schema", document["paths"])["/api/agent/templates"])
+    request = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])["ToolCallRequest"]
     assert str(request["properties"]["request_state"]["description"]).startswith("The `requestState`")
 
 
-def test_no_schema_has_the_name_that_generators_give_to_a_free_field(whole: Schema) -> None:
-    """Issue 7: a client can be generated; openapi-python-client calls the object in `plan` of Template TemplatePlan."""
-    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
-    made = {
+def test_no_schema_has_the_generated_name_of_an_object_field(document: Schema) -> None:
+    """Issue 7: openapi-python-client names the object in `plan` of Template TemplatePlan, which must not collide."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
+    generated = {
         name + field.title().replace("_", "")
         for name, schema in schemas.items()
-        for field, each in schema.get("properties", {}).items()
-        if each.get("type") == "object"
+        for field, property_ in schema.get("properties", {}).items()
+        if property_.get("type") == "object"
     }
-    assert made & schemas.keys() == set()
+    assert generated & schemas.keys() == set()
 
 
-def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """D-83: equal to the mounted routes; a route that is not hidden is an operation or its named alias, and nothing else is there."""
-    served = sorted((each.route.method.lower(), document_path(each.path)) for each in endpoints if not each.docs.hidden)
-    told = [
-        (method, each)
-        for path, method, operation in _operations(whole)
-        for each in (path, *cast("list[str]", operation.get("x-aliases", [])))
+def test_the_document_has_exactly_the_operations_of_the_routes(document: Schema, endpoints: list[RouteEndpoint]) -> None:
+    """D-83: every route that is not hidden is an operation or an alias of one, and there are no others."""
+    served = sorted((endpoint.route.method.lower(), document_path(endpoint.path)) for endpoint in endpoints if not endpoint.docs.hidden)
+    documented = [
+        (method, route_path)
+        for path, method, operation in _iter_operations(document)
+        for route_path in (path, *cast("list[str]", operation.get("x-aliases", [])))
     ]
-    assert sorted(told) == served
+    assert sorted(documented) == served
 
 
-def test_what_is_served_under_two_prefixes_is_documented_once(whole: Schema) -> None:
-    """Issue 14: one family of paths (spec 4.2: /api/agent); the other is named by each operation, in words too. D-60, D-83."""
-    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+def test_routes_with_two_prefixes_are_documented_once(document: Schema) -> None:
+    """Issue 14: the paths are those of spec 4.2 (/api/agent); each operation names its alias, also in its description. D-60, D-83."""
+    paths = cast("dict[str, dict[str, Schema]]", document["paths"])
     assert [path for path in paths if path.startswith("/v1/") and not path.startswith("/v1/brain/")] == []
     assert paths["/api/agent/plans"]["get"]["x-aliases"] == ["/v1/plans"]
     assert "Also served at `/v1/plans`." in cast("str", paths["/api/agent/plans"]["get"]["description"])
@@ -132,79 +132,93 @@ def test_what_is_served_under_two_prefixes_is_documented_once(whole: Schema) -> 
     assert "x-aliases" not in paths["/v1/brain/recall"]["post"]
 
 
-def test_every_operation_has_a_name_of_its_own(whole: Schema) -> None:
+def test_every_operation_has_a_unique_name(document: Schema) -> None:
     """D-83: unique operationIds in snake_case."""
-    names = [cast("str", operation["operationId"]) for _, _, operation in _operations(whole)]
+    names = [cast("str", operation["operationId"]) for _, _, operation in _iter_operations(document)]
     assert len(set(names)) == len(names)
     assert [name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name) is None] == []
 
 
-def test_operations_are_named_after_what_they_do(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """Issue 14: a generated client has `remember` and `list_plans`; each row declares its name, which begins with a verb. D-83."""
-    undeclared = [each.path for each in endpoints if not each.route.operation_id and not each.docs.hidden]
+def test_the_name_of_an_operation_begins_with_a_verb(document: Schema, endpoints: list[RouteEndpoint]) -> None:
+    """Issue 14: generated clients have functions such as `remember` and `list_plans`; every route declares its name. D-83."""
+    undeclared = [endpoint.path for endpoint in endpoints if not endpoint.route.operation_id and not endpoint.docs.hidden]
     assert undeclared == []
-    names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _operations(whole)}
+    names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _iter_operations(document)}
     assert {name for name in names if name.partition("_")[0] not in _VERBS} == set()
     assert names["remember"] == "post /v1/brain/remember"
     assert names["call_tool"] == "post /api/v1/mcp/tools/call"
     assert names["claim_next_task"] == "post /api/agent/tasks/claim-next"
 
 
-def test_all_refusals_have_one_schema(whole: Schema) -> None:
-    """Issue 14: openapi-python-client made 5,096 modules of bodies spelt out per status; codes are an extension. D-10."""
-    seen = 0
-    for path, method, operation in _operations(whole):
-        for status, answer in cast("dict[str, Schema]", operation["responses"]).items():
-            told = _resolved(whole, answer)
-            codes = cast("list[str]", told.get("x-error-codes", []))
-            assert [code for code in codes if f"- `{code}`: " not in str(told["description"])] == []
+def test_all_errors_have_one_schema(document: Schema) -> None:
+    """Issue 14: one schema keeps generated clients small; error codes are in an extension. D-10."""
+    checked = 0
+    for path, method, operation in _iter_operations(document):
+        for status, reference in cast("dict[str, Schema]", operation["responses"]).items():
+            response = _resolve(document, reference)
+            codes = cast("list[str]", response.get("x-error-codes", []))
+            assert [code for code in codes if f"- `{code}`: " not in str(response["description"])] == []
             if codes:
                 name = "JsonRpcError" if operation["tags"] == ["MCP"] and method == "post" else "Error"
-                schema = cast("dict[str, Schema]", told["content"])["application/json"]["schema"]
-                ways = cast("Schema", schema).get("anyOf", [schema])
-                assert {"$ref": f"#/components/schemas/{name}"} in cast("list[object]", ways), f"{method} {path} {status}"
-                seen += 1
-    assert seen > 1000
-    refined = [each for each in _objects(whole) if {"$ref": "#/components/schemas/Error"} in cast("list[object]", each.get("allOf", []))]
+                schema = cast("dict[str, Schema]", response["content"])["application/json"]["schema"]
+                alternatives = cast("Schema", schema).get("anyOf", [schema])
+                assert {"$ref": f"#/components/schemas/{name}"} in cast("list[object]", alternatives), f"{method} {path} {status}"
+                checked += 1
+    assert checked > 1000
+    refined = [
+        schema
+        for schema in _iter_objects(document)
+        if {"$ref": "#/components/schemas/Error"} in cast("list[object]", schema.get("allOf", []))
+    ]
     assert refined == []
 
 
-def test_no_field_of_a_schema_has_a_default(whole: Schema) -> None:
-    """Issue 14: openapi-typescript requires fields that have one, `default: null` too; it is said in words and as `x-default`. D-83."""
-    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
-    fields = [(f"{name}.{field}", each) for name, schema in schemas.items() for field, each in schema.get("properties", {}).items()]
-    assert [where for where, each in fields if "default" in each] == []
-    with_default = {where: each for where, each in fields if "x-default" in each}
-    assert all("Default: `" in str(each["description"]) for each in with_default.values())
-    assert [each for each in _objects(whole) if each.get("default", ...) is None and "in" not in each and "required" not in each] == []
+def test_no_field_of_a_schema_has_a_default(document: Schema) -> None:
+    """Issue 14: openapi-typescript requires fields with a default, so it is in the description and in `x-default`. D-83."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
+    fields = [
+        (f"{name}.{field}", property_) for name, schema in schemas.items() for field, property_ in schema.get("properties", {}).items()
+    ]
+    assert [where for where, property_ in fields if "default" in property_] == []
+    with_default = {where: property_ for where, property_ in fields if "x-default" in property_}
+    assert all("Default: `" in str(property_["description"]) for property_ in with_default.values())
+    assert [
+        schema
+        for schema in _iter_objects(document)
+        if schema.get("default", ...) is None and "in" not in schema and "required" not in schema
+    ] == []
 
 
-def test_the_usual_answer_of_an_operation_is_shown_first(whole: Schema) -> None:
-    """Issue 14: remember answers 201; its 200, of a duplicate, comes after it also where JavaScript sorts numbers. Spec 4.3."""
-    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
-    answers = list(cast("Schema", paths["/v1/brain/remember"]["post"]["responses"]))
-    assert (answers[0], answers[-1]) == ("201", "2XX")
+def test_the_usual_response_of_an_operation_is_first(document: Schema) -> None:
+    """Issue 14: the 201 of remember is before the 2XX of a duplicate, also where JavaScript sorts numbers. Spec 4.3."""
+    paths = cast("dict[str, dict[str, Schema]]", document["paths"])
+    statuses = list(cast("Schema", paths["/v1/brain/remember"]["post"]["responses"]))
+    assert (statuses[0], statuses[-1]) == ("201", "2XX")
 
 
-def test_the_introduction_tells_what_all_operations_have_in_common(whole: Schema) -> None:
-    """Issue 14: the first page of a viewer speaks of keys, errors, paging, limits and retries; the memory is the first heading. D-83."""
-    info = cast("Schema", whole["info"])
-    assert info["title"] == "Rookery API", "openapi-python-client would name its package rookery_client, as ours is"
+def test_the_introduction_describes_what_all_operations_share(document: Schema) -> None:
+    """Issue 14: a viewer begins with keys, errors, paging, limits and retries; memory is the first group. D-83."""
+    info = cast("Schema", document["info"])
+    assert info["title"] == "Rookery API", (
+        "with another title openapi-python-client would name its package rookery_client, as Rookery's own"
+    )
     headings = re.findall(r"^## (.+)$", cast("str", info["description"]), re.MULTILINE)
     assert headings == ["Keys", "Errors", "Paging", "Rate limits", "Retries", "Names and times"]
-    assert cast("list[Schema]", whole["tags"])[0]["name"] == "Memory"
-    assert cast("list[Schema]", whole["x-tagGroups"])[0]["name"] == "Memory"
+    assert cast("list[Schema]", document["tags"])[0]["name"] == "Memory"
+    assert cast("list[Schema]", document["x-tagGroups"])[0]["name"] == "Memory"
 
 
-def test_every_description_begins_with_what_the_operation_does(whole: Schema) -> None:
-    """Issue 14: "Requires the scope X. The body has at most 1 MiB." was all that most operations said. D-83."""
-    empty = [operation["operationId"] for _, _, operation in _operations(whole) if _says_nothing(str(operation["description"]))]
+def test_every_description_explains_the_operation(document: Schema) -> None:
+    """Issue 14: a description is more than the scope and the limits of an operation. D-83."""
+    empty = [
+        operation["operationId"] for _, _, operation in _iter_operations(document) if _is_empty_description(str(operation["description"]))
+    ]
     assert empty == []
 
 
-def test_the_tool_server_api_is_tagged_as_the_specification_has_it(whole: Schema) -> None:
-    """Spec 4.1: Discovery is the tag of the first four, Execution of the last two, and parameters have the spec's names."""
-    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+def test_the_tool_server_api_has_the_tags_of_the_specification(document: Schema) -> None:
+    """Spec 4.1: the first four have the tag Discovery, the last two Execution, and parameters their specified names."""
+    paths = cast("dict[str, dict[str, Schema]]", document["paths"])
     base = "/api/v1/mcp"
     tags = {
         f"{method} {path.removeprefix(base)}": paths[path][method]["tags"]
@@ -220,11 +234,11 @@ def test_the_tool_server_api_is_tagged_as_the_specification_has_it(whole: Schema
     assert list(tags.values()) == [["Discovery"]] * 4 + [["Execution"]] * 2
 
 
-def test_every_operation_says_what_it_does_and_to_whom(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """Issue 7: each has a summary, a described tag, its scope, its security, and parameters that are explained."""
-    described = {cast("str", tag["name"]) for tag in cast("list[Schema]", whole["tags"]) if tag["description"] != tag["name"]}
-    by_name = {(document_path(each.path), each.route.method.lower()): each.route for each in endpoints}
-    for path, method, operation in _operations(whole):
+def test_every_operation_has_summary_tags_scope_security_and_parameters(document: Schema, endpoints: list[RouteEndpoint]) -> None:
+    """Issue 7: tags and parameters have descriptions, and scope and security match the route."""
+    described = {cast("str", tag["name"]) for tag in cast("list[Schema]", document["tags"]) if tag["description"] != tag["name"]}
+    by_name = {(document_path(endpoint.path), endpoint.route.method.lower()): endpoint.route for endpoint in endpoints}
+    for path, method, operation in _iter_operations(document):
         where, route = f"{method} {path}", by_name[path, method]
         assert operation["summary"], where
         assert set(cast("list[str]", operation["tags"])) <= described, where
@@ -235,66 +249,68 @@ def test_every_operation_says_what_it_does_and_to_whom(whole: Schema, endpoints:
             assert security == [] or {} in security, where
         else:
             assert [*security[0], *security[1], *security[2]] == ["bearerAuth", "apiKeyAuth", "basicAuth"], where
-        for parameter in (_resolved(whole, each) for each in cast("list[Schema]", operation.get("parameters", []))):
+        for parameter in (_resolve(document, reference) for reference in cast("list[Schema]", operation.get("parameters", []))):
             assert parameter["in"] == "query" or parameter.get("description"), f"{where}: {parameter['name']}"
 
 
-def test_every_operation_that_asks_for_a_key_tells_of_workspace_and_rate_limit(whole: Schema) -> None:
+def test_every_operation_with_a_key_documents_workspace_and_rate_limit(document: Schema) -> None:
     """Spec 4.5: the rate limit headers and the X-Workspace-ID header are documented on every workspace-scoped endpoint."""
-    for path, method, operation in _operations(whole):
+    for path, method, operation in _iter_operations(document):
         if not operation["security"]:
             continue
         where = f"{method} {path}"
-        parameters = [_resolved(whole, each) for each in cast("list[Schema]", operation["parameters"])]
-        assert "X-Workspace-ID" in {each["name"] for each in parameters if each["in"] == "header"}, where
-        answers = {status: _resolved(whole, each) for status, each in cast("dict[str, Schema]", operation["responses"]).items()}
-        assert {"401", "403", "429"} <= answers.keys(), where
-        assert "Retry-After" in cast("Schema", answers["429"]["headers"]), where
-        for status, answer in answers.items():
-            assert set(_RATE) <= cast("Schema", answer["headers"]).keys(), f"{where} {status}"
+        parameters = [_resolve(document, reference) for reference in cast("list[Schema]", operation["parameters"])]
+        assert "X-Workspace-ID" in {parameter["name"] for parameter in parameters if parameter["in"] == "header"}, where
+        responses = {
+            status: _resolve(document, reference) for status, reference in cast("dict[str, Schema]", operation["responses"]).items()
+        }
+        assert {"401", "403", "429"} <= responses.keys(), where
+        assert "Retry-After" in cast("Schema", responses["429"]["headers"]), where
+        for status, response in responses.items():
+            assert set(_RATE_LIMIT_HEADERS) <= cast("Schema", response["headers"]).keys(), f"{where} {status}"
 
 
-def test_every_answer_says_of_what_form_it_is(whole: Schema) -> None:
-    """Issue 7: each answer with a body names its content type and its form; refusals are D-10's body, with the codes that there can be."""
-    for path, method, operation in _operations(whole):
-        for status, answer in cast("dict[str, Schema]", operation["responses"]).items():
-            where, told = f"{method} {path} {status}", _resolved(whole, answer)
-            content = cast("dict[str, dict[str, Schema]]", told.get("content", {}))
+def test_every_response_has_a_content_type_and_a_schema(document: Schema) -> None:
+    """Issue 7: a response with a body has its content type and schema; errors have the error body with the possible codes (D-10)."""
+    for path, method, operation in _iter_operations(document):
+        for status, reference in cast("dict[str, Schema]", operation["responses"]).items():
+            where, response = f"{method} {path} {status}", _resolve(document, reference)
+            content = cast("dict[str, dict[str, Schema]]", response.get("content", {}))
             assert content or status in {"202", "204", "304"}, where
-            if status != "2XX" and int(status) >= 400 and "application/json" in content and "- `" in str(told["description"]):
-                form = "JsonRpcError" if path.startswith("/mcp") and method == "post" and path != "/mcp/tools/call" else "Error"
-                assert f"#/components/schemas/{form}" in str(content["application/json"]), where
+            if status != "2XX" and int(status) >= 400 and "application/json" in content and "- `" in str(response["description"]):
+                schema_name = "JsonRpcError" if path.startswith("/mcp") and method == "post" and path != "/mcp/tools/call" else "Error"
+                assert f"#/components/schemas/{schema_name}" in str(content["application/json"]), where
 
 
-def test_the_events_that_webhooks_tell_of_are_in_the_document(endpoints: list[RouteEndpoint]) -> None:
-    """D-80, D-83: 3.0 has no word for requests that a server makes, so they are an extension, with the payload as a schema."""
-    announced = [EventDocs(name="memory.stored", summary="A memory was stored.", data_description="the memory")]
+def test_the_events_of_webhooks_are_in_the_document(endpoints: list[RouteEndpoint]) -> None:
+    """D-80, D-83: OpenAPI 3.0 has no webhooks, so they are in an extension, with the payload as a schema."""
+    event_docs = [EventDocs(name="memory.stored", summary="A memory was stored.", data_description="the memory")]
 
-    whole = build_document(endpoints, public_url=lambda _: "http://localhost:8400", events=announced)
+    document = build_document(endpoints, public_url=lambda _: "http://localhost:8400", events=event_docs)
 
-    told = cast("dict[str, dict[str, Schema]]", whole["x-webhooks"])["memory.stored"]["post"]
-    assert told["summary"] == "A memory was stored."
-    assert "WebhookPayload" in cast("dict[str, Schema]", whole["components"])["schemas"]
-    assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
+    operation = cast("dict[str, dict[str, Schema]]", document["x-webhooks"])["memory.stored"]["post"]
+    assert operation["summary"] == "A memory was stored."
+    assert "WebhookPayload" in cast("dict[str, Schema]", document["components"])["schemas"]
+    assert [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()] == []
 
 
-def test_whoever_serves_under_several_hosts_is_shown_where_each_path_is(tmp_path: Path) -> None:
-    """D-01: an absolute address that is shown is the one that the operator set for that part."""
-    chosen = Settings(
+def test_a_path_with_another_host_has_its_address(tmp_path: Path) -> None:
+    """D-01: absolute addresses are those that the operator set for each part of the API."""
+    settings = Settings(
         data_dir=tmp_path, api_url="https://api.example.org", mcp_url="https://mcp.example.org", base_url="https://tools.example.org"
     )
 
-    whole = build_document(build_route_table(build_platform(chosen)).endpoints, public_url=chosen.public_url_of)
+    document = build_document(build_route_table(build_platform(settings)).endpoints, public_url=settings.public_url_of)
 
-    paths = cast("dict[str, Schema]", whole["paths"])
-    assert whole["servers"] == [{"url": "https://api.example.org"}]
+    paths = cast("dict[str, Schema]", document["paths"])
+    assert document["servers"] == [{"url": "https://api.example.org"}]
     assert paths["/api/v1/mcp/servers"]["servers"] == [{"url": "https://tools.example.org"}]
     assert paths["/api/agent/plans"]["servers"] == [{"url": "https://mcp.example.org"}]
     assert "servers" not in paths["/v1/brain/recall"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "untold"),
+    ("response", "expected"),
     [
         ((200, dict[str, str](), None, b'{"servers": [], "count": 0}'), ""),
         ((200, dict[str, str](), None, b'{"servers": [], "count": "none"}'), "200 body count: "),
@@ -306,44 +322,44 @@ def test_whoever_serves_under_several_hosts_is_shown_where_each_path_is(tmp_path
         ((401, dict[str, str](), "unauthorised", b'{"error": "unauthorised"}'), '401 body : "message" is a required property'),
     ],
 )
-def test_the_suite_sees_an_answer_that_the_document_does_not_have(
-    whole: Schema, answer: tuple[int, dict[str, str], str | None, bytes], untold: str
+def test_the_suite_detects_undocumented_responses(
+    document: Schema, response: tuple[int, dict[str, str], str | None, bytes], expected: str
 ) -> None:
-    """Issue 7, no undocumented status, no schema violation: what looks at each answer of the suite can see one (tests/openapi_check.py)."""
-    status, headers, error, body = answer
+    """Issue 7: the middleware that checks all responses of the suite detects undocumented ones (tests/openapi_check.py)."""
+    status, headers, error, body = response
 
-    found = list(
-        DocumentedResponses(whole).iter_violations(
+    violations = list(
+        DocumentedResponses(document).iter_violations(
             "GET /api/v1/mcp/servers", status, {"content-type": "application/json"} | headers, error, body
         )
     )
 
-    assert found == [] if not untold else any(untold in each for each in found), found
+    assert violations == [] if not expected else any(expected in violation for violation in violations), violations
 
 
-def _operations(whole: Schema) -> Iterator[tuple[str, str, Schema]]:
-    for path, item in cast("dict[str, dict[str, Schema]]", whole["paths"]).items():
+def _iter_operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
+    for path, item in cast("dict[str, dict[str, Schema]]", document["paths"]).items():
         yield from ((path, method, operation) for method, operation in item.items() if method in _METHODS)
 
 
-def _says_nothing(description: str) -> bool:
+def _is_empty_description(description: str) -> bool:
     return description.startswith(("Requires ", "No key is required", "Does not count", "Also served")) or len(description.split()) < 8
 
 
-def _resolved(whole: Schema, told: Schema) -> Schema:
-    reference = told.get("$ref")
+def _resolve(document: Schema, schema: Schema) -> Schema:
+    reference = schema.get("$ref")
     if not isinstance(reference, str):
-        return told
+        return schema
     _, _, kind, name = reference.split("/")
-    return cast("dict[str, dict[str, Schema]]", whole["components"])[kind][name]
+    return cast("dict[str, dict[str, Schema]]", document["components"])[kind][name]
 
 
-def _objects(value: object) -> Iterator[Schema]:
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield cast("Schema", each)
-            waiting.extend(cast("Schema", each).values())
-        elif isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
+def _iter_objects(value: object) -> Iterator[Schema]:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            yield cast("Schema", item)
+            pending.extend(cast("Schema", item).values())
+        elif isinstance(item, list):
+            pending.extend(cast("list[object]", item))

@@ -1,4 +1,4 @@
-"""`make docs`: the folder that it writes, and the links that it names."""
+"""`make docs`: the folder that it writes, and its errors for broken links."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from tests.pages import ROOT, broken_links, pages
 
 
-def test_the_documentation_is_written_with_the_description_and_no_link_is_broken(tmp_path: Path) -> None:
-    """Issue 14: `make docs` ends with 0, and the folder has every page of `docs` and the API's description."""
+def test_make_docs_writes_the_pages_and_the_api_document_without_broken_links(tmp_path: Path) -> None:
+    """Issue 14: the exit code is 0, and the folder has every page of `docs` and the OpenAPI document."""
     command = [sys.executable, "-m", "tests.pages", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
     written = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.md")}
     assert written == {page.relative_to(ROOT / "docs") for page in pages(ROOT) if page.is_relative_to(ROOT / "docs")}
     assert "/v1/brain/remember" in json.loads((tmp_path / "openapi.json").read_bytes())["paths"]
 
 
-def test_links_to_missing_files_and_headings_are_named_with_their_line(tmp_path: Path) -> None:
-    """Issue 14: what leads nowhere is named; code blocks, images and other hosts are left alone."""
+def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
+    """Issue 14: missing files and headings are reported; code blocks, images and other hosts are not checked."""
     (tmp_path / "other.md").write_text("# A heading of it\n", encoding="utf-8")
     page = tmp_path / "page.md"
     page.write_text(

@@ -1,4 +1,4 @@
-"""The server as a process: first and second start, kill -9 at bad moments, a clean end."""
+"""The server as a process: first and second start, kill -9, a clean stop."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ from tests.conftest import eventually, lend_model
 from tests.processes import Server, is_running, run_server
 
 pytestmark = [
-    pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc"),
-    pytest.mark.timeout(240),  # each waits for servers, whose own bounds come first
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes in /proc"),
+    pytest.mark.timeout(240),  # the time-outs of the servers are shorter
 ]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, model_folder: Path) -> Path:
-    """A data folder that has nothing but the embedder's files."""
+    """A data folder that contains only the embedder's files."""
     path = tmp_path / "home"
     lend_model(model_folder, path)
     return path
 
 
-def _servers(folder: Path, **servers: object) -> str:
+def _write_servers_file(folder: Path, **servers: object) -> str:
     path = folder / "my-servers.json"
     path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     return str(path)
 
 
-_TIME = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
+_TIME_SERVER = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
 
 
-async def test_the_second_start_mints_nothing(folder: Path) -> None:
-    """D-03: keys are made once; off a terminal they are in first-run.json, which only its owner may read."""
+async def test_the_second_start_creates_no_keys(folder: Path) -> None:
+    """D-03: keys are created once. Without a terminal they are in first-run.json, which only its owner may read."""
     with run_server(folder) as first:
         keys = first.keys
-        made = stat.S_IMODE((folder / "first-run.json").stat().st_mode)
-        assert (set(keys), made) == ({"url", "workspace_id", "api_key", "agent_key"}, 0o600)
+        mode = stat.S_IMODE((folder / "first-run.json").stat().st_mode)
+        assert (set(keys), mode) == ({"url", "workspace_id", "api_key", "agent_key"}, 0o600)
         assert first.client.get("/v1/brain/tags").status_code == 200
     (folder / "first-run.json").write_text(json.dumps(keys), encoding="utf-8")
     with run_server(folder) as second:
         assert second.client.get("/v1/brain/tags").status_code == 200
         assert json.loads((folder / "first-run.json").read_text(encoding="utf-8")) == keys
-        again = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init", "--json"],
             capture_output=True,
             text=True,
             check=True,
             timeout=30,
         )
-        assert json.loads(again.stdout) == {"workspace_id": keys["workspace_id"], "api_key": None, "agent_key": None}
+        assert json.loads(process.stdout) == {"workspace_id": keys["workspace_id"], "api_key": None, "agent_key": None}
         assert second.stop() == 0
 
 
-async def test_the_first_run_ships_a_tool_server_to_call(folder: Path) -> None:
-    """Issue: one command serves memory and tools, on real input."""
+async def test_the_first_run_has_a_tool_server(folder: Path) -> None:
+    """Issue: after one command, a real tool can be called."""
     with run_server(folder) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
-        answer = server.client.post("/api/v1/mcp/tools/call", json=call)
+        response = server.client.post("/api/v1/mcp/tools/call", json=call)
 
-        assert answer.json()["success"] is True, answer.text
+        assert response.json()["success"] is True, response.text
 
 
-async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: Path) -> None:
-    """Issue, done when: kill -9 at any moment of remember or indexing loses nothing acknowledged."""
+async def test_kill_9_loses_no_acknowledged_memory_and_indexing_continues(folder: Path) -> None:
+    """Issue: kill -9 during remember or indexing loses no acknowledged memory."""
     acknowledged = list[str]()
     with run_server(folder) as server:
 
@@ -79,12 +79,12 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: 
             with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=10) as client:
                 for number in range(10_000):
                     try:
-                        answer = client.post(
+                        response = client.post(
                             "/v1/brain/remember", json={"type": "fact", "content": f"Fact {number} of {threading.get_ident()}"}
                         )
                     except httpx2.TransportError:
                         return
-                    acknowledged.append(answer.json()["id"])
+                    acknowledged.append(response.json()["id"])
 
         writers = [threading.Thread(target=write) for _ in range(4)]
         for writer in writers:
@@ -96,8 +96,8 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: 
     with run_server(folder) as server:
 
         def all_indexed() -> bool:
-            answer = server.client.get("/v1/brain/memories?state=indexed&per_page=1")
-            return answer.json()["meta"]["total"] >= len(acknowledged)
+            response = server.client.get("/v1/brain/memories?state=indexed&per_page=1")
+            return response.json()["meta"]["total"] >= len(acknowledged)
 
         await eventually(all_indexed, within_s=45)
         for memory_id in acknowledged[::10]:
@@ -105,8 +105,8 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_goes_on(folder: 
 
 
 async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) -> None:
-    """Issue, done when: kill -9 leaves no orphan; D-32: the whole process group goes."""
-    with run_server(folder, servers=_servers(folder, time=_TIME)) as server:
+    """Issue: kill -9 leaves no orphan process; D-32: the whole process group ends."""
+    with run_server(folder, servers=_write_servers_file(folder, time=_TIME_SERVER)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
         children = server.children()
@@ -116,9 +116,9 @@ async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) 
         await eventually(lambda: not any(is_running(pid) for pid in children))
 
 
-async def test_a_clean_stop_leaves_no_process_behind_and_answers_what_it_took(folder: Path) -> None:
-    """D-32: closing Rookery closes its upstreams; spec 5.3 step 7: usage is flushed at the end."""
-    with run_server(folder, servers=_servers(folder, time=_TIME)) as server:
+async def test_a_clean_stop_leaves_no_process_behind_and_stores_the_usage(folder: Path) -> None:
+    """D-32: closing Rookery closes its upstreams; spec 5.3 step 7: usage is stored at the stop."""
+    with run_server(folder, servers=_write_servers_file(folder, time=_TIME_SERVER)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
         children = server.children()
@@ -126,18 +126,18 @@ async def test_a_clean_stop_leaves_no_process_behind_and_answers_what_it_took(fo
 
         await eventually(lambda: not any(is_running(pid) for pid in children), within_s=2)
     with run_server(folder) as server:
-        listed = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "keys", "list", "--json"],
             capture_output=True,
             text=True,
             check=True,
             timeout=30,
         )
-        assert [key["call_count"] for key in json.loads(listed.stdout)] == [1]
+        assert [key["call_count"] for key in json.loads(process.stdout)] == [1]
 
 
-async def test_derived_indexes_may_be_deleted_and_made_again(folder: Path) -> None:
-    """Issue, vectors: deleting the file and re-indexing restores everything; the command works while the server runs."""
+async def test_derived_indexes_may_be_deleted_and_rebuilt(folder: Path) -> None:
+    """Issue, vectors: a re-index while the server runs restores deleted indexes."""
     with run_server(folder) as server:
         body = {"type": "fact", "content": "The cat is called Miso.", "wait_ms": 5000}
         assert server.client.post("/v1/brain/remember", json=body).status_code == 201
@@ -145,27 +145,27 @@ async def test_derived_indexes_may_be_deleted_and_made_again(folder: Path) -> No
         for path in folder.glob(f"{name}*"):
             path.unlink()
     with run_server(folder) as server:
-        assert _found(server) == []
-        done = subprocess.run(
+        assert _recall(server) == []
+        process = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "brain:reindex", "--json"],
             capture_output=True,
             text=True,
             check=True,
             timeout=60,
         )
-        report = json.loads(done.stdout)
+        report = json.loads(process.stdout)
 
         assert (report["total"], report["successes"], report["failures"]) == (1, 1, 0)
-        assert _found(server) == ["The cat is called Miso."]
+        assert _recall(server) == ["The cat is called Miso."]
 
 
-def _found(server: Server) -> list[str]:
-    answer = server.client.post("/v1/brain/recall", json={"query": "What is the cat's name?", "mode": "hybrid"})
-    return [memory["content"] for memory in answer.json()["memories"]]
+def _recall(server: Server) -> list[str]:
+    response = server.client.post("/v1/brain/recall", json={"query": "What is the cat's name?", "mode": "hybrid"})
+    return [memory["content"] for memory in response.json()["memories"]]
 
 
 async def test_no_key_is_ever_logged(folder: Path) -> None:
-    """D-20, spec 5.2: the plaintext is shown once and nowhere else."""
+    """D-20, spec 5.2: no file except first-run.json contains the plaintext of a key."""
     with run_server(folder, log_level="debug") as server:
         for path in ("/v1/brain/tags", "/nowhere", f"/v1/brain/memories/{server.keys['api_key']}"):
             server.client.get(path)
@@ -179,7 +179,7 @@ async def test_no_key_is_ever_logged(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "named"),
+    ("variable", "value", "expected"),
     [
         ("ROOKERY_PORT", "many", "ROOKERY_PORT"),
         ("ROOKERY_DATABASE_URL", "mysql://u:hunter2@h/d", "ROOKERY_DATABASE_URL"),
@@ -190,10 +190,10 @@ async def test_no_key_is_ever_logged(folder: Path) -> None:
         ("ROOKERY_TLS_CERT", "missing.pem", "ROOKERY_TLS_CERT"),
     ],
 )
-def test_a_wrong_setting_refuses_to_start_in_one_line(tmp_path: Path, variable: str, value: str, named: str) -> None:
-    """D-02: a wrong value refuses to start, in one clear line without secrets."""
+def test_an_invalid_setting_is_a_one_line_error_at_the_start(tmp_path: Path, variable: str, value: str, expected: str) -> None:
+    """D-02: the server does not start with an invalid value; the error is one line without secrets."""
     environment = {**os.environ, variable: value, "COLUMNS": "300"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "serve", "--port", "0"],
         capture_output=True,
         text=True,
@@ -202,26 +202,26 @@ def test_a_wrong_setting_refuses_to_start_in_one_line(tmp_path: Path, variable: 
         env=environment,
     )
 
-    assert done.returncode == 1, done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1, done.stderr
-    assert named in lines[0]
-    assert "hunter2" not in done.stderr
+    assert process.returncode == 1, process.stderr
+    lines = [line for line in process.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, process.stderr
+    assert expected in lines[0]
+    assert "hunter2" not in process.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["serve", "--port", "70000"], "a port is a number from 0 to 65535"),
         (["serve", "--host", "192.0.2.1", "--port", "0"], "Cannot listen on 192.0.2.1:0"),
         (["--data-dir", "[/bold]/a/file/x", "init"], "[/bold]/a/file/x cannot be created"),
     ],
 )
-def test_a_start_that_cannot_be_is_refused_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """D-02: in one clear line, as narrow as the terminal may be, and whatever a path looks like."""
+def test_a_start_with_invalid_arguments_is_a_one_line_error(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """D-02: one line on narrow terminals too, and with paths that contain markup."""
     (tmp_path / "[").mkdir()
-    (tmp_path / "[" / "bold]").write_text("a file, where a folder is asked for")
-    done = subprocess.run(
+    (tmp_path / "[" / "bold]").write_text("a file in place of a folder")
+    process = subprocess.run(
         [sys.executable, "-m", "rookery", *arguments],
         capture_output=True,
         text=True,
@@ -231,13 +231,13 @@ def test_a_start_that_cannot_be_is_refused_in_one_line(tmp_path: Path, arguments
         env={**os.environ, "COLUMNS": "40", "ROOKERY_DATA_DIR": str(tmp_path / "home")},
     )
 
-    assert done.returncode == 1, done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if line.strip())
-    assert said in line
+    assert process.returncode == 1, process.stderr
+    (line,) = (line for line in process.stderr.splitlines() if line.strip())
+    assert message in line
 
 
-def test_a_misspelt_setting_is_named(tmp_path: Path) -> None:
-    """D-02: an unknown ROOKERY_ variable is a warning naming the nearest, and an error under ROOKERY_STRICT."""
+def test_the_warning_for_a_misspelt_setting_has_the_nearest_name(tmp_path: Path) -> None:
+    """D-02: an unknown ROOKERY_ variable is a warning with the nearest name, and an error with ROOKERY_STRICT."""
     environment = {**os.environ, "ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "migrate"]
     lenient = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=environment)

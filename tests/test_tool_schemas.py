@@ -1,4 +1,4 @@
-"""The built-in tools in the words that providers of models accept: names, descriptions, and input schemas of every tool in `tools/list`."""
+"""Names, descriptions and input schemas of the built-in tools in `tools/list`, in the form that model providers accept."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 """OpenAI and Anthropic: `^[a-zA-Z0-9_-]{1,64}$`; Gemini: a letter or an underscore first, and 63 characters in its first version."""
 
 FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""Gemini's names of parameters, the narrowest."""
+"""Parameter names of Gemini, which has the strictest rule."""
 
 KEYWORDS = frozenset({"type", "properties", "required", "items", "enum", "anyOf", "description", "minimum", "maximum"})
 """Keywords that the strict mode of OpenAI, the tools of Anthropic and the Schema object of Gemini have in common."""
 
 MAX_DEPTH, MAX_PROPERTIES, MAX_ENUM_VALUES = 5, 100, 500
-"""Bounds of OpenAI's strict mode in its first, narrowest version; for all tools of a request each by itself."""
+"""Limits of the first version of OpenAI's strict mode, applied to each tool."""
 
 TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 OPEN_OBJECTS: Mapping[str, str] = {
-    "metadata": "the caller's own fields; a client whose schemas must be closed leaves them out or sends JSON text",
-    "context": "the caller's own fields, or JSON text",
-    "data": "the caller's own fields, or JSON text",
-    "state": "the caller's own fields, or JSON text",
+    "metadata": "the caller's fields; a client with closed schemas omits them or sends JSON text",
+    "context": "the caller's fields, or JSON text",
+    "data": "the caller's fields, or JSON text",
+    "state": "the caller's fields, or JSON text",
     "variables": "named by the template, or JSON text",
     "handoff": "the fields of session_handoff, or a text",
     "refs": "named by the caller, or a list of texts",
@@ -39,73 +39,73 @@ OPEN_OBJECTS: Mapping[str, str] = {
     "tasks": "the fields of task_add, or the name of the task",
     "arguments": "those of the tool that call_tool calls",
 }
-"""Fields that hold an object whose fields are not listed, and why; strict mode takes none, so a client falls back for these tools."""
+"""Fields with an object of any fields, and the reason. Strict mode rejects these, so a client uses such tools without it."""
 
 
-async def _listed(by: Caller, path: str) -> list[Json]:
+async def _list_tools(caller: Caller, path: str) -> list[Json]:
     prefix, version = "io.modelcontextprotocol/", "2026-07-28"
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version, "Mcp-Method": "tools/list"}
-    found, cursor = list[Json](), dict[str, str]()
+    tools, cursor = list[Json](), dict[str, str]()
     while True:
         params: Json = {"_meta": {f"{prefix}protocolVersion": version, f"{prefix}clientCapabilities": Json()}, **cursor}
-        answer = await by.send("POST", path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}, **headers)
-        assert answer.status_code == 200, answer.text
-        result = cast("dict[str, list[Json]]", answer.json()["result"])
-        found += result["tools"]
+        response = await caller.send("POST", path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}, **headers)
+        assert response.status_code == 200, response.text
+        result = cast("dict[str, list[Json]]", response.json()["result"])
+        tools += result["tools"]
         if not result.get("nextCursor"):
-            return found
+            return tools
         cursor = {"cursor": str(result["nextCursor"])}
 
 
-def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """Return every schema of a schema with the names of the fields that lead to it."""
+def _iter_schemas(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:
+    """Yield *schema* and every schema in it with the names of the fields that lead to it."""
     yield path, schema
     for name, field in cast("Mapping[str, Schema]", schema.get("properties", {})).items():
-        yield from _parts(field, (*path, name))
+        yield from _iter_schemas(field, (*path, name))
     if "items" in schema:
-        yield from _parts(cast("Schema", schema["items"]), path)
-    for each in cast("list[Schema]", schema.get("anyOf", [])):
-        yield from _parts(each, path)
+        yield from _iter_schemas(cast("Schema", schema["items"]), path)
+    for alternative in cast("list[Schema]", schema.get("anyOf", [])):
+        yield from _iter_schemas(alternative, path)
 
 
-@pytest.mark.parametrize(("path", "least"), [("/mcp", 45), ("/mcp?mode=search", 2)])
-async def test_every_built_in_tool_is_one_that_providers_of_models_accept(instance: Instance, path: str, least: int) -> None:
-    """Issue 14 (user 15): the common rules of OpenAI, Anthropic and Gemini, of all tools and not of samples; D-30, D-92."""
-    tools = await _listed(instance.admin, path)
+@pytest.mark.parametrize(("path", "min_tools"), [("/mcp", 45), ("/mcp?mode=search", 2)])
+async def test_model_providers_accept_every_built_in_tool(instance: Instance, path: str, min_tools: int) -> None:
+    """Issue 14 (user 15): all tools follow the common rules of OpenAI, Anthropic and Gemini (D-30, D-92)."""
+    tools = await _list_tools(instance.admin, path)
 
-    assert len(tools) >= least
+    assert len(tools) >= min_tools
     for tool in tools:
         name, schema = str(tool["name"]), cast("Schema", tool["inputSchema"])
         assert NAME.fullmatch(name), name
         assert 0 < len(str(tool["description"])) <= 1024, name
         assert schema["type"] == "object", name
         assert schema.keys().isdisjoint({"anyOf", "enum"}), name
-        parts = list(_parts(schema))
+        parts = list(_iter_schemas(schema))
         assert sum(len(cast("Json", part.get("properties", {}))) for _, part in parts) <= MAX_PROPERTIES, name
         assert sum(len(cast("list[object]", part.get("enum", []))) for _, part in parts) <= MAX_ENUM_VALUES, name
         assert max(len(where) for where, _ in parts) <= MAX_DEPTH, name
         for where, part in parts:
-            shown = (name, *where)
-            assert part.keys() <= KEYWORDS, (shown, part)
-            assert isinstance(part.get("type"), str) != ("anyOf" in part), (shown, part)
-            assert not where or FIELD.fullmatch(where[-1]), shown
-            assert set(cast("list[str]", part.get("required", []))) <= cast("Json", part.get("properties", {})).keys(), shown
-            _check_values(shown, part)
-            _check_contents(shown, where, part)
+            location = (name, *where)
+            assert part.keys() <= KEYWORDS, (location, part)
+            assert isinstance(part.get("type"), str) != ("anyOf" in part), (location, part)
+            assert not where or FIELD.fullmatch(where[-1]), location
+            assert set(cast("list[str]", part.get("required", []))) <= cast("Json", part.get("properties", {})).keys(), location
+            _check_values(location, part)
+            _check_contents(location, where, part)
 
 
-def _check_values(shown: tuple[str, ...], part: Schema) -> None:
-    """Check that an enum has a type, values of it, and none twice."""
+def _check_values(location: tuple[str, ...], part: Schema) -> None:
+    """Check that an enum has a type and distinct values of this type."""
     values = cast("list[object]", part.get("enum", []))
-    assert "enum" not in part or values, shown
-    assert len(set(map(str, values))) == len(values), shown
+    assert "enum" not in part or values, location
+    assert len(set(map(str, values))) == len(values), location
     for value in values:
-        assert isinstance(value, TYPES[str(part["type"])]), (shown, value)
+        assert isinstance(value, TYPES[str(part["type"])]), (location, value)
 
 
-def _check_contents(shown: tuple[str, ...], where: tuple[str, ...], part: Schema) -> None:
-    """Check that an array says what it holds, and that an object does, unless it is listed as one that cannot."""
+def _check_contents(location: tuple[str, ...], where: tuple[str, ...], part: Schema) -> None:
+    """Check that an array has the schema of its items, and an object its fields unless it is in OPEN_OBJECTS."""
     if part.get("type") == "array":
-        assert "items" in part, shown
+        assert "items" in part, location
     if part.get("type") == "object" and where and "properties" not in part:
-        assert where[-1] in OPEN_OBJECTS, shown
+        assert where[-1] in OPEN_OBJECTS, location

@@ -1,4 +1,4 @@
-"""Memories by command, and a worker that indexes them without any server."""
+"""Memories of commands, and a worker that indexes them without a server."""
 
 from __future__ import annotations
 
@@ -24,36 +24,38 @@ def folder(tmp_path: Path, model_folder: Path) -> Path:
     """A data folder with a workspace."""
     path = tmp_path / "home"
     lend_model(model_folder, path)
-    assert rookery(path, "init").returncode == 0
+    assert run_rookery(path, "init").returncode == 0
     return path
 
 
-def rookery(folder: Path, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Type a command, off a terminal."""
+def run_rookery(folder: Path, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command without a terminal."""
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=SETTINGS, timeout=60, input=text)
 
 
-def answer(folder: Path, *arguments: str) -> dict[str, object]:
-    """Type a command with --json."""
-    done = rookery(folder, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return cast("dict[str, object]", json.loads(done.stdout))
+def run_json(folder: Path, *arguments: str) -> dict[str, object]:
+    """Run a command with --json and return its output."""
+    process = run_rookery(folder, *arguments, "--json")
+    assert process.returncode == 0, process.stderr
+    return cast("dict[str, object]", json.loads(process.stdout))
 
 
 def is_found(folder: Path, query: str) -> bool:
-    """Return whether a memory is found by its meaning alone."""
-    return bool(answer(folder, "recall", query, "--mode", "semantic")["memories"])
+    """Return whether a semantic recall finds a memory."""
+    return bool(run_json(folder, "recall", query, "--mode", "semantic")["memories"])
 
 
-async def test_a_worker_indexes_what_commands_remember(folder: Path) -> None:
-    """Issue 14: there is no worker, nor remember, recall or search by command; D-04: it ends cleanly on SIGTERM."""
-    stored = rookery(folder, "remember", "-", "--type", "decision", "--org", "acme", "--tag", "release", text="We deploy on Tuesdays.\n")
+async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
+    """Issue 14, D-04: commands remember, recall and search; the worker stops cleanly on SIGTERM."""
+    stored = run_rookery(
+        folder, "remember", "-", "--type", "decision", "--org", "acme", "--tag", "release", text="We deploy on Tuesdays.\n"
+    )
     assert stored.returncode == 0, stored.stderr
     assert "rookery worker" in stored.stderr
     memory_id = stored.stdout.strip()
 
-    hits = cast("list[dict[str, object]]", answer(folder, "search", "deploy")["hits"])
+    hits = cast("list[dict[str, object]]", run_json(folder, "search", "deploy")["hits"])
     assert [(hit["id"], hit["content"], hit["tags"]) for hit in hits] == [(memory_id, "We deploy on Tuesdays.", ["release"])]
     assert not is_found(folder, "When do we ship?")
 
@@ -65,17 +67,17 @@ async def test_a_worker_indexes_what_commands_remember(folder: Path) -> None:
             worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=30) == 0
 
-    [line] = rookery(folder, "recall", "When do we ship?").stdout.splitlines()
+    [line] = run_rookery(folder, "recall", "When do we ship?").stdout.splitlines()
     assert line.split("\t")[1:] == [memory_id, "decision", "We deploy on Tuesdays."]
 
 
-def test_what_is_remembered_wrongly_is_a_usage_error(folder: Path) -> None:
-    """Issue 14: wrong values are exit code 2 everywhere; D-04, D-40."""
+def test_an_invalid_value_is_a_usage_error(folder: Path) -> None:
+    """Issue 14: the exit code of an invalid value is 2 (D-04, D-40)."""
     for arguments in (["remember", " "], ["remember", "x", "--confidence", "2"], ["recall", ""], ["remember", "x", "--type", "No Type"]):
-        done = rookery(folder, *arguments)
+        process = run_rookery(folder, *arguments)
 
-        assert done.returncode == 2, done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert process.returncode == 2, process.stderr
+        assert len(process.stderr.splitlines()) == 1, process.stderr
 
 
 async def test_a_worker_runs_beside_a_server(folder: Path) -> None:
@@ -86,7 +88,7 @@ async def test_a_worker_runs_beside_a_server(folder: Path) -> None:
     with subprocess.Popen(command, env=SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == f"Rookery works on {folder}; Ctrl-C stops it.\n"
-        assert rookery(folder, "remember", "The rook nests in the elm.").stderr == ""
+        assert run_rookery(folder, "remember", "The rook nests in the elm.").stderr == ""
         await eventually(lambda: is_found(folder, "Where does the bird live?"), within_s=90)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=30) == 0

@@ -1,4 +1,4 @@
-"""The end of a workspace."""
+"""The deletion of a workspace."""
 
 from __future__ import annotations
 
@@ -14,88 +14,92 @@ from rookery.memory.text_queries import parse_query
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, Instance, eventually
 
-OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
-"""Tables without a workspace: what was done once, the secret key, what servers offer, and the workspaces themselves."""
+GLOBAL_TABLES = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
+"""Tables without a workspace: completed setup steps, the secret key, the tools of servers, and the workspaces."""
 
 TEXT = "planted text"
 
 
-async def test_a_deleted_workspace_leaves_nothing_of_itself(instance: Instance) -> None:
-    """D-04: workspace delete; spec 3.4: deleted means removed from all stores, the sandbox twin's too."""
+async def test_a_deleted_workspace_leaves_no_data(instance: Instance) -> None:
+    """D-04: workspace delete; spec 3.4: data is removed from all stores, also data of the sandbox."""
     doomed = await instance.workspace("doomed")
-    live, test = await instance.api_key(workspace_id=doomed), await instance.api_key(workspace_id=doomed, environment="test")
-    for caller in (live, test):
+    live_key, test_key = await instance.api_key(workspace_id=doomed), await instance.api_key(workspace_id=doomed, environment="test")
+    for caller in (live_key, test_key):
         await caller.remember("Nothing of this may stay.", tags=["doomed"])
         assert (await caller.post("/v1/brain/recall", {"query": "What stays?"})).json()["memories"] != []
     survivor = await instance.admin.remember("This stays.")
-    twin = (await instance.rookery.access.workspaces.get(doomed)).id
+    sandbox = (await instance.rookery.access.workspaces.get(doomed)).id
 
     await instance.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
-    assert (await live.get("/v1/brain/tags")).status_code == 401
-    assert (await test.get("/v1/brain/tags")).status_code == 401
-    await eventually(lambda: _empty(instance, twin))
+    assert (await live_key.get("/v1/brain/tags")).status_code == 401
+    assert (await test_key.get("/v1/brain/tags")).status_code == 401
+    await eventually(lambda: _is_empty(instance, sandbox))
     assert (await instance.admin.get(f"/v1/brain/memories/{survivor['id']}")).json()["state"] == "indexed"
 
 
-async def _empty(instance: Instance, workspace_id: int) -> bool:
-    within = AccessFilter(workspace_id=workspace_id, at=instance.rookery.clock())
-    left = await instance.rookery.vectors.count(workspace_id) + await instance.rookery.texts.count_matches(
-        parse_query("stay"), access_filter=within
+async def _is_empty(instance: Instance, workspace_id: int) -> bool:
+    access_filter = AccessFilter(workspace_id=workspace_id, at=instance.rookery.clock())
+    remaining = await instance.rookery.vectors.count(workspace_id) + await instance.rookery.texts.count_matches(
+        parse_query("stay"), access_filter=access_filter
     )
-    return left == 0 and await instance.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
+    return remaining == 0 and await instance.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
 
 
 async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:
-    """D-04: `workspace delete` deletes the rows of every table, its twin's too, and no other workspace's; new tables are covered."""
-    tables = [table for table in metadata.sorted_tables if table.name not in OF_ALL]
+    """D-04: `workspace delete` deletes all rows of the workspace and its sandbox, and of no other; new tables are tested too."""
+    tables = [table for table in metadata.sorted_tables if table.name not in GLOBAL_TABLES]
     assert [table.name for table in tables if "workspace_id" not in table.c] == []
     async with build_platform(settings).open_for_command() as rookery:
         doomed, other = [(await rookery.access.workspaces.create(name, by=OPERATOR)).id for name in ("doomed", "other")]
         for number in (doomed, other):
             await rookery.access.api_keys.create(number, NewApiKey(name="test", scopes=("*",), environment="test"), by=OPERATOR)
-        twins = {number: await _twin(rookery, number) for number in (doomed, other)}
-        tenants = [*twins, *twins.values()]
-        # Keys, calls and the audit log are the parent's, also those of test keys.
-        places = [(table, tenant) for table in tables for tenant in tenants if tenant in twins or not table.name.startswith("access_")]
-        await rookery.db.write(lambda tx: [_plant(tx, *place) for place in places])
-        before = await _counted(rookery, places)
+        sandboxes = {number: await _find_sandbox_id(rookery, number) for number in (doomed, other)}
+        tenants = [*sandboxes, *sandboxes.values()]
+        # Keys, calls and the audit log belong to the parent, also those of test keys.
+        table_tenants = [
+            (table, tenant) for table in tables for tenant in tenants if tenant in sandboxes or not table.name.startswith("access_")
+        ]
+        await rookery.db.write(lambda tx: [_insert_row(tx, *pair) for pair in table_tenants])
+        before = await _count_all(rookery, table_tenants)
         assert all(before.values())
 
         await rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
-        after = await _counted(rookery, places)
-        queued = metadata.tables["jobs"]
+        after = await _count_all(rookery, table_tenants)
+        jobs_table = metadata.tables["jobs"]
         jobs = await rookery.db.read(
-            lambda tx: tx.fetch_all(select(queued.c.kind).where(queued.c.workspace_id.in_([doomed, twins[doomed]])))
+            lambda tx: tx.fetch_all(select(jobs_table.c.kind).where(jobs_table.c.workspace_id.in_([doomed, sandboxes[doomed]])))
         )
-    # What is left to be done clears the indexes, and ends by itself.
+    # The remaining jobs clear the indexes.
     assert {row.text("kind") for row in jobs} == {"DeleteFromIndex"}
-    gone = {(name, tenant): number for (name, tenant), number in after.items() if tenant in {doomed, twins[doomed]} and name != "jobs"}
-    assert {each: number for each, number in gone.items() if number} == {}
-    assert {each: number for each, number in after.items() if each[1] in {other, twins[other]} and number != before[each]} == {}
+    deleted = {
+        (name, tenant): number for (name, tenant), number in after.items() if tenant in {doomed, sandboxes[doomed]} and name != "jobs"
+    }
+    assert {pair: number for pair, number in deleted.items() if number} == {}
+    assert {pair: number for pair, number in after.items() if pair[1] in {other, sandboxes[other]} and number != before[pair]} == {}
 
 
-async def _twin(rookery: Rookery, workspace_id: int) -> int:
+async def _find_sandbox_id(rookery: Rookery, workspace_id: int) -> int:
     workspaces = metadata.tables["workspaces"]
     row = await rookery.db.read(lambda tx: tx.fetch_one(select(workspaces.c.id).where(workspaces.c.parent_id == workspace_id)))
     assert row is not None
     return row.integer("id")
 
 
-def _plant(tx: Tx, table: Table, tenant: int) -> None:
-    """Put a row of *tenant* into *table*, whatever that means, unless there is one."""
-    if not _number(tx, table, tenant):
-        row: Mapping[str, Value] = {column.name: _value(column.type, column.name, tenant) for column in table.c}
+def _insert_row(tx: Tx, table: Table, tenant: int) -> None:
+    """Insert a row of *tenant* into *table* unless there is one."""
+    if not _count_rows(tx, table, tenant):
+        row: Mapping[str, Value] = {column.name: _make_value(column.type, column.name, tenant) for column in table.c}
         tx.execute(insert(table), row)
 
 
-def _value(kind: object, name: str, tenant: int) -> Value:
+def _make_value(kind: object, name: str, tenant: int) -> Value:
     if name == "workspace_id":
         return tenant
     match kind:
         case Text():
-            return f"{TEXT} {tenant}"  # all ids alike, so that what belongs to a thing is that thing's
+            return f"{TEXT} {tenant}"  # all ids are equal, so that references match
         case Double():
             return 0.5
         case LargeBinary():
@@ -104,10 +108,10 @@ def _value(kind: object, name: str, tenant: int) -> Value:
             return 1_000_000 + tenant
 
 
-async def _counted(rookery: Rookery, places: Sequence[tuple[Table, int]]) -> dict[tuple[str, int], int]:
-    return await rookery.db.read(lambda tx: {(table.name, tenant): _number(tx, table, tenant) for table, tenant in places})
+async def _count_all(rookery: Rookery, places: Sequence[tuple[Table, int]]) -> dict[tuple[str, int], int]:
+    return await rookery.db.read(lambda tx: {(table.name, tenant): _count_rows(tx, table, tenant) for table, tenant in places})
 
 
-def _number(tx: Tx, table: Table, tenant: int) -> int:
+def _count_rows(tx: Tx, table: Table, tenant: int) -> int:
     row = tx.fetch_one(select(func.count().label("n")).select_from(table).where(table.c.workspace_id == tenant))
     return 0 if row is None else row.integer("n")

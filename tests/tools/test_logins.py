@@ -325,7 +325,7 @@ async def test_the_login_of_a_deleted_workspace_is_not_stored(database: Database
 
 
 async def test_a_logout_leaves_pending_logins_of_others(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: the operator's logout covers the shared login only, and returns false if there is none."""
+    """D-31: the operator's logout covers the shared login only, and returns false without one."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     pending = await logins.begin(server, 1, OPERATOR, redirect_uri=REDIRECT)
     await logins.save_pending(pending)

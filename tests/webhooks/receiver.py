@@ -14,7 +14,7 @@ import orjson
 
 ResponseMode = Literal["whole", "silence", "drips", "endless", "huge", "broken", "no http"]
 """
-How a response is sent: normally; never; a byte every 20 ms without end; as fast as possible without end; 50 MB as announced;
+Ways to send a response: normally; never; a byte every 20 ms without end; as fast as possible without end; 50 MB as announced;
 broken off in the middle; as something that is not HTTP.
 """
 
