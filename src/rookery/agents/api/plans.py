@@ -16,13 +16,11 @@ from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.render import render_markdown, render_mermaid
 from rookery.agents.schemas.plan_responses import (
-    EventResponse,
     EventsResponse,
     GraphResponse,
     PlanResponse,
     PlansResponse,
     to_graph_response,
-    to_plan_event_response,
 )
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
@@ -67,7 +65,7 @@ class PlanApi:
             _operation(method="GET", path=f"{one}/graph", handler=self.get_graph, present=_present_graph, is_large=is_large,
                        required_scope=READ_SCOPE, response_model=GraphResponse, operation_id="get_plan_graph",
                        summary="Show the dependencies in a plan"),
-            _operation(method="GET", path=f"{one}/events", handler=self.get_events, present=_present_event, required_scope=READ_SCOPE,
+            _operation(method="GET", path=f"{one}/events", handler=self.get_events, required_scope=READ_SCOPE,
                        response_model=EventsResponse, operation_id="list_plan_events", summary="List the changes of a plan"),
         ]  # fmt: skip
 
@@ -125,7 +123,3 @@ class PlanApi:
 
 def _present_graph(_: Caller, view: PlanView) -> GraphResponse:
     return to_graph_response(view)
-
-
-def _present_event(_: Caller, event: PlanEvent) -> EventResponse:
-    return to_plan_event_response(event)

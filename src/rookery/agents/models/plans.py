@@ -114,6 +114,11 @@ class Plan:
     completed_at: datetime | None = None
     archived_at: datetime | None = None
 
+    @property
+    def template_used(self) -> dict[str, object] | None:
+        """The slug and the version of the template, or None."""
+        return None if self.template is None else {"slug": self.template, "version": self.template_version}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
@@ -167,6 +172,7 @@ class TaskClaim:
     claimed_at: datetime
     expires_at: datetime
 
+    @property
     def holder(self) -> dict[str, object]:
         """Return the public description of the holder, without the token."""
         return {"agent_id": self.agent_id, "session_id": self.session_id, "key_id": self.key_id}

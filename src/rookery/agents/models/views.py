@@ -30,6 +30,11 @@ class PhaseView:
     checkpoints: tuple[Checkpoint, ...] = ()
     tasks: tuple[TaskView, ...] | None = None
 
+    @property
+    def is_blocked(self) -> bool:
+        """True while something in *blocked_by* is not done."""
+        return bool(self.blocked_by)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
@@ -45,6 +50,11 @@ class TaskView:
     depends_on: tuple[str, ...]
     blocked_by: tuple[str, ...]
     is_ready: bool
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while something in *blocked_by* is not done."""
+        return bool(self.blocked_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ class Claims:
             plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             if task.claim is not None:
-                raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
+                raise TaskClaimed(task.name, task.claim.holder, task.claim.expires_at)
             if task.status not in LEASE_TRANSITIONS[LeaseAction.CLAIM]:
                 raise WrongTransition("task", task.name, task.status, TaskStatus.IN_PROGRESS, allowed=_list_claimable_statuses(task))
             require_unblocked(tx, task)
@@ -298,9 +298,7 @@ class Claims:
             if plan is None or task is None or task.claim is None or task.claim.session_id != session_id:
                 continue
             freed.append(self._save(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
-            self._recorder.record_task(
-                tx, freed[-1], "released", actor=actor, at=now, data={"reason": reason, "holder": task.claim.holder()}
-            )
+            self._recorder.record_task(tx, freed[-1], "released", actor=actor, at=now, data={"reason": reason, "holder": task.claim.holder})
         return freed
 
     def _run_session_hook(self, tx: Tx, caller: Caller, session_id: str | None) -> str | None:
@@ -474,7 +472,7 @@ def _resolve_target_status(tx: Tx, task: Task, credential: LeaseCredential, acti
     new_status = FORCED_LEASE_TRANSITIONS[action].get(task.status)
     if new_status is None:
         raise WrongTransition("task", task.name, task.status, _TARGET_STATUSES[action], allowed=())
-    return new_status, {"forced": True, "holder": None if task.claim is None else task.claim.holder()}
+    return new_status, {"forced": True, "holder": None if task.claim is None else task.claim.holder}
 
 
 _TARGET_STATUSES = {

@@ -97,7 +97,7 @@ def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime)
     if current is not task and task.claim is not None:
         current = replace(current, version=task.version + 1)
         tasks.change(tx, current)
-        data: dict[str, object] = {"holder": task.claim.holder(), "attempts": current.attempts}
+        data: dict[str, object] = {"holder": task.claim.holder, "attempts": current.attempts}
         recorder.record_task(tx, current, "lease_expired", actor=SYSTEM_ACTOR, at=now, data=data)
         if current.status is not task.status and current.error is not None:
             recorder.record_task(tx, current, "failed", actor=SYSTEM_ACTOR, at=now, data={"error": current.error})

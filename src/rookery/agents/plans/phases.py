@@ -272,7 +272,7 @@ class Phases:
             phase_tasks = [task.as_of(now) for task in tasks.list_by_phase(tx, phase.id)]
             claimed_task = next((task for task in phase_tasks if task.claim is not None), None)
             if claimed_task is not None and claimed_task.claim is not None and not force:
-                raise TaskClaimed(claimed_task.name, claimed_task.claim.holder(), claimed_task.claim.expires_at)
+                raise TaskClaimed(claimed_task.name, claimed_task.claim.holder, claimed_task.claim.expires_at)
             dependencies.remove_items(tx, [phase.id, *(task.id for task in phase_tasks)])
             deleted_count = phases.remove(tx, phase)
             phases.shift(tx, plan.id, phase.position + 1, MAX_PHASES_PER_PLAN + 1, offset=-1)

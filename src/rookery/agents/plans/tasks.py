@@ -183,7 +183,7 @@ class Tasks:
             _, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             if task.claim is not None and not force:
-                raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
+                raise TaskClaimed(task.name, task.claim.holder, task.claim.expires_at)
             dependencies.remove_items(tx, [task.id])
             tasks.remove(tx, task)
             tasks.shift(tx, task.phase_id, task.position + 1, MAX_TASKS_PER_PLAN + 1, offset=-1)
@@ -200,8 +200,8 @@ class Tasks:
         require_transition("task", task.name, task.status, new_status, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
             if not change.force:
-                raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
-            forced_data = {"forced": True, "holder": task.claim.holder()}
+                raise TaskClaimed(task.name, task.claim.holder, task.claim.expires_at)
+            forced_data = {"forced": True, "holder": task.claim.holder}
         if task.status is TaskStatus.PENDING and new_status in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}:
             if change.force:
                 forced_data["forced"] = True

@@ -1,17 +1,26 @@
-"""Response models of plans, phases and tasks (D-60, D-61)."""
+"""
+Response models of plans, phases and tasks (D-60, D-61).
+
+They read the views of `models.views`. A field without an alias of its own is a field of the view's plan, phase or task.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AliasGenerator, AliasPath, BeforeValidator, ConfigDict, Field
 
 from rookery.access.models import Caller
-from rookery.agents.models.plans import Checkpoint, Criterion, Phase, PhaseStatus, PlanEvent, PlanStatus, Progress, TaskClaim, TaskStatus
+from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.plans.claims import LeaseEndResult
 from rookery.kernel.schema import Links, Meta, ResponseModel, Timestamp, enum_schema
+
+
+def _read_from(attribute: str) -> ConfigDict:
+    """Return the configuration of a model that reads its fields from *attribute* of a view."""
+    return ConfigDict(alias_generator=AliasGenerator(validation_alias=lambda name: AliasPath(attribute, name)))
 
 
 class ProgressResponse(ResponseModel):
@@ -62,6 +71,8 @@ class TaskResponse(ResponseModel):
     `ready`: it can be claimed if its plan is active. `blocked`: the tasks and phases in `blocked_by` must be done first.
     """
 
+    model_config = _read_from("task")
+
     id: str
     plan_id: str
     phase_id: str
@@ -70,14 +81,14 @@ class TaskResponse(ResponseModel):
     description: str
     status: Annotated[str, enum_schema(TaskStatus)]
     hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: Sequence[str]
+    ready: Annotated[bool, Field(validation_alias="is_ready")]
+    blocked: Annotated[bool, Field(validation_alias="is_blocked")]
+    blocked_by: Annotated[Sequence[str], Field(validation_alias="blocked_by")]
     priority: int
     notes: str
     result: object
     error: str | None
-    depends_on: Sequence[str]
+    depends_on: Annotated[Sequence[str], Field(validation_alias="depends_on")]
     acceptance_criteria: list[CriterionResponse]
     claim: ClaimResponse | None
     attempts: int
@@ -91,7 +102,7 @@ class TaskResponse(ResponseModel):
 class ClaimedResponse(TaskResponse):
     """A newly claimed task with the token of the lease. No other response contains the token."""
 
-    claim_token: str
+    claim_token: Annotated[str, Field(validation_alias=AliasPath("task", "claim", "token"))]
 
 
 class EndedResponse(TaskResponse):
@@ -104,6 +115,8 @@ class EndedResponse(TaskResponse):
 class PhaseResponse(ResponseModel):
     """A phase. `completable`: it is open and has tasks, all of them closed."""
 
+    model_config = _read_from("phase")
+
     id: str
     plan_id: str
     position: int
@@ -111,15 +124,15 @@ class PhaseResponse(ResponseModel):
     description: str
     status: Annotated[str, enum_schema(PhaseStatus)]
     hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: Sequence[str]
-    completable: bool
-    depends_on: Sequence[str]
+    ready: Annotated[bool, Field(validation_alias="is_ready")]
+    blocked: Annotated[bool, Field(validation_alias="is_blocked")]
+    blocked_by: Annotated[Sequence[str], Field(validation_alias="blocked_by")]
+    completable: Annotated[bool, Field(validation_alias="is_completable")]
+    depends_on: Annotated[Sequence[str], Field(validation_alias="depends_on")]
     acceptance_criteria: list[CriterionResponse]
-    checkpoints: list[CheckpointResponse]
-    progress: ProgressResponse
-    tasks: Annotated[list[TaskResponse] | None, Field(description="Null if they were not requested.")]
+    checkpoints: Annotated[list[CheckpointResponse], Field(validation_alias="checkpoints")]
+    progress: Annotated[ProgressResponse, Field(validation_alias="progress")]
+    tasks: Annotated[list[TaskResponse] | None, Field(validation_alias="tasks", description="Null if they were not requested.")]
     metadata: Mapping[str, object]
     created_at: Timestamp
     updated_at: Timestamp
@@ -146,6 +159,8 @@ class TemplateUsed(ResponseModel):
 class PlanResponse(ResponseModel):
     """A plan. `completable`: all phases are finished, that is closed or with all of their tasks closed."""
 
+    model_config = _read_from("plan")
+
     id: str
     workspace_id: int
     slug: str
@@ -154,15 +169,15 @@ class PlanResponse(ResponseModel):
     status: Annotated[str, enum_schema(PlanStatus)]
     org: str | None
     project: str | None
-    current_phase: CurrentPhase | None
-    progress: ProgressResponse
-    completable: bool
-    template: TemplateUsed | None
+    current_phase: Annotated[CurrentPhase | None, Field(validation_alias="current_phase")]
+    progress: Annotated[ProgressResponse, Field(validation_alias="progress")]
+    completable: Annotated[bool, Field(validation_alias="is_completable")]
+    template: Annotated[TemplateUsed | None, Field(validation_alias=AliasPath("plan", "template_used"))]
     variables: Mapping[str, object] | None
     metadata: Mapping[str, object]
     created_by: str
     archive_reason: str | None
-    phases: Annotated[list[PhaseResponse] | None, Field(description="Null if they were not requested.")]
+    phases: Annotated[list[PhaseResponse] | None, Field(validation_alias="phases", description="Null if they were not requested.")]
     created_at: Timestamp
     updated_at: Timestamp
     started_at: Timestamp | None
@@ -200,7 +215,7 @@ class EventResponse(ResponseModel):
     seq: int
     type: str
     at: Timestamp
-    key_id: str | None
+    key_id: Annotated[str | None, BeforeValidator(lambda key_id: key_id or None)]
     agent_id: str | None
     session_id: str | None
     phase_id: str | None
@@ -252,104 +267,30 @@ class GraphResponse(ResponseModel):
 
 def to_plan_response(caller: Caller, view: PlanView) -> PlanResponse:
     """Return the response for a plan."""
-    plan, current = view.plan, view.current_phase
-    return PlanResponse.model_construct(
-        id=plan.id,
-        workspace_id=caller.public_workspace_id,
-        slug=plan.slug,
-        title=plan.title,
-        description=plan.description,
-        status=plan.status.value,
-        org=plan.org,
-        project=plan.project,
-        current_phase=None if current is None else _to_current_phase(current),
-        progress=_to_progress_response(view.progress),
-        completable=view.is_completable,
-        template=None if plan.template is None else TemplateUsed.model_construct(slug=plan.template, version=plan.template_version),
-        variables=plan.variables,
-        metadata=plan.metadata,
-        created_by=plan.created_by,
-        archive_reason=plan.archive_reason,
-        phases=None if view.phases is None else [to_phase_response(phase) for phase in view.phases],
-        created_at=plan.created_at,
-        updated_at=plan.updated_at,
-        started_at=plan.started_at,
-        completed_at=plan.completed_at,
-        archived_at=plan.archived_at,
-    )
+    response = PlanResponse.model_validate(view, from_attributes=True)
+    return response.model_copy(update={"workspace_id": caller.public_workspace_id})
 
 
 def to_phase_response(view: PhaseView) -> PhaseResponse:
     """Return the response for a phase."""
-    phase = view.phase
-    return PhaseResponse.model_construct(
-        id=phase.id,
-        plan_id=phase.plan_id,
-        position=phase.position,
-        name=phase.name,
-        description=phase.description,
-        status=phase.status.value,
-        hold_reason=phase.hold_reason,
-        ready=view.is_ready,
-        blocked=bool(view.blocked_by),
-        blocked_by=view.blocked_by,
-        completable=view.is_completable,
-        depends_on=view.depends_on,
-        acceptance_criteria=_to_criterion_responses(phase.acceptance_criteria),
-        checkpoints=[to_checkpoint_response(checkpoint) for checkpoint in view.checkpoints],
-        progress=_to_progress_response(view.progress),
-        tasks=None if view.tasks is None else [to_task_response(task) for task in view.tasks],
-        metadata=phase.metadata,
-        created_at=phase.created_at,
-        updated_at=phase.updated_at,
-        started_at=phase.started_at,
-        completed_at=phase.completed_at,
-    )
+    return PhaseResponse.model_validate(view, from_attributes=True)
 
 
 def to_task_response(view: TaskView) -> TaskResponse:
     """Return the response for a task."""
-    return TaskResponse.model_construct(None, **_task_fields(view))
+    return TaskResponse.model_validate(view, from_attributes=True)
 
 
 def to_claimed_task_response(view: TaskView) -> ClaimedResponse:
     """Return the response for a newly claimed task, with its token."""
-    claim = view.task.claim
-    return ClaimedResponse.model_construct(None, **_task_fields(view), claim_token="" if claim is None else claim.token)
+    return ClaimedResponse.model_validate(view, from_attributes=True)
 
 
 def to_completed_task_response(result: LeaseEndResult) -> EndedResponse:
     """Return the response for a completed task."""
     next_task = None if result.next_task is None else to_claimed_task_response(result.next_task)
-    return EndedResponse.model_construct(
-        None, **_task_fields(result.task), next=next_task, reason=None if result.no_task is None else result.no_task.reason
-    )
-
-
-def to_checkpoint_response(checkpoint: Checkpoint) -> CheckpointResponse:
-    """Return the response for a checkpoint."""
-    return CheckpointResponse.model_construct(
-        id=checkpoint.id,
-        note=checkpoint.note,
-        context=checkpoint.context,
-        agent_id=checkpoint.agent_id,
-        created_at=checkpoint.created_at,
-    )
-
-
-def to_plan_event_response(event: PlanEvent) -> EventResponse:
-    """Return the response for a plan event."""
-    return EventResponse.model_construct(
-        seq=event.seq,
-        type=event.type,
-        at=event.at,
-        key_id=event.key_id or None,
-        agent_id=event.agent_id,
-        session_id=event.session_id,
-        phase_id=event.phase_id,
-        task_id=event.task_id,
-        data=event.data,
-    )
+    reason = None if result.no_task is None else result.no_task.reason
+    return EndedResponse.model_construct(None, **dict(to_task_response(result.task)), next=next_task, reason=reason)
 
 
 def to_graph_response(view: PlanView) -> GraphResponse:
@@ -373,50 +314,3 @@ def to_graph_response(view: PlanView) -> GraphResponse:
                 NodeResponse.model_construct(id=task.id, kind="task", name=task.name, status=task.status.value, phase_id=item.id), task_view
             )
     return GraphResponse.model_construct(plan_id=view.plan.id, nodes=nodes, edges=edges, ready=ready, blocked=blocked)
-
-
-def _task_fields(view: TaskView) -> dict[str, object]:
-    task = view.task
-    return {
-        "id": task.id,
-        "plan_id": task.plan_id,
-        "phase_id": task.phase_id,
-        "position": task.position,
-        "name": task.name,
-        "description": task.description,
-        "status": task.status.value,
-        "hold_reason": task.hold_reason,
-        "ready": view.is_ready,
-        "blocked": bool(view.blocked_by),
-        "blocked_by": view.blocked_by,
-        "priority": task.priority,
-        "notes": task.notes,
-        "result": task.result,
-        "error": task.error,
-        "depends_on": view.depends_on,
-        "acceptance_criteria": _to_criterion_responses(task.acceptance_criteria),
-        "claim": None if task.claim is None else _to_claim_response(task.claim),
-        "attempts": task.attempts,
-        "metadata": task.metadata,
-        "created_at": task.created_at,
-        "updated_at": task.updated_at,
-        "started_at": task.started_at,
-        "completed_at": task.completed_at,
-    }
-
-
-def _to_claim_response(claim: TaskClaim) -> ClaimResponse:
-    holder = HolderResponse.model_construct(agent_id=claim.agent_id, session_id=claim.session_id, key_id=claim.key_id)
-    return ClaimResponse.model_construct(holder=holder, claimed_at=claim.claimed_at, expires_at=claim.expires_at)
-
-
-def _to_current_phase(phase: Phase) -> CurrentPhase:
-    return CurrentPhase.model_construct(id=phase.id, position=phase.position, name=phase.name, status=phase.status.value)
-
-
-def _to_progress_response(progress: Progress) -> ProgressResponse:
-    return ProgressResponse.model_construct(total=progress.total, completed=progress.completed, percentage=progress.percentage)
-
-
-def _to_criterion_responses(criteria: Sequence[Criterion]) -> list[CriterionResponse]:
-    return [CriterionResponse.model_construct(text=criterion.text, checked=criterion.checked) for criterion in criteria]
