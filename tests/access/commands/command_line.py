@@ -46,8 +46,9 @@ class Platform:
         return self._open()
 
     @asynccontextmanager
-    async def open_keys(self) -> AsyncGenerator[Access]:
-        """Open keys, workspaces and the audit log."""
+    async def open_keys(self, *, create: bool = False) -> AsyncGenerator[Access]:
+        """Open keys, workspaces and the audit log. A missing store is created even without *create*."""
+        del create
         async with self._open() as platform:
             yield platform.access
 
