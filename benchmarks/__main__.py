@@ -1,7 +1,7 @@
 """
-`make bench`: take the figures of the README of this folder, on this machine, and print them.
+`make bench`: measure and print the figures of this folder's README on this machine.
 
-`python -m benchmarks --quick` takes small numbers, to see that everything runs; `--only recall tools` takes some.
+`python -m benchmarks --quick` measures small numbers to check that everything runs; `--only recall tools` measures only these.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def _remember(content: str, number: int) -> Request:
     return ("POST", "/v1/brain/remember", body)
 
 
-def _recall(question: str, **more: object) -> Request:
-    return ("POST", "/v1/brain/recall", {"query": question, "top_k": 5, **more})
+def _recall(question: str, **options: object) -> Request:
+    return ("POST", "/v1/brain/recall", {"query": question, "top_k": 5, **options})
 
 
 async def _fill(running: Running, total: int, console: Console) -> Mapping[str, object]:
@@ -62,84 +62,86 @@ async def _fill(running: Running, total: int, console: Console) -> Mapping[str, 
         warm=0,
     )
     connection = Connection(running.url, running.api_key)
-    started, waiting = time.perf_counter(), await _pending(connection)
-    at_first = waiting
+    started, pending = time.perf_counter(), await _pending(connection)
+    pending_at_start = pending
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"indexing to {total:,}", total=at_first)
-        while waiting and time.perf_counter() - started < _INDEX_DEADLINE_S:
+        task = progress.add_task(f"indexing to {total:,}", total=pending_at_start)
+        while pending and time.perf_counter() - started < _INDEX_DEADLINE_S:
             await asyncio.sleep(0.5)
-            waiting = await _pending(connection)
-            progress.update(task, completed=at_first - waiting)
+            pending = await _pending(connection)
+            progress.update(task, completed=pending_at_start - pending)
     took_s = time.perf_counter() - started
     await connection.close()
-    return {"remember": timed.as_json(), "indexed_per_s_idle": round(at_first / took_s, 1) if took_s > 1 else None}
+    return {"remember": timed.as_json(), "indexed_per_s_idle": round(pending_at_start / took_s, 1) if took_s > 1 else None}
 
 
 async def _stored(running: Running) -> int:
     connection = Connection(running.url, running.api_key)
-    status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1")
+    status, body = await connection.send("GET", "/v1/brain/memories?per_page=1")
     await connection.close()
-    assert status == 200, answer
-    return int(json.loads(answer)["meta"]["total"])
+    assert status == 200, body
+    return int(json.loads(body)["meta"]["total"])
 
 
 async def _pending(connection: Connection) -> int:
-    status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1&state=pending_embed")
-    assert status == 200, answer
-    return int(json.loads(answer)["meta"]["total"])
+    status, body = await connection.send("GET", "/v1/brain/memories?per_page=1&state=pending_embed")
+    assert status == 200, body
+    return int(json.loads(body)["meta"]["total"])
 
 
 async def _recalls(running: Running, number: int) -> Mapping[str, object]:
-    asked = questions(seed=number)
-    fresh = [next(asked) for _ in range(2000)]
+    recall_questions = questions(seed=number)
+    unique_questions = [next(recall_questions) for _ in range(2000)]
     figures: dict[str, object] = {}
     for mode in ("semantic", "hybrid"):
-        timed = await measure(running.url, running.api_key, lambda n, mode=mode: _recall(fresh[n + 500], mode=mode), count=300)
+        timed = await measure(running.url, running.api_key, lambda n, mode=mode: _recall(unique_questions[n + 500], mode=mode), count=300)
         figures[mode] = timed.as_json()
-    filtered = await measure(running.url, running.api_key, lambda n: _recall(fresh[n + 900], org="acme", project="p3"), count=200)
+    filtered = await measure(
+        running.url, running.api_key, lambda n: _recall(unique_questions[n + 900], org="acme", project="p3"), count=200
+    )
     figures["semantic_one_project"] = filtered.as_json()
-    sixteen = await measure(running.url, running.api_key, lambda n: _recall(fresh[n + 1200]), count=500, clients=16)
+    sixteen = await measure(running.url, running.api_key, lambda n: _recall(unique_questions[n + 1200]), count=500, clients=16)
     figures["semantic_16_clients"] = sixteen.as_json()
     return figures
 
 
 async def _remembers(running: Running, *, quick: bool) -> Mapping[str, object]:
     contents = texts(seed=77)
-    taken = [next(contents) for _ in range(8000)]
+    unique_texts = [next(contents) for _ in range(8000)]
     single = await measure(
-        running.url, running.api_key, lambda n: _remember(taken[n + 50], n + 50), count=200 if quick else 1000, expect=201
+        running.url, running.api_key, lambda n: _remember(unique_texts[n + 50], n + 50), count=200 if quick else 1000, expect=201
     )
     sixteen = await measure(
-        running.url, running.api_key, lambda n: _remember(taken[n + 2000], n), count=1000 if quick else 5000, clients=16, expect=201
+        running.url, running.api_key, lambda n: _remember(unique_texts[n + 2000], n), count=1000 if quick else 5000, clients=16, expect=201
     )
     return {"one_writer": single.as_json(), "16_writers": sixteen.as_json()}
 
 
 async def _indexing_while_reading(running: Running) -> Mapping[str, object]:
-    """With a backlog to index, let 4 readers recall for 15 seconds and count what was indexed meanwhile."""
+    """With a backlog to index, let 4 readers recall for 15 seconds and count the memories indexed meanwhile."""
     connection = Connection(running.url, running.api_key)
     contents = list(islice(texts(seed=991), 6000))
     await measure(running.url, running.api_key, lambda n: _remember(contents[n], n), count=6000, clients=16, expect=201, warm=0)
-    numbers, asked, each_ms = count(), questions(seed=99), list[float]()
+    numbers, recall_questions, times_ms = count(), questions(seed=99), list[float]()
     before, started = await _pending(connection), time.perf_counter()
     until = started + 15
 
     async def reader() -> None:
-        own = Connection(running.url, running.api_key)
+        connection_ = Connection(running.url, running.api_key)
         while time.perf_counter() < until:
             next(numbers)
-            method, path, body = _recall(next(asked))
-            begun = time.perf_counter()
-            status, answer = await own.send(method, path, body)
-            assert status == 200, answer
-            each_ms.append((time.perf_counter() - begun) * 1000)
-        await own.close()
+            method, path, body = _recall(next(recall_questions))
+            started_ = time.perf_counter()
+            status, response = await connection_.send(method, path, body)
+            assert status == 200, response
+            times_ms.append((time.perf_counter() - started_) * 1000)
+        await connection_.close()
 
     await asyncio.gather(*(reader() for _ in range(4)))
     took_s = time.perf_counter() - started
     after = await _pending(connection)
     await connection.close()
-    read = Timings(each_ms=each_ms, took_s=took_s)
+    read = Timings(each_ms=times_ms, took_s=took_s)
     return {"indexed_per_s": round((before - after) / took_s, 1), "backlog_left": after, "recalls": read.as_json()}
 
 
@@ -163,19 +165,19 @@ async def _tools(running: Running, *, quick: bool) -> Mapping[str, object]:
 async def _measure_all(folder: Path, *, quick: bool, only: set[str], sizes: list[int], console: Console) -> Figures:
     figures: Figures = {}
 
-    def wanted(name: str) -> bool:
+    def is_selected(name: str) -> bool:
         return not only or name in only
 
-    if wanted("tools"):
+    if is_selected("tools"):
         with run_server(folder / "tools", servers=str(_servers_file(folder))) as running:
             figures["tools"] = await _tools(running, quick=quick)
             figures["tools_rss"] = {"mb": round(running.rss_mb(), 1)}
-    if wanted("remember"):
+    if is_selected("remember"):
         with run_server(folder / "remember") as running:
             figures["remember"] = await _remembers(running, quick=quick)
-            if wanted("indexing"):
+            if is_selected("indexing"):
                 figures["indexing"] = await _indexing_while_reading(running)
-    if wanted("recall"):
+    if is_selected("recall"):
         for size in sizes:
             with run_server(folder / "recall") as running:
                 filled = await _fill(running, size, console)
@@ -188,17 +190,17 @@ async def _measure_all(folder: Path, *, quick: bool, only: set[str], sizes: list
                     "disk_mb": round(sum(file.stat().st_size for file in (folder / "recall").glob("*.db*")) / 1e6, 1),
                 }
             console.print(f"recall_{size}", figures[f"recall_{size}"])
-    if wanted("start"):
+    if is_selected("start"):
         figures["start"] = _starts(folder)
     return figures
 
 
 def _starts(folder: Path) -> Mapping[str, object]:
-    each = list[float]()
+    start_times_s = list[float]()
     for _ in range(5):
         with run_server(folder / "start") as running:
-            each.append(running.started_s)
-    return {"second_start_s": round(statistics.median(each[1:]), 2), "each_s": [round(value, 2) for value in each]}
+            start_times_s.append(running.started_s)
+    return {"second_start_s": round(statistics.median(start_times_s[1:]), 2), "each_s": [round(value, 2) for value in start_times_s]}
 
 
 def _servers_file(folder: Path) -> Path:
@@ -208,14 +210,14 @@ def _servers_file(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Take the figures, print them, and write them as JSON."""
+    """Measure the figures, print them, and write them as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small numbers: does everything run?")
+    parser.add_argument("--quick", action="store_true", help="small numbers, to check that everything runs")
     parser.add_argument(
         "--only", nargs="*", default=[], choices=["tools", "remember", "indexing", "recall", "start", "guard", "flood", "tool_catalogue"]
     )
-    parser.add_argument("--sizes", nargs="*", type=int, default=None, help="how many memories recall is measured at")
-    parser.add_argument("--out", type=Path, default=None, help="a file for the figures, as JSON")
+    parser.add_argument("--sizes", nargs="*", type=int, default=None, help="numbers of memories at which recall is measured")
+    parser.add_argument("--out", type=Path, default=None, help="output file of the figures, as JSON")
     options = parser.parse_args()
     console = Console()
     sizes = options.sizes or ([1000] if options.quick else [10_000, 100_000])

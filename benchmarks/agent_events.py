@@ -3,8 +3,8 @@ Session events per second of eight concurrent agents; each response follows the 
 
     python -m benchmarks.agent_events [--count N] [--database postgresql://…] [--secret-key …]
 
-Over real sockets, against a server in a process of its own: eight writers send their next event when the one before is answered,
-each into a session of its own, and then all into one, whose numbers must have no gap.
+Eight writers send events over real sockets to a server in its own process, each after the response to the previous one: first each
+to its own session, then all to one session, whose event numbers must have no gap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def _list_events(running: Running, session: str) -> int:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the seconds that the server has computed so far: they say the same on a busy machine."""
+    """Return the CPU seconds of the server so far, which hardly depend on other load of the machine."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -58,21 +58,21 @@ async def _measure(running: Running, count: int) -> None:
             expect=201,
         )
         cpu_ms = (_cpu_s(running.pid) - before_s) * 1000 / count
-        written = [await _list_events(running, each) for each in ids]
-        assert sum(written) >= count, written
+        event_counts = [await _list_events(running, session_id) for session_id in ids]
+        assert sum(event_counts) >= count, event_counts
         print(f"{name:<16} {json.dumps({**timed.as_json(), 'server_cpu_ms': round(cpu_ms, 3)})}")
 
 
 def main() -> None:
-    """Run it and print the figures."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5_000)
     parser.add_argument("--database", default="embedded:")
     parser.add_argument("--secret-key", default="a secret key of the benchmark: 0123")
-    chosen = parser.parse_args()
-    settings = {} if chosen.database == "embedded:" else {"database_url": chosen.database, "secret_key": chosen.secret_key}
+    options = parser.parse_args()
+    settings = {} if options.database == "embedded:" else {"database_url": options.database, "secret_key": options.secret_key}
     with tempfile.TemporaryDirectory() as folder, run_server(Path(folder) / "data", **settings) as running:
-        asyncio.run(_measure(running, chosen.count))
+        asyncio.run(_measure(running, options.count))
 
 
 if __name__ == "__main__":

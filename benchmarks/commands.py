@@ -1,8 +1,9 @@
 """
 CPU time of short commands: user and system time of the whole process, the median of eleven runs.
 
-`python -m benchmarks.commands` takes them in a data folder of its own, beside a running server; `--command "keys list"` takes one command.
-The last line is what importing SQLAlchemy alone takes, which no command on the record store can do without.
+`python -m benchmarks.commands` measures them in a temporary data folder beside a running server;
+`--command "keys list"` measures one command.
+The last line is the import of SQLAlchemy, which every command on the record store needs.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def server(folder: Path) -> Generator[None]:
     arguments = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment(folder)) as process:
         try:
-            end = time.monotonic() + _START_S
+            deadline = time.monotonic() + _START_S
             while not (folder / "listening.json").exists():
-                if process.poll() is not None or time.monotonic() > end:
+                if process.poll() is not None or time.monotonic() > deadline:
                     msg = "the server did not start"
                     raise RuntimeError(msg)
                 time.sleep(0.1)
@@ -63,15 +64,17 @@ def _run(arguments: list[str], folder: Path) -> float:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return our environment with compiled modules kept, as in an installation, and none of our settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_") and name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    """Return the environment without settings of Rookery, and with compiled modules stored, as in an installation."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return {**environment, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
 
 def main() -> None:
     """Print a line for each command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--command", action="append", help="a command to take instead; may be repeated")
+    parser.add_argument("--command", action="append", help="measure only this command; may be repeated")
     parser.add_argument("--runs", type=int, default=11)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as name:
@@ -85,8 +88,8 @@ def main() -> None:
             _print("(import of SQLAlchemy)", [floor_s(folder) for _ in range(options.runs)])
 
 
-def _print(name: str, taken: list[float]) -> None:
-    print(f"{name:42} median {statistics.median(taken):.2f} s, best {min(taken):.2f} s", flush=True)
+def _print(name: str, times_s: list[float]) -> None:
+    print(f"{name:42} median {statistics.median(times_s):.2f} s, best {min(times_s):.2f} s", flush=True)
 
 
 if __name__ == "__main__":

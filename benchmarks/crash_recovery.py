@@ -1,10 +1,10 @@
 """
 Effects of a crash on requests with an Idempotency-Key: `python -m benchmarks.crash_recovery`.
 
-Writers send requests with a key of their own each. The server is killed with kill -9 at a random moment. After its restart, each writer
-repeats the request that got no answer, with the same key. Each request must have made exactly one record.
+Writers send requests, each with a unique key. The server is killed with kill -9 at a random moment. After its restart, each writer
+repeats its request without a response, with the same key. Each request must have created exactly one record.
 
-Printed: kills, requests, those that the kill interrupted, those whose repetition was a replay, records too many and records missing.
+It prints the numbers of kills, requests, interrupted requests, replayed requests, duplicate records and missing records.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rookery-crashes-") as name:
         tally = asyncio.run(_run(Path(name), min(options.kills, _MAX_KILLS), random.Random(options.seed)))
-        found = {path: _count_records(Path(name) / "records.db", statement) for path, statement in _COUNTS.items()}
-    doubled = {path: sum(count - 1 for count in counts.values()) for path, counts in found.items()}
-    missing = {path: tally.sent[path] * (2 if path.endswith("batch") else 1) - len(counts) for path, counts in found.items()}
+        records = {path: _count_records(Path(name) / "records.db", statement) for path, statement in _COUNTS.items()}
+    doubled = {path: sum(count - 1 for count in counts.values()) for path, counts in records.items()}
+    missing = {path: tally.sent[path] * (2 if path.endswith("batch") else 1) - len(counts) for path, counts in records.items()}
     figures = {
         "kills": tally.kills,
         "requests": tally.sent.total(),
@@ -83,25 +83,25 @@ def _count_records(records: Path, statement: str) -> Counter[str]:
 
 
 async def _run(folder: Path, kills: int, chance: random.Random) -> Tally:
-    tally, waiting = Tally(), [(number, "", "", b"") for number in range(_WRITERS)]
+    tally, interrupted = Tally(), [(number, "", "", b"") for number in range(_WRITERS)]
     for kill in range(kills + 1):
         process, url = _start(folder)
         try:
             keys = json.loads((folder / "first-run.json").read_text(encoding="utf-8"))
             headers = {"Authorization": f"Bearer {keys['api_key']}", "Content-Type": "application/json"}
             async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
-                await asyncio.gather(*(_repeat(client, tally, path, mark, body) for _, path, mark, body in waiting if mark))
+                await asyncio.gather(*(_repeat(client, tally, path, mark, body) for _, path, mark, body in interrupted if mark))
                 if kill == kills:
                     break
                 writers = [asyncio.create_task(_write(client, tally, writer, f"{kill}-{writer}")) for writer in range(_WRITERS)]
                 await asyncio.sleep(chance.uniform(0.05, 0.6))
                 process.send_signal(signal.SIGKILL)
                 tally.kills += 1
-                waiting = await asyncio.gather(*writers)
+                interrupted = await asyncio.gather(*writers)
         finally:
             process.kill()
             process.wait()
-        # As if the minute were over after which a claim without an owner may be taken.
+        # Expire the leases, as if the minute after which a claim may be taken over had passed.
         with closing(sqlite3.connect(folder / "records.db", isolation_level=None)) as connection:
             connection.execute("UPDATE kept_answers SET until = 0 WHERE owner IS NOT NULL")
     return tally
@@ -128,33 +128,33 @@ def _start(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 async def _write(client: httpx2.AsyncClient, tally: Tally, writer: int, prefix: str) -> tuple[int, str, str, bytes]:
-    """Send requests one after the other until one gets no answer; return that one."""
+    """Send requests one after the other until one gets no response; return that one."""
     for number in range(100_000):
         path, name = _PATHS[(writer + number) % len(_PATHS)], f"{prefix}-{number}"
         body = json.dumps(_body(path, name)).encode()
         tally.sent[path] += 1
         try:
-            answer = await client.post(path, content=body, headers={"Idempotency-Key": name})
+            response = await client.post(path, content=body, headers={"Idempotency-Key": name})
         except httpx2.TransportError:
             tally.interrupted += 1
             return writer, path, name, body
-        if not answer.is_success:
-            tally.refused[answer.text[:120]] += 1
+        if not response.is_success:
+            tally.refused[response.text[:120]] += 1
     raise RuntimeError("the server was not killed")
 
 
 async def _repeat(client: httpx2.AsyncClient, tally: Tally, path: str, mark: str, body: bytes) -> None:
-    answer = await client.post(path, content=body, headers={"Idempotency-Key": mark})
-    tally.replayed += "idempotent-replay" in answer.headers
-    if not answer.is_success:
-        tally.refused[answer.text[:120]] += 1
+    response = await client.post(path, content=body, headers={"Idempotency-Key": mark})
+    tally.replayed += "idempotent-replay" in response.headers
+    if not response.is_success:
+        tally.refused[response.text[:120]] += 1
 
 
 def _body(path: str, name: str) -> dict[str, object]:
     if path == "/v1/brain/remember":
         return {"type": "fact", "content": f"one {name}"}
     if path == "/v1/brain/remember/batch":
-        return {"memories": [{"type": "fact", "content": f"batch {name} {each}"} for each in "ab"]}
+        return {"memories": [{"type": "fact", "content": f"batch {name} {letter}"} for letter in "ab"]}
     if path == "/v1/plans":
         return {"title": name}
     return {"agent_type": "writer", "agent_id": f"writer-{name}", "goal": name}

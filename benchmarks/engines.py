@@ -4,7 +4,7 @@ Speed of the embedded indexes: `python -m benchmarks.engines --n 10000 100000`.
 Vectors are synthetic: unit vectors of 384 floats around 64 random topics, one per memory, in one workspace. Texts are
 12 to 40 words drawn from 50,000 by Zipf's law; a query is a common, a middling and a rare word, joined by OR. Of the
 memories 80 % are open to all and the rest 20 agents' own; there are 10 orgs of 5 projects. Each size runs in a
-process of its own, so that memory is its own; times are of a caller on the event loop, one query after the other.
+separate process, so that its memory can be measured; times are of a caller on the event loop, one query after the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH = 500
 VOCABULARY = 50_000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
-WITHIN = {
+FILTERS = {
     "no filter": AccessFilter(workspace_id=1, at=NOW),
     "org": AccessFilter(workspace_id=1, at=NOW, org="org3"),
     "org, project": AccessFilter(workspace_id=1, at=NOW, org="org3", project="project2"),
@@ -42,10 +42,10 @@ WITHIN = {
 
 
 def main() -> None:
-    """Measure each size in a process of its own."""
+    """Measure each size in a separate process."""
     arguments = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--n", type=int, nargs="+", default=[10_000, 100_000], help="memories")
-    arguments.add_argument("--only", choices=["vectors", "texts"], help="one of the two")
+    arguments.add_argument("--n", type=int, nargs="+", default=[10_000, 100_000], help="numbers of memories")
+    arguments.add_argument("--only", choices=["vectors", "texts"], help="measure only this index")
     arguments.add_argument("--queries", type=int, default=200)
     arguments.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -94,26 +94,26 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
     await index.start()
     before = resident_mb()
     started = time.perf_counter()
-    await index.search(some(1)[0], access_filter=WITHIN["no filter"], limit=10)
+    await index.search(some(1)[0], access_filter=FILTERS["no filter"], limit=10)
     print(
-        f"  first query, which loads: {time.perf_counter() - started:.2f} s, +{resident_mb() - before:.0f} MB, now {resident_mb():.0f} MB"
+        f"  first query (loads files): {time.perf_counter() - started:.2f} s, +{resident_mb() - before:.0f} MB, now {resident_mb():.0f} MB"
     )
-    asked = iter(itertools.cycle(some(queries)))
-    for name, within in WITHIN.items():
-        await report(f"near, {name}", queries, lambda within=within: index.search(next(asked), access_filter=within, limit=30))
+    query_vectors = iter(itertools.cycle(some(queries)))
+    for name, within in FILTERS.items():
+        await report(f"near, {name}", queries, lambda within=within: index.search(next(query_vectors), access_filter=within, limit=30))
     ids = [f"memory-{number:08}" for number in random.Random(3).sample(range(count), 30)]
-    await report("similarities of 30", queries, lambda: index.compute_similarities(next(asked), workspace_id=1, ids=ids))
-    lone = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
-    await report("put one", queries, lambda: index.put([next(lone)]))
-    lone = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
+    await report("similarities of 30", queries, lambda: index.compute_similarities(next(query_vectors), workspace_id=1, ids=ids))
+    documents_ = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
+    await report("put one", queries, lambda: index.put([next(documents_)]))
+    documents_ = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
 
-    async def put_and_ask() -> None:
-        await index.put([next(lone)])
-        await index.search(next(asked), access_filter=WITHIN["no filter"], limit=30)
+    async def put_and_search() -> None:
+        await index.put([next(documents_)])
+        await index.search(next(query_vectors), access_filter=FILTERS["no filter"], limit=30)
 
-    await report("put one, then near", queries, put_and_ask)
+    await report("put one, then near", queries, put_and_search)
     started, busy = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(index.search(next(asked), access_filter=WITHIN["org"], limit=30) for _ in range(queries)))
+    await asyncio.gather(*(index.search(next(query_vectors), access_filter=FILTERS["org"], limit=30) for _ in range(queries)))
     rate = queries / (time.perf_counter() - started)
     print(f"  near, all at once: {rate:,.0f}/s, {(time.process_time() - busy) / queries * 1e3:.2f} ms of CPU each; {resident_mb():.0f} MB")
     await index.close()
@@ -131,14 +131,14 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
     print(f"  put in batches of {BATCH}: {count / spent:,.0f} memories/s")
     dice = random.Random(2)
     ranks = (range(20, 60), range(100, 1000), range(2000, 20_000))
-    asked = iter(itertools.cycle([TextQuery(any_of=tuple(f"word{dice.choice(rank):x}q" for rank in ranks)) for _ in range(queries)]))
-    for name, within in WITHIN.items():
-        await report(f"match, {name}", queries, lambda within=within: index.search(next(asked), access_filter=within, limit=30))
+    text_queries = iter(itertools.cycle([TextQuery(any_of=tuple(f"word{dice.choice(rank):x}q" for rank in ranks)) for _ in range(queries)]))
+    for name, within in FILTERS.items():
+        await report(f"match, {name}", queries, lambda within=within: index.search(next(text_queries), access_filter=within, limit=30))
     since = AccessFilter(workspace_id=1, at=NOW, org="org3", since=NOW)
-    await report("match, org, since", queries, lambda: index.search(next(asked), access_filter=since, limit=30))
-    await report("total, no filter", queries, lambda: index.count_matches(next(asked), access_filter=WITHIN["no filter"]))
-    lone = itertools.cycle(list(documents_of(queries, seed=9)))
-    await report("put one", queries, lambda: index.put([next(lone)]))
+    await report("match, org, since", queries, lambda: index.search(next(text_queries), access_filter=since, limit=30))
+    await report("total, no filter", queries, lambda: index.count_matches(next(text_queries), access_filter=FILTERS["no filter"]))
+    documents_ = itertools.cycle(list(documents_of(queries, seed=9)))
+    await report("put one", queries, lambda: index.put([next(documents_)]))
     await index.close()
     print(f"  {resident_mb():.0f} MB; file: {(folder / 'texts.db').stat().st_size / 1e6:.0f} MB")
 
@@ -146,17 +146,17 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
 async def report(name: str, times: int, work: Callable[[], Awaitable[object]]) -> None:
     """Repeat *work* and print its times."""
     await work()
-    taken: list[float] = []
+    times_s: list[float] = []
     for _ in range(times):
         started = time.perf_counter()
         await work()
-        taken.append(time.perf_counter() - started)
-    taken.sort()
-    print(f"  {name}: p50 {taken[times // 2] * 1e3:.2f} ms, p95 {taken[int(times * 0.95)] * 1e3:.2f} ms")
+        times_s.append(time.perf_counter() - started)
+    times_s.sort()
+    print(f"  {name}: p50 {times_s[times // 2] * 1e3:.2f} ms, p95 {times_s[int(times * 0.95)] * 1e3:.2f} ms")
 
 
 def documents_of(count: int, *, seed: int = 1) -> Iterator[IndexDocument]:
-    """Yield documents, the same each time."""
+    """Yield documents, the same in each run."""
     dice = random.Random(seed)
     cumulated = list(itertools.accumulate(1 / (rank + 3) for rank in range(VOCABULARY)))
     for number in range(count):
@@ -182,14 +182,14 @@ def documents_of(count: int, *, seed: int = 1) -> Iterator[IndexDocument]:
 
 
 def batches(count: int) -> Iterator[Sequence[IndexDocument]]:
-    """Yield *count* documents, a batch at a time."""
+    """Yield *count* documents in batches."""
     documents = documents_of(count)
     while batch := list(itertools.islice(documents, BATCH)):
         yield batch
 
 
 def resident_mb() -> float:
-    """Return how much memory this process holds."""
+    """Return the resident memory of this process in MB."""
     with Path("/proc/self/statm").open(encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

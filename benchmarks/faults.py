@@ -1,16 +1,16 @@
 """
 Cost of faults of tool servers: `python -m benchmarks.faults`.
 
-A server with mcp-server-time behind it, asked from outside:
+A server with mcp-server-time as its tool server, measured from outside:
 
-- killed: kill -9 of the tool server under 16 callers, over and over; how many calls failed, none but those in flight may, and
-  how long it took from the kill to the next answer; beside it what the tool server alone needs from its start to its first
-  answer, without which nobody can be quicker, and the same kills with two replicas, of which one is left;
+- killed: kill -9 of the tool server under 16 callers, repeatedly: the number of failed calls (only calls in flight may fail)
+  and the time from the kill to the next response; for comparison the time of the tool server alone from its start to its first
+  response, which is the lower bound, and the same kills with two replicas;
 - leaks: 100 restarts (edits of servers.json, with a kill -9 now and then) and 10,000 calls; processes, threads and
   descriptors of Rookery before and after must be the same;
-- dead: one caller's calls while nothing else is asked, and while eight others wait for a server that hangs at its start and
-  eight more ask for one that ends at once; rounds alternate;
-- left: what is left of all processes after a kill -9 of Rookery.
+- dead: calls of one caller alone, and beside eight callers of a server that hangs at its start and eight callers of one that
+  exits immediately; rounds alternate;
+- left: processes that remain after a kill -9 of Rookery.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CALL = "/api/v1/mcp/tools/call"
 _CLIENTS = 16
 _RECOVERY_TIMEOUT_S = 30.0
 _BETWEEN_KILLS_S = 8.0
-"""More than seven kills a minute would open the breaker, as they should."""
+"""More than seven kills a minute open the circuit breaker."""
 
 _TIME = [str(Path(sys.executable).parent / "mcp-server-time"), "--local-timezone", "UTC"]
 _DEAD: dict[str, object] = {
@@ -48,12 +48,12 @@ _DEAD: dict[str, object] = {
 
 
 def main() -> None:
-    """Take the figures and print them."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--restarts", type=int, default=100)
     parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=8, help="with dead servers and without, each")
+    parser.add_argument("--rounds", type=int, default=8, help="number of rounds with dead servers, and of rounds without")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rookery-faults-") as name:
         folder = Path(name)
@@ -75,9 +75,9 @@ def _write(folder: Path, number: int, replicas: int = 1) -> None:
     """Rewrite servers.json; a new *number* changes the entry and restarts its server."""
     time_server = {"command": _TIME[0], "args": _TIME[1:], "isolation": "shared", "replicas": replicas}
     servers = {"time": {**time_server, "env": {"ROUND": str(number)}}, **_DEAD}
-    fresh = folder / "servers.new"
-    fresh.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    fresh.replace(folder / "servers.json")
+    new_file = folder / "servers.new"
+    new_file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    new_file.replace(folder / "servers.json")
 
 
 def _call(server_id: str, tool: str = "get_current_time", **arguments: object) -> tuple[str, str, dict[str, object]]:
@@ -90,12 +90,12 @@ async def _measure_dead_servers(running: Running, rounds: int) -> dict[str, obje
     for _ in range(rounds):
         alone.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
         ended = asyncio.Event()
-        others = [asyncio.create_task(_call_dead_server(running, name, ended)) for name in _DEAD for _ in range(8)]
+        dead_callers = [asyncio.create_task(_call_dead_server(running, name, ended)) for name in _DEAD for _ in range(8)]
         beside.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
         ended.set()
-        for task in others:
+        for task in dead_callers:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*dead_callers, return_exceptions=True)
     return {
         "alone_p50_ms": round(statistics.median(alone), 3),
         "beside_p50_ms": round(statistics.median(beside), 3),
@@ -104,7 +104,7 @@ async def _measure_dead_servers(running: Running, rounds: int) -> dict[str, obje
 
 
 async def _call_dead_server(running: Running, server_id: str, ended: asyncio.Event) -> None:
-    """Retry half a second after each refusal, as a patient client does."""
+    """Call a dead server, and retry half a second after each error."""
     connection = Connection(running.url, running.api_key)
     try:
         while not ended.is_set():
@@ -123,12 +123,12 @@ def _measure_server_start() -> dict[str, int]:
 
 
 async def _measure_replica_kill(running: Running, folder: Path, kills: int) -> dict[str, object]:
-    """Do the same where the entry asks for two replicas; one of both is killed."""
+    """Measure kills of one of two replicas."""
     _write(folder, 0, replicas=2)
     deadline = time.monotonic() + _RECOVERY_TIMEOUT_S
     while len(_time_servers(running)) < 2:
         if time.monotonic() > deadline:
-            raise RuntimeError("there are no two of them")
+            raise RuntimeError("the second replica did not start")
         await measure(running.url, running.api_key, lambda _: _call("time"), count=100, clients=_CLIENTS, warm=0)
     return await _measure_kills(running, kills)
 
@@ -148,20 +148,25 @@ async def _measure_kills(running: Running, kills: int) -> dict[str, object]:
             await connection.close()
 
     callers = [asyncio.create_task(caller()) for _ in range(_CLIENTS)]
-    watching = Connection(running.url, running.api_key)
-    back_ms = list[float]()
+    connection = Connection(running.url, running.api_key)
+    recovery_ms = list[float]()
     for _ in range(kills):
         await asyncio.sleep(_BETWEEN_KILLS_S)
         os.kill(_time_servers(running)[0], signal.SIGKILL)
         killed = time.perf_counter()
-        while (await watching.send(*_call("time")))[0] != 200:
+        while (await connection.send(*_call("time")))[0] != 200:
             if time.perf_counter() - killed > _RECOVERY_TIMEOUT_S:
-                raise RuntimeError("it did not come back")
-        back_ms.append((time.perf_counter() - killed) * 1000)
+                raise RuntimeError("the tool server did not recover")
+        recovery_ms.append((time.perf_counter() - killed) * 1000)
     ended.set()
     await asyncio.gather(*callers)
-    await watching.close()
-    return {"kills": kills, "answers": statuses, "back_ms_median": round(statistics.median(back_ms)), "back_ms_max": round(max(back_ms))}
+    await connection.close()
+    return {
+        "kills": kills,
+        "answers": statuses,
+        "back_ms_median": round(statistics.median(recovery_ms)),
+        "back_ms_max": round(max(recovery_ms)),
+    }
 
 
 async def _measure_leaks(running: Running, folder: Path, restarts: int, calls: int) -> dict[str, object]:
@@ -187,7 +192,7 @@ async def _restart(running: Running, folder: Path, number: int) -> None:
     deadline = time.monotonic() + _RECOVERY_TIMEOUT_S
     connection = Connection(running.url, running.api_key)
     try:
-        while not (fresh := _time_servers(running)) or set(fresh) & set(old):
+        while not (new := _time_servers(running)) or set(new) & set(old):
             if time.monotonic() > deadline:
                 raise RuntimeError("the edit was not applied")
             await connection.send(*_call("time"))
@@ -196,13 +201,13 @@ async def _restart(running: Running, folder: Path, number: int) -> None:
         await connection.close()
 
 
-async def _wait_until_stable(held: Callable[[], dict[str, int]]) -> dict[str, int]:
+async def _wait_until_stable(count: Callable[[], dict[str, int]]) -> dict[str, int]:
     """Return the counts once they are stable for two seconds."""
-    last, since = held(), time.monotonic()
+    last, since = count(), time.monotonic()
     deadline = since + _RECOVERY_TIMEOUT_S
     while time.monotonic() - since < 2 and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
-        now = held()
+        now = count()
         if now != last:
             last, since = now, time.monotonic()
     return last
@@ -219,24 +224,24 @@ def _count_resources(running: Running) -> dict[str, int]:
 
 
 def _time_servers(running: Running) -> list[int]:
-    """Return the ids of the running time servers: without their guard processes."""
-    found = list[int]()
+    """Return the ids of the running time servers: not their guard processes."""
+    pids = list[int]()
     for process in psutil.Process(running.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             command = " ".join(process.cmdline())
             if "mcp-server-time" in command and "process_guard.py" not in command:
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 def _count_orphans(running: Running) -> dict[str, int]:
     """Kill Rookery, and count the surviving child processes."""
     rookery = psutil.Process(running.pid)
-    below = rookery.children(recursive=True)
+    children = rookery.children(recursive=True)
     rookery.kill()
     started = time.perf_counter()
-    _, alive = psutil.wait_procs(below, timeout=10)
-    return {"were": len(below), "left": len(alive), "gone_after_ms": round((time.perf_counter() - started) * 1000)}
+    _, alive = psutil.wait_procs(children, timeout=10)
+    return {"were": len(children), "left": len(alive), "gone_after_ms": round((time.perf_counter() - started) * 1000)}
 
 
 if __name__ == "__main__":

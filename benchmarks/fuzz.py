@@ -1,10 +1,10 @@
 """
-Send valid and damaged requests to every route of a server, and report each 500: `python -m benchmarks.fuzz --requests 20000 --seed 1`.
+Send valid and invalid requests to every route of a server, and report each 500: `python -m benchmarks.fuzz --requests 20000 --seed 1`.
 
-The routes, parameters and bodies come from the server's own OpenAPI document. A body starts as a valid one and is damaged in up to three
-places: wrong types, unicode, huge numbers, deep nesting, missing and added fields, broken JSON. Ids from earlier answers are used again, so
-that requests reach what exists. The run is repeatable with its seed, as far as the server gives the same ids. It is bounded in requests
-and in time, and ends with exit code 1 if there was a failure of the server's own.
+Routes, parameters and bodies come from the server's OpenAPI document. A valid body is changed in up to three places: wrong types, unicode,
+huge numbers, deep nesting, missing and added fields, broken JSON. Ids from earlier responses are used again, so that requests reach
+existing resources. A run is repeatable with its seed if the server generates the same ids. Requests and time are limited. The exit code
+is 1 if the server failed.
 """
 
 from __future__ import annotations
@@ -118,28 +118,28 @@ class RequestGenerator:
     ids_by_collection: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Ids by the part of the path before the parameter: `plans` for `/api/agent/plans/{plan}`."""
 
-    def learn(self, template: str, answer: object) -> None:
-        """Keep ids and names of an answer for later requests."""
-        self._collect(answer)
+    def learn(self, template: str, content: object) -> None:
+        """Store ids and names of a response for later requests."""
+        self._collect(content)
         collection = next((part for part in reversed(template.split("/")) if not part.startswith("{")), "")
         of_collection = self.ids_by_collection.setdefault(_COLLECTIONS.get(collection, collection), [])
-        of_collection += [each for each in _own_ids(answer) if each not in of_collection]
+        of_collection += [id_ for id_ in _own_ids(content) if id_ not in of_collection]
         if len(of_collection) > _MAX_IDS:
             del of_collection[: _MAX_IDS // 2]
         del self.ids[:-_MAX_IDS]
 
-    def _collect(self, answer: object) -> None:
-        match answer:
+    def _collect(self, content: object) -> None:
+        match content:
             case dict():
-                for name, value in cast("dict[str, object]", answer).items():
+                for name, value in cast("dict[str, object]", content).items():
                     is_id = name in {"id", "slug", "name", "uri"} or name.endswith("_id")
                     if is_id and isinstance(value, str) and 0 < len(value) < 200:
                         self.ids.append(value)
                     else:
                         self._collect(value)
             case list():
-                for each in cast("list[object]", answer)[:5]:
-                    self._collect(each)
+                for item in cast("list[object]", content)[:5]:
+                    self._collect(item)
             case _:
                 pass
 
@@ -149,7 +149,7 @@ class RequestGenerator:
         return [(path, method) for path, item in sorted(paths.items()) for method in _METHODS if method in item]
 
     def request(self, path: str, method: str) -> GeneratedRequest:
-        """Make one request of an operation."""
+        """Generate one request of an operation."""
         paths = cast("dict[str, dict[str, dict[str, object]]]", self.document["paths"])
         operation = paths[path][method]
         headers, query, target = dict[str, str](), list[str](), path
@@ -157,15 +157,15 @@ class RequestGenerator:
             name, where = str(parameter["name"]), parameter["in"]
             if where == "path":
                 before = path.split(f"/{{{name}}}", maxsplit=1)[0].rsplit("/", 1)[-1]
-                known = self.ids_by_collection.get(before)
-                value = self.random.choice(known) if known and self.random.random() < 0.7 else self._parameter(parameter, 0.3)
+                known_ids = self.ids_by_collection.get(before)
+                value = self.random.choice(known_ids) if known_ids and self.random.random() < 0.7 else self._parameter(parameter, 0.3)
                 is_protected = method != "get" and value.strip() in self.protected
                 target = target.replace(f"{{{name}}}", self._encode("x" if is_protected else value))
             elif where == "query" and (parameter.get("required") or self.random.random() < 0.3):
                 query.append(f"{quote(name)}={self._encode(self._parameter(parameter, 0.3))}")
             elif where == "header" and name != "X-Workspace-ID" and self.random.random() < 0.1:
                 text = self._parameter(parameter, 0.3).encode("ascii", "ignore").decode()[:500]
-                headers[name] = "".join(each for each in text if each.isprintable()).strip()
+                headers[name] = "".join(char for char in text if char.isprintable()).strip()
         if self.random.random() < 0.03:
             query.append(self.random.choice(("bogus=1", "%00", "%ff=%ff", "=", "&&&", "page=1&page=2", "%ed%a0%80=1")))
         content = self._content(operation, headers)
@@ -208,16 +208,16 @@ class RequestGenerator:
         return raw
 
     def _resolve(self, part: object) -> dict[str, object]:
-        found = cast("dict[str, object]", part)
-        while "$ref" in found:
+        resolved = cast("dict[str, object]", part)
+        while "$ref" in resolved:
             target: object = self.document
-            for name in str(found["$ref"]).removeprefix("#/").split("/"):
+            for name in str(resolved["$ref"]).removeprefix("#/").split("/"):
                 target = cast("dict[str, object]", target)[name]
-            found = cast("dict[str, object]", target)
-        return found
+            resolved = cast("dict[str, object]", target)
+        return resolved
 
     def _valid(self, part: object, depth: int) -> object:
-        """Return a value of a schema; valid as far as the schema says it in types, choices and lengths."""
+        """Return a value with the types, choices and lengths of a schema."""
         if not isinstance(part, dict) or depth > _MAX_DEPTH:
             return "deep"
         schema = self._resolve(cast("object", part))
@@ -233,7 +233,7 @@ class RequestGenerator:
             if name in schema:
                 return self._valid(self.random.choice(cast("list[object]", schema[name])), depth + 1)
         if "allOf" in schema:
-            parts = [self._valid(each, depth + 1) for each in cast("list[object]", schema["allOf"])]
+            parts = [self._valid(alternative, depth + 1) for alternative in cast("list[object]", schema["allOf"])]
             merged = dict[str, object]()
             for each in parts:
                 merged |= cast("dict[str, object]", each) if isinstance(each, dict) else {}
@@ -309,7 +309,7 @@ class RequestGenerator:
         return self._odd_value()
 
     def _secret(self) -> object:
-        """Return a secret that is no other text of the run, so that a search for leaked secrets finds only true ones."""
+        """Return a unique secret, so that a search for leaked secrets finds only real leaks."""
         letters = "".join(self.random.choice("abcdefghijklmnop") for _ in range(40))
         return self.random.choice((None, 5, "", "short", f"whsec_{letters}", letters))
 
@@ -345,22 +345,22 @@ class RequestGenerator:
                 return self._odd_string()
 
 
-def _own_ids(answer: object) -> list[str]:
-    """Return the ids and slugs of what an answer describes or lists."""
-    found = list[str]()
-    if isinstance(answer, dict):
-        fields = cast("dict[str, object]", answer)
-        found += [str(fields[name]) for name in ("id", "slug", "recall_id") if isinstance(fields.get(name), str | int)]
+def _own_ids(content: object) -> list[str]:
+    """Return the ids and slugs of the resources in a response."""
+    ids = list[str]()
+    if isinstance(content, dict):
+        fields = cast("dict[str, object]", content)
+        ids += [str(fields[name]) for name in ("id", "slug", "recall_id") if isinstance(fields.get(name), str | int)]
         for value in fields.values():
-            found += _own_ids(value)
-    elif isinstance(answer, list):
-        for each in cast("list[object]", answer)[:20]:
-            found += _own_ids(each)
-    return found
+            ids += _own_ids(value)
+    elif isinstance(content, list):
+        for item in cast("list[object]", content)[:20]:
+            ids += _own_ids(item)
+    return ids
 
 
 def is_own_failure(status: int, content: bytes) -> bool:
-    """Return whether an answer is a failure of Rookery: 500, and no tool's own failure."""
+    """Return whether a response is a failure of Rookery: a 500 that is not a failure of a tool."""
     if status != 500:
         return False
     try:
@@ -404,22 +404,22 @@ async def fuzz(
 
 
 async def send(client: httpx2.AsyncClient, generator: RequestGenerator, request: GeneratedRequest, report: FuzzReport) -> None:
-    """Send one request, and note in *report* what came of it."""
+    """Send one request, and record its result in *report*."""
     content, status = b"", 0
     try:
         async with (
             asyncio.timeout(30),
-            client.stream(request.method, request.path, headers=request.headers, content=request.content) as answer,
+            client.stream(request.method, request.path, headers=request.headers, content=request.content) as response,
         ):
-            status = answer.status_code
-            async for piece in answer.aiter_bytes():
+            status = response.status_code
+            async for piece in response.aiter_bytes():
                 content += piece
     except (httpx2.TimeoutException, TimeoutError):
         report.unanswered[f"{request.method} {request.template}"] += status == 0
     except httpx2.InvalidURL:
         return
     except httpx2.TransportError as error:
-        _note_lost(request, error, report)
+        _record_lost(request, error, report)
         return
     report.statuses[status] += 1
     if status < 300:
@@ -436,8 +436,8 @@ async def send(client: httpx2.AsyncClient, generator: RequestGenerator, request:
             return
 
 
-def _note_lost(request: GeneratedRequest, error: httpx2.TransportError, report: FuzzReport) -> None:
-    """Note a connection that ended without an answer: a failure, unless the server hung up on a body that is far too large."""
+def _record_lost(request: GeneratedRequest, error: httpx2.TransportError, report: FuzzReport) -> None:
+    """Record a connection that ended without a response: a failure unless the server closed it because of an oversized body."""
     name = f"{request.method} {request.template}"
     report.unanswered[name] += 1
     if len(request.content or b"") <= MAX_DISCARDED_BYTES:
@@ -449,23 +449,23 @@ async def _run(url: str, key: str, *, requests: int, seconds: float, seed: int) 
     timeout = httpx2.Timeout(30, read=_READ_TIMEOUT_S)
     async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=timeout) as client:
         described = (await client.get("/openapi.json", timeout=30)).raise_for_status().json()
-        own = (await client.get("/api/v1/whoami", timeout=30)).raise_for_status().json()
-        generator = RequestGenerator(described, Random(seed), protected=frozenset(ids_of(own)), ids=["brain", "agents", "deploy"])
+        identity = (await client.get("/api/v1/whoami", timeout=30)).raise_for_status().json()
+        generator = RequestGenerator(described, Random(seed), protected=frozenset(ids_of(identity)), ids=["brain", "agents", "deploy"])
         return await fuzz(client, generator, requests=requests, seconds=seconds)
 
 
 def ids_of(value: object) -> set[str]:
-    """Return every text and number of an answer: more than its ids does no harm."""
+    """Return every text and number of a response, which includes its ids."""
     if isinstance(value, dict):
         return set[str]().union(*map(ids_of, cast("dict[str, object]", value).values()))
     return {str(value)} if isinstance(value, str | int) else set[str]()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a server of our own, fuzz it and print what came of it."""
+    """Run a server, fuzz it and print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
-    parser.add_argument("--requests", type=int, default=20_000, help="at most")
-    parser.add_argument("--seconds", type=float, default=600.0, help="at most")
+    parser.add_argument("--requests", type=int, default=20_000, help="maximum number of requests")
+    parser.add_argument("--seconds", type=float, default=600.0, help="maximum duration")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     with (
@@ -485,8 +485,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
         )
     )
-    for told in list(report.failures.values())[:_MAX_PRINTED]:
-        print(told)
+    for failure in list(report.failures.values())[:_MAX_PRINTED]:
+        print(failure)
     if report.failures:
         print(log[-20_000:], file=sys.stderr)
     return 1 if report.failures else 0

@@ -1,8 +1,8 @@
 """
 Cost of the guard per request: `python -m benchmarks.guard`.
 
-Medians of interleaved rounds, in microseconds of this process's CPU time; a round makes 500 calls. Run on an
-otherwise idle machine: the event loop does nothing else meanwhile.
+Medians of interleaved rounds, in microseconds of this process's CPU time; a round has 500 calls. Run it on an
+otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.db import metadata, open_database
 
 ROUNDS = 15
-CALLS = 500  # 15 rounds of them are less than the 10,000 an hour of a pro key
+CALLS = 500  # 15 rounds are less than the limit of a pro key, 10,000 an hour
 ADDRESS = "127.0.0.1"
 
 
@@ -52,7 +52,7 @@ def scope(token: str) -> dict[str, object]:
 
 
 async def main() -> None:
-    """Measure, and print one line a figure."""
+    """Measure, and print one line per figure."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)
         engine = create_engine(f"sqlite:///{data_dir / 'records.db'}")
@@ -90,15 +90,15 @@ async def measure(data_dir: Path) -> None:
         "admit and record, pro key": lambda: admitted(pro),
         "admit and record, agent key": lambda: admitted(agent),
     }
-    taken: dict[str, list[float]] = {name: [] for name in cases}
+    times: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(ROUNDS):
         for name, call in cases.items():
             started = time.process_time()
             for _ in range(CALLS):
                 await call()
-            taken[name].append((time.process_time() - started) / CALLS * 1_000_000)
+            times[name].append((time.process_time() - started) / CALLS * 1_000_000)
             await usage.flush()
-    for name, figures in taken.items():
+    for name, figures in times.items():
         print(f"{name:36} {statistics.median(figures):6.1f} µs   (best {min(figures):.1f})")
     await usage.close()
     await counter.close()

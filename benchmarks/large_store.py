@@ -1,11 +1,11 @@
 """
 Recall in large stores: `python -m benchmarks.large_store --sizes 10000 100000 1000000 --out figures.json`.
 
-The record store and both indexes are filled directly: embedding a million memories would take most of an hour a core. Their
+The record store and both indexes are filled directly: embedding a million memories takes most of an hour on one core. Their
 vectors are synthetic (see `large_store_vectors`), their texts are made from word lists; all are in one workspace, in 10 orgs of
-10 projects, a fifth of them 20 agents' own. Then a server is started on the folder and asked over HTTP, one new question after
-the other, each embedded by the real model. How many of the ten nearest are found is measured on the index alone, with questions
-that have neighbours, against an exact search. `--folder` keeps a store for another run.
+10 projects, a fifth of them 20 agents' own. Then a server is started on the folder and receives one new question after the other over HTTP,
+each embedded by the real model. The share of the ten nearest that is found is measured on the index alone, with questions that have
+neighbours, against an exact search. `--folder` keeps a store for another run.
 """
 
 from __future__ import annotations
@@ -69,57 +69,57 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     arguments.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     arguments.add_argument("--questions", type=int, default=300)
-    arguments.add_argument("--folder", type=Path, help="where stores are, and stay; a temporary folder else")
-    arguments.add_argument("--out", type=Path, help="a file for the figures")
-    arguments.add_argument("--fill", action="store_true", help="only fill")
-    given = arguments.parse_args()
+    arguments.add_argument("--folder", type=Path, help="folder of the stores, which are kept (default: a temporary folder)")
+    arguments.add_argument("--out", type=Path, help="output file of the figures")
+    arguments.add_argument("--fill", action="store_true", help="only fill the stores")
+    options = arguments.parse_args()
     console = Console()
-    folder: Path = given.folder or Path(tempfile.mkdtemp(prefix="rookery-large-"))
+    folder: Path = options.folder or Path(tempfile.mkdtemp(prefix="rookery-large-"))
     figures: dict[str, object] = {"machine": platform.machine(), "python": platform.python_version()}
     try:
-        for size in given.sizes:
+        for size in options.sizes:
             filled_s = fill(folder / str(size), size, console)
-            if given.fill:
+            if options.fill:
                 continue
-            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(measure_size(folder / str(size), given.questions))}
+            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(measure_size(folder / str(size), options.questions))}
             taken["found_of_ten_nearest"] = asyncio.run(measure_recall(folder / str(size), size))
             figures[str(size)] = taken
             console.print_json(json.dumps({str(size): taken}))
     finally:
-        if given.folder is None:
+        if options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-    if given.out is not None:
-        given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.out is not None:
+        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def fill(folder: Path, size: int, console: Console) -> float | None:
-    """Make a store of *size* memories, unless it is there; return the seconds."""
-    whole = folder / "whole"
-    if whole.exists():
+    """Create a store of *size* memories unless it exists; return the seconds."""
+    complete_marker = folder / "whole"
+    if complete_marker.exists():
         return None
     with run_server(folder) as running:
         workspace_id = running.workspace_id
     started = time.perf_counter()
     asyncio.run(insert_memories(folder, workspace_id, size, console))
-    whole.touch()
+    complete_marker.touch()
     return round(time.perf_counter() - started, 1)
 
 
 async def insert_memories(folder: Path, workspace_id: int, size: int, console: Console) -> None:
-    """Put *size* memories into the three stores; called again, the same ones under new ids."""
+    """Insert *size* memories into the three stores. Another call inserts the same ones with new ids."""
     embedder = embedders.open("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
     by_meaning = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     by_words = text_engines.open("embedded:", data_dir=folder)
-    made = _memories(workspace_id, embedder.model)
+    memories = _memories(workspace_id, embedder.model)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         for rows in progress.track(list_of_batches(size), description=f"filling {size:,}"):
-            some = list(islice(made, len(rows)))
-            documents = [document_of(each) for each in some]
+            some = list(islice(memories, len(rows)))
+            documents = [document_of(memory) for memory in some]
 
             def add(tx: Tx, some: list[Memory] = some) -> None:
-                for each in some:
-                    records.add(tx, each)
+                for memory in some:
+                    records.add(tx, memory)
 
             await asyncio.gather(
                 db.write(add),
@@ -135,7 +135,7 @@ async def insert_memories(folder: Path, workspace_id: int, size: int, console: C
 
 
 def list_of_batches(size: int) -> Iterator[Floats]:
-    """Yield the vectors of the store, a batch at a time."""
+    """Yield the vectors of the store in batches."""
     for rows in Mixture().memories(size):
         yield from np.array_split(rows, -(-len(rows) // _BATCH))
 
@@ -168,7 +168,7 @@ def _memories(workspace_id: int, model: str) -> Iterator[Memory]:
 
 
 async def measure_size(folder: Path, number: int) -> Mapping[str, object]:
-    """Start a server on the store and ask; before that, wait until what it makes of the store is made."""
+    """Start a server on the store, wait until its indexes are built, and send the questions."""
     with run_server(folder) as running:
         ready_s = await _wait_until_ready(running, folder)
     with run_server(folder) as running:
@@ -192,11 +192,11 @@ async def measure_size(folder: Path, number: int) -> Mapping[str, object]:
 
 
 async def _measure_requests(running: Running, number: int, more: Mapping[str, object], *, seed: int, clients: int = 1) -> Timings:
-    asked = list(islice(questions(seed=seed), number + 20))
+    texts = list(islice(questions(seed=seed), number + 20))
     return await measure(
         running.url,
         running.api_key,
-        lambda n: ("POST", "/v1/brain/recall", {"query": asked[n], "top_k": 5, **more}),
+        lambda n: ("POST", "/v1/brain/recall", {"query": texts[n], "top_k": 5, **more}),
         count=number,
         clients=clients,
         warm=0 if number == 1 else 10,
@@ -208,13 +208,13 @@ async def _get(running: Running, path: str) -> Timings:
 
 
 async def _wait_until_ready(running: Running, folder: Path) -> float:
-    """Wait until the index's lists are there, as they are for large stores only."""
+    """Wait until the inverted lists of the index are built, which only large stores have."""
     started = time.perf_counter()
     connection = Connection(running.url, running.api_key)
     while time.perf_counter() - started < _READY_S:
-        status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1")
-        assert status == 200, answer
-        if int(json.loads(answer)["meta"]["total"]) < 40_000 or has_lists(folder):
+        status, body = await connection.send("GET", "/v1/brain/memories?per_page=1")
+        assert status == 200, body
+        if int(json.loads(body)["meta"]["total"]) < 40_000 or has_lists(folder):
             break
         await asyncio.sleep(0.5)
     await connection.close()
@@ -222,32 +222,32 @@ async def _wait_until_ready(running: Running, folder: Path) -> float:
 
 
 async def measure_recall(folder: Path, size: int) -> Mapping[str, float]:
-    """Return which share of the ten nearest the index finds, by filter."""
+    """Return the share of the ten nearest that the index finds, by filter."""
     embedder = embedders.open("embedded:", data_dir=folder)
     index = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     world = Mixture()
     rows = np.concatenate(list(world.memories(size)))
-    asked = world.questions(100)
+    queries = world.questions(100)
     workspace_id = json.loads((folder / "keys.json").read_text(encoding="utf-8"))["workspace_id"]
-    made = list(islice(_memories(workspace_id, "-"), size))
+    memories = list(islice(_memories(workspace_id, "-"), size))
     shares: dict[str, float] = {}
     for name in FILTERS:
         within = _within(name, workspace_id)
-        seen = np.array([_is_visible(within, each) for each in made])
-        scores = asked @ rows[seen].T
+        visible = np.array([_is_visible(within, memory) for memory in memories])
+        scores = queries @ rows[visible].T
         hits = 0
-        for question, row in zip(asked, scores, strict=True):
+        for question, row in zip(queries, scores, strict=True):
             least = np.partition(row, -10)[-10] - 1e-6
             near = await index.search(question.tobytes(), access_filter=within, limit=100)
-            hits += sum(1 for each in near[:10] if each.similarity >= least)
-        shares[name] = round(hits / (10 * len(asked)), 4)
+            hits += sum(1 for hit in near[:10] if hit.similarity >= least)
+        shares[name] = round(hits / (10 * len(queries)), 4)
     await index.close()
     await embedder.close()
     return shares
 
 
 def _within(name: str, workspace_id: int) -> AccessFilter:
-    """Return one of `FILTERS` as an index is told of it."""
+    """Return one of `FILTERS` as an `AccessFilter`."""
     everywhere = AccessFilter(workspace_id=workspace_id, at=_NOW)
     return {
         "workspace": everywhere,
@@ -258,7 +258,7 @@ def _within(name: str, workspace_id: int) -> AccessFilter:
 
 
 def _is_visible(within: AccessFilter, memory: Memory) -> bool:
-    """Tell, of these memories and filters alone, what `visibility.sees` says; it takes documents, and there are a million."""
+    """Return whether a filter includes a memory; a short form for the memories and filters of this benchmark."""
     if memory.agent_id is not None and memory.agent_id != within.agent_id:
         return False
     if within.scopes is not None and memory.memory_scope not in within.scopes:
@@ -270,14 +270,14 @@ def _is_visible(within: AccessFilter, memory: Memory) -> bool:
 
 
 def memory_of(pid: int) -> dict[str, float]:
-    """Return what a process holds: of its own, and of files that are mapped, which the system takes back when it needs to."""
+    """Return the memory of a process: its own, and that of mapped files, which the system can reclaim."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     values = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Rss")}
     return {"own": round(values["RssAnon"], 1), "mapped": round(values["RssFile"], 1)}
 
 
 def has_lists(folder: Path) -> bool:
-    """Tell whether a large workspace's lists are built."""
+    """Return whether the inverted lists of a large workspace are built."""
     return any(folder.glob("vectors.lists/*.lists"))
 
 

@@ -1,11 +1,11 @@
 """
 Comparison of approximate indexes: `python -m benchmarks.large_store_engines --n 100000 1000000`.
 
-Needs `uv pip install faiss-cpu hnswlib usearch` beside what Rookery needs; none of them is a dependency of Rookery. Each engine
-runs in a process of its own over the same vectors (see `large_store_vectors`) and answers the same questions: the 100 nearest,
-which is what a recall asks for, of which the first ten are compared with those of an exact search. It is asked with no filter,
-and with one that a tenth and a fiftieth of the memories pass, as an org and a project do. Of each engine's settings the
-quickest that finds 97 in 100 without a filter is shown, or the best if none does.
+Needs `uv pip install faiss-cpu hnswlib usearch`; none of these is a dependency of Rookery. Each engine
+runs in a separate process over the same vectors (see `large_store_vectors`) and searches the 100 nearest of the same questions,
+as a recall does; the first ten are compared with those of an exact search. There are searches without a filter, and with filters that
+a tenth and a fiftieth of the memories pass, as those of an org and a project. For each engine the fastest setting that finds 97 in 100
+without a filter is printed, or the best one if no setting does.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ FILTERS = {"all": 1, "a tenth": 10, "a fiftieth": 50}
 
 
 def lists_in_numpy(rows: Floats, folder: Path) -> tuple[SearchFunction, Sequence[int]]:
-    """Rows in the order of their nearest centroid, in a mapped file: what Rookery does."""
+    """Rows in the order of their nearest centroid in a mapped file, as in Rookery."""
     centroids = compute_centroids(rows, count=choose_list_count(len(rows)))
     nearest = assign_lists(rows, centroids)
     order = np.argsort(nearest, kind="stable")
     ends = np.cumsum(np.bincount(nearest, minlength=len(centroids)))
     starts = ends - np.diff(ends, prepend=0)
-    kept = np.memmap(folder / "rows", dtype=np.float32, mode="w+", shape=rows.shape)
+    ordered_rows = np.memmap(folder / "rows", dtype=np.float32, mode="w+", shape=rows.shape)
     for start in range(0, len(rows), 8192):
-        kept[start : start + 8192] = rows[order[start : start + 8192]]
-    kept.flush()
+        ordered_rows[start : start + 8192] = rows[order[start : start + 8192]]
+    ordered_rows.flush()
 
     def ask(question: Floats, mask: Mask | None, most: int) -> Rows:
         by_list = np.argsort(-np.vecdot(centroids, question))
         visible = None if mask is None else mask[order]
         places: list[Rows] = []
         scores: list[Floats] = []
-        left = most
+        remaining = most
         for number in by_list.tolist():
             start, end = int(starts[number]), int(ends[number])
             if visible is None:
-                scores.append(np.vecdot(kept[start:end], question))
+                scores.append(np.vecdot(ordered_rows[start:end], question))
                 places.append(np.arange(start, end))
-                left -= end - start
+                remaining -= end - start
             else:
-                seen = np.flatnonzero(visible[start:end]) + start
-                scores.append(np.vecdot(kept[seen], question))
-                places.append(seen)
-                left -= len(seen)
-            if left <= 0:
+                row_numbers = np.flatnonzero(visible[start:end]) + start
+                scores.append(np.vecdot(ordered_rows[row_numbers], question))
+                places.append(row_numbers)
+                remaining -= len(row_numbers)
+            if remaining <= 0:
                 break
         all_scores, all_places = np.concatenate(scores), np.concatenate(places)
         return order[all_places[np.argsort(-all_scores)[:LIMIT]]]
@@ -77,7 +77,7 @@ def lists_in_numpy(rows: Floats, folder: Path) -> tuple[SearchFunction, Sequence
 
 
 def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callable[[Floats, Path], tuple[SearchFunction, Sequence[int]]]:
-    """Return a maker of an index of faiss, whose candidates are scored again with the whole vectors where it does not keep them."""
+    """Return a factory of a faiss index, whose candidates are scored again with the whole vectors if it does not store these."""
 
     def make(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
         faiss = library("faiss")
@@ -87,18 +87,18 @@ def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callab
         index.add(rows)
         faiss.omp_set_num_threads(1)
         is_graph = "HNSW" in recipe
-        wanted = 400 if rerank else LIMIT
+        candidates = 400 if rerank else LIMIT
 
         def ask(question: Floats, mask: Mask | None, setting: int) -> Rows:
             parameters = faiss.SearchParametersHNSW(efSearch=setting) if is_graph else faiss.SearchParametersIVF(nprobe=setting)
             if mask is not None:
                 packed = np.packbits(mask, bitorder="little")
                 parameters.sel = faiss.IDSelectorBitmap(len(mask), faiss.swig_ptr(packed))
-            found = cast("Rows", index.search(question[None], wanted, params=parameters)[1][0])
-            found = found[found >= 0]
+            nearest = cast("Rows", index.search(question[None], candidates, params=parameters)[1][0])
+            nearest = nearest[nearest >= 0]
             if rerank:
-                found = found[np.argsort(-np.vecdot(rows[found], question))]
-            return found[:LIMIT]
+                nearest = nearest[np.argsort(-np.vecdot(rows[nearest], question))]
+            return nearest[:LIMIT]
 
         return ask, settings
 
@@ -106,7 +106,7 @@ def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callab
 
 
 def hnswlib_index(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
-    """A graph of whole vectors; it has no filter but a function of Python."""
+    """A graph of whole vectors; its only filter is a Python function."""
     index = library("hnswlib").Index(space="ip", dim=DIMENSION)
     index.init_index(max_elements=len(rows), ef_construction=100, M=16)
     index.add_items(rows, num_threads=2)
@@ -124,15 +124,15 @@ def hnswlib_index(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]
 
 
 def usearch_index(rows: Floats, _: Path) -> tuple[SearchFunction, Sequence[int]]:
-    """A graph of half floats; a filter is met by asking for more and leaving out."""
+    """A graph of half floats; a filter is applied to an over-fetched result."""
     index = library("usearch.index").Index(ndim=DIMENSION, metric="ip", dtype="f16", connectivity=16, expansion_add=100)
     index.add(np.arange(len(rows)), rows, threads=2)
 
     def ask(question: Floats, mask: Mask | None, setting: int) -> Rows:
         index.expansion_search = setting
         share = 1.0 if mask is None else max(float(mask.mean()), 0.005)
-        found = cast("Rows", index.search(question, int(LIMIT / share)).keys.astype(np.int64))
-        return (found if mask is None else found[mask[found]])[:LIMIT]
+        nearest = cast("Rows", index.search(question, int(LIMIT / share)).keys.astype(np.int64))
+        return (nearest if mask is None else nearest[mask[nearest]])[:LIMIT]
 
     return ask, [100, 150, 250, 400, 700]
 
@@ -148,7 +148,7 @@ ENGINES: dict[str, Callable[[Floats, Path], tuple[SearchFunction, Sequence[int]]
 
 
 def main() -> None:
-    """Run each engine at each size."""
+    """Measure each engine at each size."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     arguments.add_argument("--n", type=int, nargs="+", default=[100_000])
     arguments.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
@@ -197,25 +197,27 @@ def measure(name: str, count: int, number: int) -> None:
 def run_queries(ask: SearchFunction, questions: Floats, mask: Mask | None, setting: int, exact: Rows) -> dict[str, float]:
     """Return the milliseconds and the recall of one setting."""
     ask(questions[0], mask, setting)
-    taken: list[float] = []
+    times: list[float] = []
     hits = 0
     for question, right in zip(questions, exact, strict=True):
         started = time.perf_counter()
-        found = ask(question, mask, setting)
-        taken.append((time.perf_counter() - started) * 1e3)
-        hits += len(np.intersect1d(found[:10], right))
-    taken.sort()
+        nearest = ask(question, mask, setting)
+        times.append((time.perf_counter() - started) * 1e3)
+        hits += len(np.intersect1d(nearest[:10], right))
+    times.sort()
     return {
-        "p50_ms": round(taken[len(taken) // 2], 2),
-        "p95_ms": round(taken[int(len(taken) * 0.95)], 2),
+        "p50_ms": round(times[len(times) // 2], 2),
+        "p95_ms": round(times[int(len(times) * 0.95)], 2),
         "recall": round(hits / exact.size, 3),
     }
 
 
 def nearest(rows: Floats, questions: Floats, mask: Mask | None) -> Rows:
     """Return the ten nearest of each, exactly."""
-    kept = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
-    return np.array([kept[np.argsort(-np.vecdot(rows[kept] if mask is not None else rows, question))[:10]] for question in questions])
+    row_numbers = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
+    return np.array(
+        [row_numbers[np.argsort(-np.vecdot(rows[row_numbers] if mask is not None else rows, question))[:10]] for question in questions]
+    )
 
 
 def recall_of(figures: object) -> float:

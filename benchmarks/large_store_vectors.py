@@ -63,9 +63,9 @@ class Mixture:
         return self._dice.standard_normal((count, DIMENSION), dtype=np.float32) * self._width
 
 
-def profile(rows: Floats, asked: Floats) -> str:
-    """Tell how near the 1st, 10th, 100th and 1000th neighbours of *asked* are among *rows*."""
-    scores = np.sort(asked @ rows.T, axis=1)[:, ::-1]
+def profile(rows: Floats, questions: Floats) -> str:
+    """Return the similarities of the 1st, 10th, 100th and 1000th neighbours of *questions* among *rows*."""
+    scores = np.sort(questions @ rows.T, axis=1)[:, ::-1]
     return ", ".join(f"{rank}: {np.median(scores[:, rank - 1]):.2f}" for rank in (1, 10, 100, 1000))
 
 
@@ -73,19 +73,19 @@ def main() -> None:
     """Print how near neighbours are."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("--real", type=Path, help="an .npz with rows `d` of memories and `q` of questions, embedded")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     mixture = Mixture()
     rows = np.concatenate(list(mixture.memories(100_000)))
-    asked = mixture.questions(200)
+    questions = mixture.questions(200)
     count = 4000
-    if given.real is not None:
-        with np.load(given.real) as real:
+    if options.real is not None:
+        with np.load(options.real) as real:
             count = len(real["d"])
             print(f"texts, {count:,}: {profile(real['d'], real['q'])}")
             print(f"texts among themselves: {profile(real['d'], real['d'][:400])}")
-    print(f"mixture, {count:,}: {profile(rows[:count], asked)}")
+    print(f"mixture, {count:,}: {profile(rows[:count], questions)}")
     print(f"mixture among itself: {profile(rows[:count], rows[:400])}")
-    print(f"mixture, {len(rows):,}: {profile(rows, asked)}")
+    print(f"mixture, {len(rows):,}: {profile(rows, questions)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Full text in a large store: `python -m benchmarks.large_texts --n 100000 1000000
 What ships (SQLite's FTS5, and above 20,000 memories a cache beside it) beside FTS5 alone with every word of a question
 scored, which is exact, on the same texts and questions, in one run. Texts are 12 to 40 words drawn from
 200,000 by Zipf's law, all in one workspace of 10 orgs with 5 projects each; 30 % are 20 agents' own. A question is 1, 3 or
-8 words of one of the texts, side by side where they stood so; the 20 commonest words are never asked for, as stop words
+8 words of one of the texts, side by side where they stood so; the 20 commonest words are in no query, as stop words
 are not. Times are of one caller on the event loop. `agrees` is the share of the exact first 10 that is among the first 10.
 """
 
@@ -48,7 +48,7 @@ Match = Callable[[TextQuery, AccessFilter], Awaitable[Sequence[TextHit]]]
 
 
 def contents(count: int, *, seed: int = 1) -> Iterator[str]:
-    """Yield texts, the same each time."""
+    """Yield texts, the same in each run."""
     dice = np.random.default_rng(seed)
     shares = 1 / (np.arange(VOCABULARY) + 3)
     cumulated = np.cumsum(shares / shares.sum())
@@ -61,7 +61,7 @@ def contents(count: int, *, seed: int = 1) -> Iterator[str]:
 
 
 def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[IndexDocument]:
-    """Yield them as the index takes them."""
+    """Yield the texts as documents of the index."""
     dice = random.Random(seed)
     for number, content in enumerate(contents(count, seed=seed), first):
         agent = None if dice.random() < 0.7 else f"agent{dice.randrange(20)}"
@@ -87,18 +87,18 @@ def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[IndexDoc
 def questions(count: int, length: int, *, seed: int = 2) -> list[TextQuery]:
     """Return questions of *length* words."""
     dice = random.Random(seed)
-    asked: list[TextQuery] = []
+    queries: list[TextQuery] = []
     common = {f"w{number:x}q" for number in range(20)}
     for content in contents(4 * count + 20, seed=1000 + seed):
         words = [word for word in dict.fromkeys(content.split()) if word not in common]
-        if len(words) >= length and len(asked) < count:
+        if len(words) >= length and len(queries) < count:
             start = dice.randrange(len(words) - length + 1)
-            asked.append(TextQuery(any_of=tuple(words[start : start + length]), is_question=True))
-    return asked
+            queries.append(TextQuery(any_of=tuple(words[start : start + length]), is_question=True))
+    return queries
 
 
 async def fill(folder: Path, count: int) -> dict[str, object]:
-    """Put *count* documents into the index of *folder*, unless they are there."""
+    """Insert *count* documents into the index of *folder* unless they exist."""
     index = texts.open("embedded:", data_dir=folder)
     spent = 0.0
     source = documents(count)
@@ -111,21 +111,21 @@ async def fill(folder: Path, count: int) -> dict[str, object]:
 
 
 def size_mb(folder: Path, pattern: str) -> float:
-    """Return how large the files are."""
+    """Return the size of the files."""
     return round(sum(file.stat().st_size for file in folder.rglob(pattern) if file.is_file()) / 1e6, 1)
 
 
-async def timed(match: Match, asked: Sequence[TextQuery], within: AccessFilter) -> tuple[dict[str, float], list[list[TextHit]]]:
-    """Ask all, twice the first to warm up; return times and answers."""
-    await match(asked[0], within)
-    each: list[float] = []
-    answers: list[list[TextHit]] = []
-    for words in asked:
+async def timed(match: Match, queries: Sequence[TextQuery], within: AccessFilter) -> tuple[dict[str, float], list[list[TextHit]]]:
+    """Run all queries, the first twice to warm up; return times and results."""
+    await match(queries[0], within)
+    times: list[float] = []
+    results: list[list[TextHit]] = []
+    for words in queries:
         started = time.perf_counter()
-        answers.append(list(await match(words, within)))
-        each.append((time.perf_counter() - started) * 1000)
-    each.sort()
-    return {"p50_ms": round(each[len(each) // 2], 2), "p95_ms": round(each[int(len(each) * 0.95)], 2)}, answers
+        results.append(list(await match(words, within)))
+        times.append((time.perf_counter() - started) * 1000)
+    times.sort()
+    return {"p50_ms": round(times[len(times) // 2], 2), "p95_ms": round(times[int(len(times) * 0.95)], 2)}, results
 
 
 def agreement(exact: Sequence[Sequence[TextHit]], other: Sequence[Sequence[TextHit]], *, first: int = 10) -> float:
@@ -136,8 +136,8 @@ def agreement(exact: Sequence[Sequence[TextHit]], other: Sequence[Sequence[TextH
             continue
         top = right[:first]
         worst = top[-1].score - 1e-9
-        scores = {each.memory_id: each.score for each in right}
-        good = sum(1 for each in tried[:first] if scores.get(each.memory_id, -1.0) >= worst)
+        scores = {hit.memory_id: hit.score for hit in right}
+        good = sum(1 for hit in tried[:first] if scores.get(hit.memory_id, -1.0) >= worst)
         shares.append(min(good, len(top)) / len(top))
     return round(sum(shares) / len(shares), 4) if shares else 1.0
 
@@ -152,15 +152,15 @@ async def measure(folder: Path, *, number: int, slow: int) -> list[dict[str, obj
     print(f"cache: {time.perf_counter() - started:.1f} s, {size_mb(folder / 'texts.cache', '*')} MB", flush=True)
     rows: list[dict[str, object]] = []
     for length, (name, within) in itertools.product(LENGTHS, WITHIN.items()):
-        asked = questions(number, length)
-        taken, answers = await timed(lambda words, inside: index.search(words, access_filter=inside, limit=LIMIT), asked, within)
-        plain = [replace(words, is_question=False) for words in asked[:slow]]
+        queries = questions(number, length)
+        times, results = await timed(lambda words, inside: index.search(words, access_filter=inside, limit=LIMIT), queries, within)
+        plain = [replace(words, is_question=False) for words in queries[:slow]]
         taken_exact, exact = await timed(lambda words, inside: index.search(words, access_filter=inside, limit=LIMIT), plain, within)
         row: dict[str, object] = {
             "words": length,
             "filter": name,
-            **taken,
-            "agrees": agreement(exact, answers[:slow]),
+            **times,
+            "agrees": agreement(exact, results[:slow]),
             "exact": taken_exact,
         }
         rows.append(row)
@@ -172,26 +172,26 @@ async def measure(folder: Path, *, number: int, slow: int) -> list[dict[str, obj
 def main() -> None:
     """Measure each size."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_texts", description=__doc__)
-    parser.add_argument("--n", type=int, nargs="+", default=[100_000, 1_000_000], help="memories")
+    parser.add_argument("--n", type=int, nargs="+", default=[100_000, 1_000_000], help="numbers of memories")
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--exact", type=int, default=30, help="the number of these that are also sent in full")
-    parser.add_argument("--folder", type=Path, help="keep the stores here, and use them if they are there")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
-    given = parser.parse_args()
+    parser.add_argument("--folder", type=Path, help="folder of the stores, which are kept and used again")
+    parser.add_argument("--out", type=Path, help="output file of the figures, as JSON")
+    options = parser.parse_args()
     figures: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as temporary:
-        for count in given.n:
-            folder = (given.folder or Path(temporary)) / str(count)
+        for count in options.n:
+            folder = (options.folder or Path(temporary)) / str(count)
             filled: dict[str, object] = {}
             if not (folder / "texts.db").exists():
                 folder.mkdir(parents=True)
                 filled = asyncio.run(fill(folder, count))
             print(f"{count:,} memories, {filled}", flush=True)
-            rows = asyncio.run(measure(folder, number=given.questions, slow=given.exact))
+            rows = asyncio.run(measure(folder, number=options.questions, slow=options.exact))
             rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             figures.append({"n": count, **filled, "rss_mb": round(rss_mb), "rows": rows})
-    if given.out is not None:
-        given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.out is not None:
+        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

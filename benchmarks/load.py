@@ -1,4 +1,4 @@
-"""A load client that costs little: whole requests as bytes over keep-alive connections, timed one by one."""
+"""A cheap load client: requests as bytes over keep-alive connections, each timed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Milliseconds of each request, and the seconds that all took together."""
+    """Milliseconds of each request, and seconds of all together."""
 
     each_ms: list[float]
     took_s: float
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return len(self.each_ms) / self.took_s
 
     def percentile(self, share: float) -> float:
@@ -36,7 +36,7 @@ class Timings:
         return statistics.median(self.each_ms)
 
     def as_json(self) -> dict[str, float]:
-        """Return the usual numbers."""
+        """Return count, rate and percentiles as JSON."""
         return {
             "n": len(self.each_ms),
             "p50_ms": round(self.p50, 3),
@@ -47,13 +47,13 @@ class Timings:
 
 
 class Connection:
-    """One keep-alive connection to a server of ours."""
+    """One keep-alive connection to a server."""
 
     def __init__(self, url: str, key: str, headers: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n{more}"
+        extra_headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n{extra_headers}"
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -72,7 +72,7 @@ class Connection:
         return int(head[9:12]), answer
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
             await self._writer.wait_closed()
@@ -94,9 +94,9 @@ async def measure(
 
     Args:
         request: Given the request's number, from 0, returns its method, path and body.
-        expect: The status that every answer must have; another is an error, not a fast answer.
+        expect: The required status of every response; another one raises an error.
         warm: Requests sent before and not counted, with numbers below 0.
-        headers: Sent with each beside the key.
+        headers: Headers of each request besides the key.
     """
     connections = [Connection(url, key, headers) for _ in range(clients)]
     each_ms = list[float]()
@@ -105,10 +105,10 @@ async def measure(
     async def one(connection: Connection, number: int) -> None:
         method, path, body = request(number)
         started = time.perf_counter()
-        status, answer = await connection.send(method, path, body)
+        status, response = await connection.send(method, path, body)
         each_ms.append((time.perf_counter() - started) * 1000)
         if status != expect:
-            raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
+            raise RuntimeError(f"{method} {path}: {status} {response[:300]!r}")
 
     async def client(connection: Connection) -> None:
         for number in numbers:

@@ -1,8 +1,8 @@
 """
 Consolidation and pruning of a large store: `python -m benchmarks.maintenance --n 100000 --projects 200`.
 
-Memories are short texts with synthetic vectors, put straight into the stores: a tenth of them say what another of the same project says,
-in other words (cosine 0.96), and a twentieth is an exact duplicate. Time, the process's highest resident memory, and what came of it.
+Memories are short texts with synthetic vectors, inserted directly into the stores. A tenth are near-duplicates of another one
+in the project (cosine 0.96), and a twentieth are exact duplicates. It prints the time, the highest resident memory and the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIMILARITY = 0.96
 
 
 def memories(number: int, *, projects: int, model: str, width: int, seed: int = 1) -> Iterator[tuple[Memory, bytes]]:
-    """Make *number* memories with vectors: a tenth are near-duplicates, a twentieth exact duplicates."""
+    """Generate *number* memories with vectors: a tenth are near-duplicates, a twentieth exact duplicates."""
     chance = np.random.default_rng(seed)
     now = datetime.now(UTC) - timedelta(days=10)
     last: dict[int, tuple[str, np.ndarray]] = {}
@@ -78,9 +78,9 @@ def memories(number: int, *, projects: int, model: str, width: int, seed: int = 
 async def fill(rookery: Rookery, number: int, *, projects: int) -> None:
     """Write the memories into records, vectors and full text."""
     batch: list[tuple[Memory, bytes]] = []
-    made = memories(number, projects=projects, model=rookery.embedder.model, width=rookery.embedder.dimension)
-    for index, each in enumerate(made, start=1):
-        batch.append(each)
+    generated = memories(number, projects=projects, model=rookery.embedder.model, width=rookery.embedder.dimension)
+    for index, item in enumerate(generated, start=1):
+        batch.append(item)
         if len(batch) == _BATCH_SIZE or index == number:
             stored = [memory for memory, _ in batch]
             await rookery.db.write(lambda tx, stored=stored: [records.add(tx, memory) for memory in stored])
@@ -119,18 +119,18 @@ def _rss_mb() -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.maintenance", description="Measure consolidation and pruning.")
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--projects", type=int, default=200)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        rows = asyncio.run(measure(Path(made), given.n, projects=given.projects))
-    if given.json:
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = asyncio.run(measure(Path(folder), options.n, projects=options.projects))
+    if options.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("", "seconds", "of CPU", "highest RSS, MB", "came of it", title=f"{given.n:,} memories of {given.projects} projects")
+    table = Table("", "seconds", "of CPU", "highest RSS, MB", "came of it", title=f"{options.n:,} memories of {options.projects} projects")
     for row in rows:
         rest = {name: value for name, value in row.items() if name not in {"what", "s", "cpu_s", "rss_mb"}}
         figures = (f"{row['s']:,.1f}", f"{row['cpu_s']:,.1f}", f"{row['rss_mb']:,.0f}")

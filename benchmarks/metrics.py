@@ -36,15 +36,15 @@ SCOPE = {"type": "http", "method": "GET", "path": "/x", "state": STATE}
 
 
 class Sink(BaseHTTPRequestHandler):
-    """A receiver that takes whatever comes."""
+    """A receiver that accepts every request."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_POST(self) -> None:
-        """Take it."""
+        """Accept a request."""
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
         self.send_header("Content-Length", "0")
@@ -52,27 +52,27 @@ class Sink(BaseHTTPRequestHandler):
 
 
 class RejectingGuard:
-    """Never asked: the route is public."""
+    """A guard that is never called, because the route is public."""
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Refuse."""
+        """Reject the request."""
         raise LookupError(required_scope, rate_limited, scope)
 
 
 class NullRecorder(RequestMetrics):
-    """Counts nothing: what the shell costs beside."""
+    """A recorder that records nothing, to measure the rest of the middleware."""
 
     def record(self, scope: MutableMapping[str, object], status: int, duration_s: float) -> None:
-        """Forget it."""
+        """Ignore the request."""
 
 
 async def empty_handler() -> Response:
-    """Answer."""
+    """Return an empty response."""
     return json_response({})
 
 
 def build_edge(traffic: RequestMetrics, tracer: Tracer | None = None) -> ASGIApp:
-    """Return a shell around one route."""
+    """Return the edge middleware around one route."""
     mounted = RouteTable()
     mount_routes(
         mounted, "", [Route(method="GET", path="/nothing", handler=empty_handler, required_scope=None, public=True)], RejectingGuard()
@@ -89,7 +89,7 @@ def build_edge(traffic: RequestMetrics, tracer: Tracer | None = None) -> ASGIApp
 
 
 def make_request(app: ASGIApp) -> Callable[[], Awaitable[None]]:
-    """Return what sends one request to *app*."""
+    """Return a function that sends one request to *app*."""
 
     async def receive() -> MutableMapping[str, object]:
         return {"type": "http.disconnect"}
@@ -106,7 +106,7 @@ def make_request(app: ASGIApp) -> Callable[[], Awaitable[None]]:
 
 
 def time_rounds(work: Callable[[], object]) -> Callable[[], Awaitable[None]]:
-    """Return *work* as what a round calls, a hundred times: one would be lost in the cost of awaiting it."""
+    """Return a function that runs *work* a hundred times, because one run is short compared with the await."""
 
     async def run() -> None:
         for _ in range(100):
@@ -116,7 +116,7 @@ def time_rounds(work: Callable[[], object]) -> Callable[[], Awaitable[None]]:
 
 
 def serve() -> None:
-    """Do what the shell does for log lines."""
+    """Bind the context of log lines as the edge middleware does."""
     serving = RequestContext("req_benchmark", STATE)
     token = CURRENT_REQUEST.set(serving)
     serving.finish()
@@ -124,19 +124,19 @@ def serve() -> None:
 
 
 def bind() -> None:
-    """Do what structlog would have one do instead."""
+    """Bind the context with structlog's context variables."""
     tokens = structlog.contextvars.bind_contextvars(request_id="req_benchmark")
     structlog.contextvars.reset_contextvars(**tokens)
 
 
 def spanned() -> None:
-    """Open a span where nothing is traced."""
+    """Open a span while tracing is off."""
     with start_span("nothing"):
         pass
 
 
 async def main() -> None:
-    """Measure, and print one line a figure."""
+    """Measure, and print one line per figure."""
     sink = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
     Thread(target=sink.serve_forever, daemon=True).start()
     tracer = OtlpTracer(f"http://127.0.0.1:{sink.server_address[1]}")

@@ -1,13 +1,13 @@
 """
 Response times while a large store is indexed: `python -m benchmarks.pauses --n 200000`.
 
-A store is filled as by `benchmarks.large_store`, its caches (lists of vectors, words) are thrown away, and a server is started on it.
+A store is filled as by `benchmarks.large_store`, its caches (lists of vectors, words) are deleted, and a server is started on it.
 One client then recalls without a pause, by meaning and by both in turns, one sends a cheap GET every 5 ms, one remembers now and then,
 each from a process of its own, while the caches are built; after a quiet phase, while another process adds an eighth as many memories,
-and while it deletes three tenths of them, so that all is built anew. For each phase: how long the GET waited at the longest, which is
-how long the event loop stood still, and the recalls; and what went on at the longest ones, seen from outside.
+and while it deletes three tenths of them, so that all caches are rebuilt. For each phase: the longest wait of the GET, which is the
+longest block of the event loop, the times of the recalls, and the background work during the longest ones, observed from outside.
 
-`--spy PATH` asks py-spy (`pip install py-spy`) what the server's threads do whenever a GET waits for more than 60 ms.
+`--spy PATH` runs py-spy (`pip install py-spy`) to sample the server's threads when a GET waits for more than 60 ms.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _processes = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Some time in which one thing went on."""
+    """A period of the benchmark with one kind of background work."""
 
     name: str
     from_s: float
@@ -53,7 +53,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worst:
-    """One that took long: when in its phase, what happened around it, and what py-spy said."""
+    """A slow request: its time in the phase, the events around it, and the sample of py-spy."""
 
     ms: float
     on_core_ms: float
@@ -88,36 +88,36 @@ def main() -> None:
     """Fill, measure and print."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     arguments.add_argument("--n", type=int, default=200_000)
-    arguments.add_argument("--folder", type=Path, help="where the store is, and stays; it is changed. A temporary folder else")
+    arguments.add_argument("--folder", type=Path, help="folder of the store, which is changed and kept (default: a temporary folder)")
     arguments.add_argument("--quiet", type=float, default=20.0, help="seconds of the quiet phase")
-    arguments.add_argument("--only-first", action="store_true", help="leave out growing and deleting")
-    arguments.add_argument("--spy", help="where py-spy is")
-    arguments.add_argument("--out", type=Path, help="a file for the figures")
-    given = arguments.parse_args()
+    arguments.add_argument("--only-first", action="store_true", help="skip growing and deleting")
+    arguments.add_argument("--spy", help="path of py-spy")
+    arguments.add_argument("--out", type=Path, help="output file of the figures")
+    options = arguments.parse_args()
     console = Console()
-    folder: Path = given.folder or Path(tempfile.mkdtemp(prefix="rookery-pauses-"))
+    folder: Path = options.folder or Path(tempfile.mkdtemp(prefix="rookery-pauses-"))
     try:
-        fill(folder, given.n, console)
+        fill(folder, options.n, console)
         for name in ("vectors.lists", "texts.cache"):
             shutil.rmtree(folder / name, ignore_errors=True)
         with run_server(folder) as running:
             watch = ServerObserver(folder, running.pid)
-            changes = () if given.only_first else (("grown", grow, given.n // 8), ("deleted", forget, given.n * 3 // 10))
-            phases, asked = measure_phases(running, watch, changes, quiet_s=given.quiet, spy=given.spy)
+            changes = () if options.only_first else (("grown", grow, options.n // 8), ("deleted", forget, options.n * 3 // 10))
+            phases, samples = measure_phases(running, watch, changes, quiet_s=options.quiet, spy=options.spy)
         figures = {
             f"{phase.name}, {phase.to_s - phase.from_s:.0f} s": {
-                kind: found for kind in _KINDS if (found := _figures(kind, phase, asked, watch)) is not None
+                kind: phase_figures for kind in _KINDS if (phase_figures := _figures(kind, phase, samples, watch)) is not None
             }
             for phase in phases
         }
     finally:
-        if given.folder is None:
+        if options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
     _show(figures, console)
-    if given.out is not None:
-        events = [(round(each.at_s - phases[0].from_s, 2), each.what) for each in watch.events]
-        plain = {phase: {kind: asdict(each) for kind, each in kinds.items()} for phase, kinds in figures.items()}
-        given.out.write_text(json.dumps({"n": given.n, "phases": plain, "events": events}, indent=1) + "\n", encoding="utf-8")
+    if options.out is not None:
+        events = [(round(event.at_s - phases[0].from_s, 2), event.what) for event in watch.events]
+        plain = {phase: {kind: asdict(kind_figures) for kind, kind_figures in kinds.items()} for phase, kinds in figures.items()}
+        options.out.write_text(json.dumps({"n": options.n, "phases": plain, "events": events}, indent=1) + "\n", encoding="utf-8")
 
 
 def measure_phases(
@@ -128,7 +128,7 @@ def measure_phases(
     quiet_s: float,
     spy: str | None,
 ) -> tuple[list[Phase], list[RequestSample]]:
-    """Ask from the first moment on, and return the phases and all that was asked."""
+    """Send requests from the start of the server, and return the phases and all samples."""
     stop: Stop = _processes.Event()
     pipes = [_processes.Pipe(duplex=False) for _ in range(2)]
     clients = [
@@ -148,14 +148,14 @@ def measure_phases(
         phases.append(_quiet(watch, quiet_s))
     finally:
         stop.set()
-        asked = [each for receiving, _ in pipes for each in receiving.recv()]
+        samples = [sample for receiving, _ in pipes for sample in receiving.recv()]
         for client in clients:
             client.join(10)
-    return _numbered(phases), asked
+    return _numbered(phases), samples
 
 
 def _until(name: str, watch: ServerObserver, changing: SpawnProcess | None = None) -> Phase:
-    """Look on until *changing* has ended and nothing has been going on for a while."""
+    """Observe until *changing* has ended and no background work has run for a while."""
     from_s = settled_s = time.monotonic()
     if changing is not None:
         watch.record(f"the process of phase {name} began")
@@ -183,34 +183,34 @@ def _quiet(watch: ServerObserver, quiet_s: float) -> Phase:
 
 
 def _numbered(phases: list[Phase]) -> list[Phase]:
-    return [Phase(name=f"{number} {each.name}", from_s=each.from_s, to_s=each.to_s) for number, each in enumerate(phases, start=1)]
+    return [Phase(name=f"{number} {phase.name}", from_s=phase.from_s, to_s=phase.to_s) for number, phase in enumerate(phases, start=1)]
 
 
 def _figures(kind: str, phase: Phase, asked: Sequence[RequestSample], watch: ServerObserver) -> Figures | None:
-    those = [each for each in asked if each.kind == kind and phase.from_s <= each.at_s < phase.to_s]
-    if not those:
+    selected = [sample for sample in asked if sample.kind == kind and phase.from_s <= sample.at_s < phase.to_s]
+    if not selected:
         return None
-    took_ms = sorted(each.took_s * 1000 for each in those)
-    said = Counter(each.description for each in those if kind != "GET" and each.description)
+    took_ms = sorted(sample.took_s * 1000 for sample in selected)
+    descriptions = Counter(sample.description for sample in selected if kind != "GET" and sample.description)
     return Figures(
-        n=len(those),
+        n=len(selected),
         p50_ms=round(took_ms[len(took_ms) // 2], 2),
         p99_ms=round(took_ms[int(len(took_ms) * 0.99)], 1),
         longest_ms=round(took_ms[-1], 1),
-        over_100_ms=sum(each.took_s > _PAUSE_S for each in those),
-        own_longest_ms=round(max(each.took_s - each.queued_s for each in those) * 1000, 1),
-        client_late_ms=round(max(each.late_s for each in those) * 1000, 1),
-        said=dict(said),
+        over_100_ms=sum(sample.took_s > _PAUSE_S for sample in selected),
+        own_longest_ms=round(max(sample.took_s - sample.queued_s for sample in selected) * 1000, 1),
+        client_late_ms=round(max(sample.late_s for sample in selected) * 1000, 1),
+        said=dict(descriptions),
         worst=[
             Worst(
-                ms=round(each.took_s * 1000, 1),
-                on_core_ms=round(each.on_core_s * 1000, 1),
-                queued_ms=round(each.queued_s * 1000, 1),
-                at_s=round(each.at_s - phase.from_s, 2),
-                beside=watch.around(each.at_s, each.at_s + each.took_s),
-                threads=each.description.splitlines() if kind == "GET" else [],
+                ms=round(sample.took_s * 1000, 1),
+                on_core_ms=round(sample.on_core_s * 1000, 1),
+                queued_ms=round(sample.queued_s * 1000, 1),
+                at_s=round(sample.at_s - phase.from_s, 2),
+                beside=watch.around(sample.at_s, sample.at_s + sample.took_s),
+                threads=sample.description.splitlines() if kind == "GET" else [],
             )
-            for each in sorted(those, key=lambda each: -each.took_s)[:_WORST]
+            for sample in sorted(selected, key=lambda sample: -sample.took_s)[:_WORST]
         ],
     )
 
@@ -218,22 +218,22 @@ def _figures(kind: str, phase: Phase, asked: Sequence[RequestSample], watch: Ser
 def _show(figures: Mapping[str, Mapping[str, Figures]], console: Console) -> None:
     table = Table("phase", "what", "n", "p50 ms", "p99 ms", "longest ms", "over 100 ms", "but for cores", "client late ms", "said")
     for phase, kinds in figures.items():
-        for kind, each in kinds.items():
+        for kind, kind_figures in kinds.items():
             numbers = (
-                each.n,
-                each.p50_ms,
-                each.p99_ms,
-                each.longest_ms,
-                each.over_100_ms,
-                each.own_longest_ms,
-                each.client_late_ms,
-                each.said or "",
+                kind_figures.n,
+                kind_figures.p50_ms,
+                kind_figures.p99_ms,
+                kind_figures.longest_ms,
+                kind_figures.over_100_ms,
+                kind_figures.own_longest_ms,
+                kind_figures.client_late_ms,
+                kind_figures.said or "",
             )
             table.add_row(phase, kind, *map(str, numbers))
     console.print(table)
     for phase, kinds in figures.items():
-        for kind, each in kinds.items():
-            for worst in each.worst[:_TOLD] if kind != "remember" else ():
+        for kind, kind_figures in kinds.items():
+            for worst in kind_figures.worst[:_TOLD] if kind != "remember" else ():
                 cores = f"{worst.on_core_ms} on a core, {worst.queued_ms} waiting for one"
                 console.print(f"{phase}, {kind}: {worst.ms} ms ({cores}) at {worst.at_s} s; {'; '.join(worst.beside)}", soft_wrap=True)
                 for line in worst.threads:

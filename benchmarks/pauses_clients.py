@@ -1,4 +1,4 @@
-"""The clients of `benchmarks.pauses`, each a process of its own, so that none waits for another: they return what they timed."""
+"""The clients of `benchmarks.pauses`. Each is a separate process, so that none waits for another, and returns its samples."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class RequestSample:
     One request.
 
     Attributes:
-        at_s: When it was sent, by the machine's monotonic clock, which all processes share.
-        took_s: Until the whole answer was there.
-        late_s: How much later than it wanted the client was run: what the machine, and not the server, was late.
-        on_core_s: How long the server's event loop computed meanwhile.
+        at_s: Time of sending, by the monotonic clock, which all processes share.
+        took_s: Seconds until the response was complete.
+        late_s: Delay of the client itself, which the machine caused and not the server.
+        on_core_s: CPU seconds of the server's event loop during the request.
         queued_s: How long it could have, but the machine had no core for it; the rest it waited: for the interpreter's lock, a disk,
             or work.
-        said: What else is to be told of the answer: an error, or that it was by words only.
+        said: A description of the response: an error, or that it was by words only.
     """
 
     kind: str
@@ -65,7 +65,7 @@ def probe(url: str, pid: int, spy: str | None, stop: Event, pipe: Pipe) -> None:
     """Send a cheap GET every 5 ms; *spy*: where py-spy is, which is asked what the server does when an answer is late."""
     parts = urlsplit(url)
     request = f"GET /healthz HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-    asked = list[RequestSample]()
+    samples = list[RequestSample]()
     with socket.create_connection((parts.hostname or "", parts.port or 80)) as server:
         while not stop.is_set():
             wanted_s = time.monotonic() + _EVERY_S
@@ -76,19 +76,25 @@ def probe(url: str, pid: int, spy: str | None, stop: Event, pipe: Pipe) -> None:
             try:
                 server.recv(65536)
             except TimeoutError:
-                said = _sample_threads(spy, pid) if spy else ""
+                description = _sample_threads(spy, pid) if spy else ""
                 server.settimeout(_REQUEST_TIMEOUT_S)
                 server.recv(65536)
             else:
-                said = ""
+                description = ""
             took_s, now = time.monotonic() - at_s, _read_schedstat(pid)
             on_core_s, queued_s = now[0] - before[0], now[1] - before[1]
-            asked.append(
+            samples.append(
                 RequestSample(
-                    kind="GET", at_s=at_s, took_s=took_s, late_s=at_s - wanted_s, on_core_s=on_core_s, queued_s=queued_s, description=said
+                    kind="GET",
+                    at_s=at_s,
+                    took_s=took_s,
+                    late_s=at_s - wanted_s,
+                    on_core_s=on_core_s,
+                    queued_s=queued_s,
+                    description=description,
                 )
             )
-    pipe.send(asked)
+    pipe.send(samples)
 
 
 def _read_schedstat(pid: int) -> tuple[float, float]:
@@ -98,19 +104,19 @@ def _read_schedstat(pid: int) -> tuple[float, float]:
 
 
 def _sample_threads(spy: str, pid: int) -> str:
-    """Return where the threads are that do something."""
+    """Return the stacks of active threads."""
     dumped = subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True, check=False, timeout=20)
     threads = dumped.stdout.split("\nThread ")[1:]
-    return "\n".join(f"{time.monotonic():.3f} {each}" for each in threads if "(active" in each.splitlines()[0])
+    return "\n".join(f"{time.monotonic():.3f} {thread}" for thread in threads if "(active" in thread.splitlines()[0])
 
 
 def run_client(url: str, key: str, stop: Event, pipe: Pipe) -> None:
-    """Recall without a pause, by meaning and by both in turns, and remember now and then."""
+    """Send recalls without a pause, semantic and hybrid in turn, and a `remember` now and then."""
     pipe.send(asyncio.run(_run_client(url, key, stop)))
 
 
 async def _run_client(url: str, key: str, stop: Event) -> list[RequestSample]:
-    asked = list[RequestSample]()
+    samples = list[RequestSample]()
 
     async def recall() -> None:
         connection = Connection(url, key)
@@ -120,13 +126,13 @@ async def _run_client(url: str, key: str, stop: Event) -> list[RequestSample]:
                 return
             at_s = time.monotonic()
             try:
-                status, answer = await connection.send("POST", "/v1/brain/recall", {"query": query, "top_k": 5, "mode": mode})
+                status, response = await connection.send("POST", "/v1/brain/recall", {"query": query, "top_k": 5, "mode": mode})
             except (TimeoutError, OSError) as error:
-                said = type(error).__name__
+                description = type(error).__name__
                 connection = Connection(url, key)
             else:
-                said = str(status) if status != 200 else "by words" if json.loads(answer).get("notice") else ""
-            asked.append(RequestSample(kind=mode, at_s=at_s, took_s=time.monotonic() - at_s, description=said))
+                description = str(status) if status != 200 else "by words" if json.loads(response).get("notice") else ""
+            samples.append(RequestSample(kind=mode, at_s=at_s, took_s=time.monotonic() - at_s, description=description))
 
     async def remember() -> None:
         connection = Connection(url, key)
@@ -136,23 +142,23 @@ async def _run_client(url: str, key: str, stop: Event) -> list[RequestSample]:
             at_s = time.monotonic()
             body = {"content": content, "type": "observation", "org": "org1", "project": "p1"}
             status, _ = await connection.send("POST", "/v1/brain/remember", body)
-            asked.append(
+            samples.append(
                 RequestSample(kind="remember", at_s=at_s, took_s=time.monotonic() - at_s, description="" if status == 201 else str(status))
             )
             await asyncio.sleep(_REMEMBER_EVERY_S)
 
     await asyncio.gather(recall(), remember())
-    return asked
+    return samples
 
 
 def grow(folder: Path, workspace_id: int, number: int) -> None:
-    """Add as many memories as an import by another process would."""
+    """Add memories as an import by another process does."""
     os.nice(_NICE)
     asyncio.run(insert_memories(folder, workspace_id, number, Console(quiet=True)))
 
 
 def forget(folder: Path, workspace_id: int, number: int) -> None:
-    """Delete the oldest, as a command would."""
+    """Delete the oldest memories, as a command does."""
     os.nice(_NICE)
     asyncio.run(_forget(folder, workspace_id, number))
 
@@ -179,7 +185,7 @@ async def _forget(folder: Path, workspace_id: int, number: int) -> None:
 
 def _oldest(folder: Path, workspace_id: int, number: int) -> Iterator[list[str]]:
     with contextlib.closing(connect(folder / "texts.db", read_only=True)) as connection:
-        found = connection.execute("SELECT memory_id FROM document WHERE workspace_id = ? ORDER BY id LIMIT ?", (workspace_id, number))
-        ids = [each for (each,) in found.fetchall()]
+        rows = connection.execute("SELECT memory_id FROM document WHERE workspace_id = ? ORDER BY id LIMIT ?", (workspace_id, number))
+        ids = [memory_id for (memory_id,) in rows.fetchall()]
     for start in range(0, len(ids), _BATCH):
         yield ids[start : start + _BATCH]

@@ -18,7 +18,7 @@ _MAX_EVENTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened, by the machine's monotonic clock."""
+    """An event with its time by the monotonic clock."""
 
     at_s: float
     what: str
@@ -42,17 +42,17 @@ class ServerObserver:
     _counted_s: float = 0.0
 
     def poll(self) -> None:
-        """Note what changed since the last look."""
+        """Record the changes since the last poll."""
         for kind, now, came, went in (
             ("children", _children(self.pid), "began", "ended"),
             ("mapped", _mapped(self.pid), "taken in", "let go"),
             ("files", {path.name for path in self.folder.glob("vectors.lists/*.lists")}, "there", "deleted"),
         ):
             before = self._seen.get(kind, set[str]())
-            for each in sorted(before - now):
-                self._note(f"{each} {went}")
-            for each in sorted(now - before):
-                self._note(f"{each} {came}")
+            for name in sorted(before - now):
+                self._note(f"{name} {went}")
+            for name in sorted(now - before):
+                self._note(f"{name} {came}")
             self._seen[kind] = now
         words = _words(self.folder)
         if words != self._words:
@@ -61,7 +61,7 @@ class ServerObserver:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing more is to be expected: no child builds, the newest lists are taken in, the words caught up."""
+        """Return whether background work is complete: no child builds, the newest lists are loaded, and the cache of words is current."""
         if time.monotonic() - self._counted_s > 1.0:
             self._documents, self._counted_s = _documents(self.folder), time.monotonic()
         lists = sorted(self._seen["files"], key=lambda name: int(name.rpartition("-")[2].partition(".")[0]))
@@ -69,19 +69,19 @@ class ServerObserver:
         return is_listed and self._words[0] >= self._documents - _MAX_EVENTS
 
     def around(self, from_s: float, to_s: float) -> list[str]:
-        """Return what happened between two moments, and what went on."""
+        """Return the events between two times, and the work in progress."""
         happened = [
-            f"{each.what} ({each.at_s - from_s:+.2f} s)"
-            for each in self.events
-            if from_s - _MAX_DISTANCE_S <= each.at_s <= to_s + _MAX_DISTANCE_S
+            f"{event.what} ({event.at_s - from_s:+.2f} s)"
+            for event in self.events
+            if from_s - _MAX_DISTANCE_S <= event.at_s <= to_s + _MAX_DISTANCE_S
         ]
-        began = {each.what.removesuffix(" began"): each.at_s for each in self.events if each.what.endswith(" began")}
-        ended = {each.what.removesuffix(" ended"): each.at_s for each in self.events if each.what.endswith(" ended")}
+        began = {event.what.removesuffix(" began"): event.at_s for event in self.events if event.what.endswith(" began")}
+        ended = {event.what.removesuffix(" ended"): event.at_s for event in self.events if event.what.endswith(" ended")}
         going = [what for what, at_s in began.items() if at_s < from_s and ended.get(what, to_s) >= to_s]
         return [*happened, *(f"while {what}" for what in going)]
 
     def record(self, what: str) -> None:
-        """Note something that the benchmark itself did."""
+        """Record an action of the benchmark."""
         self._note(what)
 
     def _note(self, what: str) -> None:
@@ -89,15 +89,15 @@ class ServerObserver:
 
 
 def _children(pid: int) -> set[str]:
-    """Return which modules of ours run as processes that a server started."""
-    found = set[str]()
+    """Return the modules of Rookery that run as child processes of a server."""
+    modules = set[str]()
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in path.read_text(encoding="ascii").split():
                 words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").strip("\0").split("\0")
                 if words[-1].startswith("rookery."):
-                    found.add(f"{words[-1]} ({child})")
-    return found
+                    modules.add(f"{words[-1]} ({child})")
+    return modules
 
 
 def _mapped(pid: int) -> set[str]:
@@ -108,12 +108,12 @@ def _mapped(pid: int) -> set[str]:
 
 
 def _words(folder: Path) -> tuple[int, int]:
-    """Return how many documents the cache of words has, and in how many segments."""
+    """Return the numbers of documents and segments in the cache of words."""
     for path in folder.glob("texts.cache/*/meta.json"):
         with contextlib.suppress(OSError, ValueError):
             segments = json.loads(path.read_text(encoding="utf-8"))["segments"]
-            gone = sum((each["deletes"] or {"num_deleted_docs": 0})["num_deleted_docs"] for each in segments)
-            return sum(each["max_doc"] for each in segments) - gone, len(segments)
+            deleted = sum((segment["deletes"] or {"num_deleted_docs": 0})["num_deleted_docs"] for segment in segments)
+            return sum(segment["max_doc"] for segment in segments) - deleted, len(segments)
     return 0, 0
 
 

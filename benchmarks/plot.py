@@ -1,8 +1,8 @@
 """
-Draw how figures grow with the store: `python -m benchmarks.plot figures.json docs/growth.svg`.
+Draw the growth of figures with the store: `python -m benchmarks.plot figures.json docs/growth.svg`.
 
-*figures.json* is what `benchmarks.large_store --out` writes. Both axes are logarithmic: what grows with the store is a line that
-rises, tenfold a tenth; what does not is level. The picture is plain SVG, in colours that a light and a dark page both bear.
+The input is the output file of `benchmarks.large_store --out`. Both axes are logarithmic: a figure that grows with the store is a rising
+line, one that does not is level. The picture is plain SVG, in colours for light and dark pages.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Panel:
 
 
 def main() -> None:
-    """Read, draw, write."""
+    """Read the figures, draw the panels and write the file."""
     arguments = argparse.ArgumentParser(prog="python -m benchmarks.plot", description=(__doc__ or "").strip().splitlines()[0])
     arguments.add_argument("figures", type=Path)
     arguments.add_argument("picture", type=Path)
-    given = arguments.parse_args()
-    figures = cast("dict[str, dict[str, object]]", json.loads(given.figures.read_text(encoding="utf-8")))
-    given.picture.write_text(render_panels(panels(figures)), encoding="utf-8")
+    options = arguments.parse_args()
+    figures = cast("dict[str, dict[str, object]]", json.loads(options.figures.read_text(encoding="utf-8")))
+    options.picture.write_text(render_panels(panels(figures)), encoding="utf-8")
 
 
 def panels(figures: Mapping[str, Mapping[str, object]]) -> list[Panel]:
@@ -75,9 +75,9 @@ def render_panels(panels_to_draw: Sequence[Panel]) -> str:
     font = 'font-family="system-ui, sans-serif" font-size="12" fill="#6b7280"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {font} role="img" aria-label="{label}">']
     for number, panel in enumerate(panels_to_draw):
-        left = _LEFT + (number % columns) * (_WIDTH + _LEFT)
+        left_edge = _LEFT + (number % columns) * (_WIDTH + _LEFT)
         top = _TOP + (number // columns) * (_HEIGHT + _TOP + _BETWEEN)
-        parts.append(f'<g transform="translate({left} {top})">{_panel(panel)}</g>')
+        parts.append(f'<g transform="translate({left_edge} {top})">{_panel(panel)}</g>')
     return "".join(parts) + "</svg>\n"
 
 

@@ -1,7 +1,7 @@
 """
-Time to serve the API's description: `python -m benchmarks.reference`.
+Time to serve the OpenAPI document: `python -m benchmarks.reference`.
 
-On a fresh server: the first request, which builds it, then 2,000 more, unpacked and as gzip, by one client.
+On a new server: the first request, which builds the document, then 2,000 more by one client, without compression and with gzip.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATH = "/docs/openapi.json"
 
 
 def main() -> None:
-    """Take the figures and print them."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reference", description=__doc__)
     parser.add_argument("--asks", type=int, default=2000)
     options = parser.parse_args()

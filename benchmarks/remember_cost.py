@@ -3,10 +3,10 @@ Cost of one `remember`: CPU time and wake-ups by thread, for one or several sour
 
     python -m benchmarks.remember_cost --trees . /tmp/old --writers 1 --rounds 6
 
-CPU time depends on a machine's other work far less than elapsed time. While one tree's server is measured the others are stopped,
-so that their indexing costs nothing. Threads are named by a few lines put in front of the server.
+CPU time depends less on other load of the machine than elapsed time. While the server of one tree is measured, the others are
+suspended, so that their indexing has no effect. Lines that run before the server name its threads.
 
-`--alone` gives the servers an embedding service that does not answer: then only the way from a request to its answer is left.
+With `--alone` the servers use an embedding service that does not respond, so that only the requests themselves are measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _START_S = 60.0
 _LOOK_S, _MOST_LOOKS = 0.2, 600
 
 Costs = Mapping[str, float]
-"""Microseconds of CPU by thread; those that have no name of ours are together."""
+"""Microseconds of CPU by thread; unnamed threads are summed up."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def _server(tree: Path, folder: Path, *, alone: bool) -> Generator[_Tree]:
 
 
 def _cpu_us(pid: int) -> Counter[str]:
-    """Return the CPU of each thread so far, in microseconds; those of one name together."""
+    """Return the CPU microseconds of the threads so far, summed up by name."""
     used = Counter[str]()
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -102,21 +102,21 @@ def _cpu_us(pid: int) -> Counter[str]:
 
 def _switches(pid: int) -> int:
     """Return the number of voluntary context switches of the process's threads."""
-    found = 0
+    switches = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             status = (task / "status").read_text()
         except OSError:
             continue
-        found += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt"))
-    return found
+        switches += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt"))
+    return switches
 
 
 async def _pending(tree: _Tree) -> int:
     connection = Connection(tree.url, tree.key)
-    _, answer = await connection.send("GET", "/v1/brain/memories?per_page=1&state=pending_embed")
+    _, body = await connection.send("GET", "/v1/brain/memories?per_page=1&state=pending_embed")
     await connection.close()
-    return int(json.loads(answer)["meta"]["total"])
+    return int(json.loads(body)["meta"]["total"])
 
 
 async def _round(tree: _Tree, *, count: int, writers: int, batch: int, alone: bool) -> None:
@@ -136,7 +136,7 @@ async def _round(tree: _Tree, *, count: int, writers: int, batch: int, alone: bo
         number = max(number, 0)
         if batch == 1:
             return ("POST", "/v1/brain/remember", draft(number))
-        return ("POST", "/v1/brain/remember/batch", {"memories": [draft(number * batch + each) for each in range(batch)]})
+        return ("POST", "/v1/brain/remember/batch", {"memories": [draft(number * batch + offset) for offset in range(batch)]})
 
     before, switches = _cpu_us(tree.pid), _switches(tree.pid)
     timed: Timings = await measure(tree.url, tree.key, request, count=count, clients=writers, expect=201 if batch == 1 else 200, warm=0)
@@ -163,8 +163,8 @@ async def _take(options: argparse.Namespace, folder: Path) -> None:
         ]
         for tree in trees:
             await _round(tree, count=100, writers=options.writers, batch=options.batch, alone=options.alone)
-            for taken in (tree.p50_ms, tree.per_s, tree.switches, tree.answering_us, tree.whole_us):
-                taken.clear()
+            for values in (tree.p50_ms, tree.per_s, tree.switches, tree.answering_us, tree.whole_us):
+                values.clear()
             os.kill(tree.pid, signal.SIGSTOP)
         for number in range(options.rounds):
             for tree in trees if number % 2 else reversed(trees):
@@ -179,7 +179,7 @@ def _print_tree(tree: _Tree) -> None:
     middle = statistics.median
     names = sorted({name for costs in tree.answering_us for name in costs})
     by_thread = {name: middle(costs.get(name, 0.0) for costs in tree.answering_us) for name in names}
-    told = {
+    figures = {
         "tree": tree.name,
         "p50_ms": round(middle(tree.p50_ms), 3),
         "best_p50_ms": round(min(tree.p50_ms), 3),
@@ -190,18 +190,18 @@ def _print_tree(tree: _Tree) -> None:
         "waits": round(middle(tree.switches), 1),
         "cpu_us_until_indexed": round(middle(tree.whole_us)) if tree.whole_us else None,
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(figures, indent=1))
 
 
 def main() -> None:
-    """Take the figures and print them."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.remember_cost", description=__doc__)
-    parser.add_argument("--trees", nargs="+", type=Path, default=[Path()], help="source trees, each with its src")
+    parser.add_argument("--trees", nargs="+", type=Path, default=[Path()], help="source trees, each with a folder src")
     parser.add_argument("--writers", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=1, help="memories in a request; above 1 as POST /remember/batch")
-    parser.add_argument("--count", type=int, default=300, help="requests in a round")
+    parser.add_argument("--batch", type=int, default=1, help="memories per request; above 1 it is POST /remember/batch")
+    parser.add_argument("--count", type=int, default=300, help="requests per round")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--alone", action="store_true", help="without indexing beside it")
+    parser.add_argument("--alone", action="store_true", help="without indexing")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="rookery-remembering-"))
     try:

@@ -1,4 +1,4 @@
-"""A server of our own for a benchmark: its own process, folder and port; stopped by its own id."""
+"""A server for a benchmark, with its own process, folder and port; stopped by its process id."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def run_server(folder: Path, **settings: str) -> Generator[Running]:
         keys_file.write_bytes(made.stdout)
     keys = json.loads(keys_file.read_text(encoding="utf-8"))
     log = (folder / "server.log").open("ab")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     process = subprocess.Popen([*base, "serve", "--port", "0"], env=environment, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
         url = next(word.rstrip(",;") for word in line.split() if word.startswith("http"))
-        _wait(url, begun)
+        _wait(url, started)
         yield Running(
             url=url,
             api_key=keys["api_key"],
             agent_key=keys["agent_key"],
             workspace_id=keys["workspace_id"],
             pid=process.pid,
-            started_s=time.perf_counter() - begun,
+            started_s=time.perf_counter() - started,
         )
     finally:
         stop_process(process)

@@ -1,4 +1,4 @@
-"""Short memories made up from word lists, the same for the same seed: what agents write down, near enough."""
+"""Short memories generated from word lists, the same for the same seed, similar to memories of agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = ("observation", "decision", "context", "convention", "architecture", "pr
 
 
 def texts(seed: int = 8400) -> Iterator[str]:
-    """Yield texts of about 12 to 20 words without end; a number makes each its own."""
+    """Yield texts of about 12 to 20 words without end; a number makes each unique."""
     chance = random.Random(seed)
     number = 0
     while True:
@@ -32,7 +32,7 @@ def texts(seed: int = 8400) -> Iterator[str]:
 
 
 def questions(seed: int = 1) -> Iterator[str]:
-    """Yield questions about what `texts` says, without end, each with a number so that none is cached."""
+    """Yield questions about `texts` without end; a number makes each unique, so that none is cached."""
     chance = random.Random(seed)
     number = 0
     while True:

@@ -1,5 +1,5 @@
 """
-Size of the built-in tools for a model: bytes and tokens of their names, descriptions and input schemas, as `tools/list` gives them.
+Size of the built-in tools for a model: bytes and tokens of their names, descriptions and input schemas in `tools/list`.
 
 Run it: `python -m benchmarks.tool_catalogue`. Two counts of tokens are shown: a quarter of the characters, the usual estimate for
 vocabularies of large models, and the count of the packaged embedder's tokenizer, whose vocabulary is small, so that it counts more.
@@ -24,7 +24,7 @@ CHARS_PER_TOKEN = 4
 
 
 def catalogue() -> Sequence[Mapping[str, object]]:
-    """Return every built-in tool as a model reads it. Building the platform opens nothing."""
+    """Return every built-in tool as a model reads it. Building the platform opens no store."""
     with tempfile.TemporaryDirectory() as folder:
         servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
     return [
@@ -36,7 +36,7 @@ def catalogue() -> Sequence[Mapping[str, object]]:
 
 def estimated_tokens(tools: Sequence[Mapping[str, object]]) -> int:
     """Return the number of tokens by the estimate of four characters each."""
-    return -(-sum(len(orjson.dumps(each).decode()) for each in tools) // CHARS_PER_TOKEN)
+    return -(-sum(len(orjson.dumps(tool).decode()) for tool in tools) // CHARS_PER_TOKEN)
 
 
 def tokenizer_tokens(tools: Sequence[Mapping[str, object]]) -> int:
@@ -48,16 +48,16 @@ def tokenizer_tokens(tools: Sequence[Mapping[str, object]]) -> int:
     tokenizer = Tokenizer.from_file(str(Path(package.origin).parent / "model" / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return sum(len(tokenizer.encode(orjson.dumps(each).decode(), add_special_tokens=False).ids) for each in tools)
+    return sum(len(tokenizer.encode(orjson.dumps(tool).decode(), add_special_tokens=False).ids) for tool in tools)
 
 
 def main() -> None:
-    """Print the figures, with each tool's size by `--each`."""
+    """Print the figures, and with `--each` the size of each tool."""
     parser = argparse.ArgumentParser(description="Measure the catalogue of the built-in tools.")
     parser.add_argument("--each", action="store_true", help="Also list each tool, the largest first.")
     arguments = parser.parse_args()
     tools = catalogue()
-    sizes = {str(each["name"]): len(orjson.dumps(each)) for each in tools}
+    sizes = {str(tool["name"]): len(orjson.dumps(tool)) for tool in tools}
     print(f"{len(tools)} tools, {sum(sizes.values()):,} bytes")
     print(f"{estimated_tokens(tools):,} tokens at {CHARS_PER_TOKEN} characters each")
     print(f"{tokenizer_tokens(tools):,} tokens of the packaged tokenizer")

@@ -1,11 +1,11 @@
 """
 Tool calls through Rookery, mcpo and ContextForge in one run: `python -m benchmarks.tools --peers FOLDER`.
 
-Each stands in front of the same two servers: mcp-server-time (structured output, on the SDK) and server-everything's echo (Node, so
-quick that the gateway is what is measured). All are up at the same time, and take turns, so that a slow minute of the machine is
-everybody's. ContextForge starts no server itself: its own bridge does, one HTTP hop more; a bare client over the pipes is the floor.
+Each serves the same two tool servers: mcp-server-time (structured output, on the SDK) and server-everything's echo (Node, so
+fast that the gateway dominates). All run at the same time and take turns, so that a slow minute of the machine affects all. ContextForge
+starts no server itself: its bridge does, with one more HTTP hop. A bare client over the pipes is the lower bound.
 
-FOLDER keeps the peers' environments, made there on the first run, from PyPI. Without --peers Rookery alone is measured.
+FOLDER has the environments of the peers, which the first run installs from PyPI. Without --peers only Rookery is measured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A tool that is called."""
+    """A tool server and the call of its tool."""
 
     name: str
     command: str
@@ -95,9 +95,9 @@ def _upstreams() -> list[Upstream]:
 
 @contextmanager
 def _program(command: list[str], log: Path, **variables: str) -> Generator[None]:
-    """Run a program until the block ends; it is stopped by its own id."""
-    with log.open("ab") as said:
-        process = subprocess.Popen(command, env=os.environ | variables, stdout=said, stderr=said)
+    """Run a program until the block ends, then stop it by its process id."""
+    with log.open("ab") as log_file:
+        process = subprocess.Popen(command, env=os.environ | variables, stdout=log_file, stderr=log_file)
         try:
             yield
         finally:
@@ -111,7 +111,7 @@ def _port() -> int:
 
 
 def _wait_until_up(url: str) -> None:
-    """Wait until *url* answers with any status."""
+    """Wait until *url* returns any status."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         try:
@@ -136,10 +136,11 @@ def _install_peer(folder: Path, peer: str) -> Path:
 @contextmanager
 def _rookery(folder: Path, upstreams: list[Upstream]) -> Generator[Gateway]:
     folder.mkdir()
-    entries = {each.name: {"command": each.command, "args": list(each.args), "lifecycle": "eager"} for each in upstreams}
+    entries = {upstream.name: {"command": upstream.command, "args": list(upstream.args), "lifecycle": "eager"} for upstream in upstreams}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     requests = {
-        each.name: ("/api/v1/mcp/tools/call", {"server": each.name, "tool": each.tool, "arguments": each.arguments}) for each in upstreams
+        upstream.name: ("/api/v1/mcp/tools/call", {"server": upstream.name, "tool": upstream.tool, "arguments": upstream.arguments})
+        for upstream in upstreams
     }
     with run_server(folder) as running:
         yield Gateway(name="Rookery", url=running.url, key=running.api_key, requests=requests)
@@ -149,13 +150,13 @@ def _rookery(folder: Path, upstreams: list[Upstream]) -> Generator[Gateway]:
 def _mcpo(folder: Path, upstreams: list[Upstream], programs: Path) -> Generator[Gateway]:
     port, key = _port(), secrets.token_hex(16)
     config = folder / "mcpo.json"
-    entries = {each.name: {"command": each.command, "args": list(each.args)} for each in upstreams}
+    entries = {upstream.name: {"command": upstream.command, "args": list(upstream.args)} for upstream in upstreams}
     config.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     command = [str(programs / "mcpo"), "--host", "127.0.0.1", "--port", str(port), "--api-key", key, "--config", str(config)]
     with _program(command, folder / "mcpo.log", LOG_LEVEL="WARNING"):
         url = f"http://127.0.0.1:{port}"
         _wait_until_up(f"{url}/openapi.json")
-        requests = {each.name: (f"/{each.name}/{each.tool}", each.arguments) for each in upstreams}
+        requests = {upstream.name: (f"/{upstream.name}/{upstream.tool}", upstream.arguments) for upstream in upstreams}
         yield Gateway(name="mcpo", url=url, key=key, requests=requests)
 
 
@@ -190,20 +191,20 @@ def _contextforge(folder: Path, upstreams: list[Upstream], programs: Path) -> Ge
         url = f"http://127.0.0.1:{port}"
         _wait_until_up(f"{url}/health")
         token_command = [python, "-m", "mcpgateway.utils.create_jwt_token", "--username", "admin@example.com", "--exp", "10080"]
-        made = subprocess.run(
+        process = subprocess.run(
             [*token_command, "--secret", secret], env=os.environ | variables, capture_output=True, check=True, text=True, timeout=_START_S
         )
-        token = made.stdout.split()[-1]
+        token = process.stdout.split()[-1]
         requests: dict[str, tuple[str, Mapping[str, object]]] = {}
-        for each in upstreams:
+        for upstream in upstreams:
             bridge = _port()
-            arguments = ["-m", "mcpgateway.translate", "--stdio", each.line, "--expose-streamable-http", "--port", str(bridge)]
-            stack.enter_context(_program([python, *arguments, "--logLevel", "error"], folder / f"bridge-{each.name}.log", **variables))
+            arguments = ["-m", "mcpgateway.translate", "--stdio", upstream.line, "--expose-streamable-http", "--port", str(bridge)]
+            stack.enter_context(_program([python, *arguments, "--logLevel", "error"], folder / f"bridge-{upstream.name}.log", **variables))
             _wait_until_up(f"http://127.0.0.1:{bridge}/healthz")
-            _register(url, token, {"name": each.name, "url": f"http://127.0.0.1:{bridge}/mcp", "transport": "STREAMABLEHTTP"})
-            params = {"name": f"{each.name}-{each.tool.replace('_', '-')}", "arguments": each.arguments}
-            requests[each.name] = ("/rpc", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        # With a session id it keeps its session upstream; without one it opens a session for each call.
+            _register(url, token, {"name": upstream.name, "url": f"http://127.0.0.1:{bridge}/mcp", "transport": "STREAMABLEHTTP"})
+            params = {"name": f"{upstream.name}-{upstream.tool.replace('_', '-')}", "arguments": upstream.arguments}
+            requests[upstream.name] = ("/rpc", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        # With a session id it reuses its upstream session; without one it opens a session for each call.
         yield Gateway(name="ContextForge", url=url, key=token, requests=requests, headers={"mcp-session-id": "benchmark"})
 
 
@@ -221,7 +222,7 @@ async def _round(gateway: Gateway, upstream: str, *, count: int, clients: int) -
 
 def run(gateways: list[Gateway], upstreams: list[Upstream], rounds: int) -> dict[str, dict[str, float]]:
     """Run all gateways in turns and return the medians of their rounds."""
-    taken: dict[str, list[tuple[Timings, Timings]]] = {}
+    timings: dict[str, list[tuple[Timings, Timings]]] = {}
     floor = list[Timings]()
     for _ in range(rounds):
         floor.append(time_calls(_SEQUENTIAL))
@@ -229,9 +230,9 @@ def run(gateways: list[Gateway], upstreams: list[Upstream], rounds: int) -> dict
             for gateway in gateways:
                 one = asyncio.run(_round(gateway, upstream.name, count=_SEQUENTIAL, clients=1))
                 many = asyncio.run(_round(gateway, upstream.name, count=_PARALLEL, clients=_CLIENTS))
-                taken.setdefault(f"{gateway.name}, {upstream.name}", []).append((one, many))
-    figures = {"bare pipe, time": {"p50_ms": statistics.median(each.p50 for each in floor)}}
-    for name, pairs in taken.items():
+                timings.setdefault(f"{gateway.name}, {upstream.name}", []).append((one, many))
+    figures = {"bare pipe, time": {"p50_ms": statistics.median(timings_.p50 for timings_ in floor)}}
+    for name, pairs in timings.items():
         figures[name] = {
             "p50_ms": statistics.median(one.p50 for one, _ in pairs),
             "p99_ms": statistics.median(one.percentile(0.99) for one, _ in pairs),
@@ -242,9 +243,9 @@ def run(gateways: list[Gateway], upstreams: list[Upstream], rounds: int) -> dict
 
 
 def main() -> None:
-    """Start all, measure, print."""
+    """Start all gateways, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=Path, help="where the peers' environments are, or are to be made")
+    parser.add_argument("--peers", type=Path, help="folder of the peers' environments")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -262,8 +263,14 @@ def main() -> None:
         print(json.dumps({"load_before": before, "figures": figures}, indent=2))
         return
     table = Table("", "p50 ms", "p99 ms", "16: a second", "16: p99 ms", title=f"load before: {before:.1f}")
-    for name, each in figures.items():
-        table.add_row(name, *(f"{each[key]:,.2f}" if key in each else "" for key in ("p50_ms", "p99_ms", "per_s_at_16", "p99_ms_at_16")))
+    for name, gateway_figures in figures.items():
+        table.add_row(
+            name,
+            *(
+                f"{gateway_figures[key]:,.2f}" if key in gateway_figures else ""
+                for key in ("p50_ms", "p99_ms", "per_s_at_16", "p99_ms_at_16")
+            ),
+        )
     Console().print(table)
 
 

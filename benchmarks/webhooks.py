@@ -3,13 +3,12 @@ Deliveries per second, and a check that all arrive: `python -m benchmarks.webhoo
 
 A server in its own process, a receiver on 127.0.0.1 in another, which responds at once and records each request:
 
-- alone: the events of 10,000 memories to one endpoint, written down while it is disabled and then sent by `resend-failed`, from
-  the first that arrives to the last;
+- alone: the events of 10,000 memories to one endpoint, recorded while it is disabled and then sent by `resend-failed`,
+  timed from the first arrival to the last;
 - spread: the same to four endpoints, 2,500 events each;
-- beside: deliveries while eight clients remember as fast as they can, and how fast those are with a subscriber and without.
+- beside: deliveries while eight clients store memories as fast as they can, and the rate of these with and without a subscriber.
 
-Each event must arrive, and its signature must be right; the server's processor time a delivery is what a busy machine leaves
-comparable.
+Each event must arrive with a valid signature. The server's CPU time per delivery is comparable on busy machines too.
 """
 
 from __future__ import annotations
@@ -38,52 +37,54 @@ _WITHIN_S = 300.0
 
 
 def main() -> None:
-    """Take the figures and print them."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.webhooks", description=__doc__)
     parser.add_argument("--events", type=int, default=10_000)
-    parser.add_argument("--concurrency", type=int, default=16, help="of each endpoint")
+    parser.add_argument("--concurrency", type=int, default=16, help="concurrent deliveries of each endpoint")
     options = parser.parse_args()
     figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory(prefix="rookery-webhooks-") as name, _receiver() as there:
+    with tempfile.TemporaryDirectory(prefix="rookery-webhooks-") as name, _receiver() as receiver:
         for case, endpoints in (("alone", 1), ("spread", 4)):
             with run_server(Path(name) / case, egress_allow="127.0.0.0/8") as running:
                 figures[case] = asyncio.run(
-                    _measure_throughput(running, there, options.events // endpoints, endpoints, options.concurrency)
+                    _measure_throughput(running, receiver, options.events // endpoints, endpoints, options.concurrency)
                 )
         with run_server(Path(name) / "beside", egress_allow="127.0.0.0/8") as running:
-            figures["beside"] = asyncio.run(_measure_remember(running, there, options.events // 4, options.concurrency))
+            figures["beside"] = asyncio.run(_measure_remember(running, receiver, options.events // 4, options.concurrency))
     print(json.dumps(figures, indent=1))
 
 
-async def _measure_throughput(running: Running, there: ReceiverProcess, events: int, endpoints: int, concurrency: int) -> dict[str, object]:
+async def _measure_throughput(
+    running: Running, receiver: ReceiverProcess, events: int, endpoints: int, concurrency: int
+) -> dict[str, object]:
     """Queue the deliveries of *events* memories to each of *endpoints*, release them, and time their arrival."""
     admin = Connection(running.url, running.api_key)
-    hooks = [await _endpoint(admin, f"{there.url}/{number}", concurrency, enabled=False) for number in range(endpoints)]
+    hooks = [await _endpoint(admin, f"{receiver.url}/{number}", concurrency, enabled=False) for number in range(endpoints)]
     await _remember(running, events)
     for hook in hooks:
         await _ok(admin, "PATCH", f"/api/v1/webhooks/{hook}", {"enabled": True})
-    there.begin()
+    receiver.begin()
     cpu = _cpu_s(running.pid)
     for hook in hooks:
         await _ok(admin, "POST", f"/api/v1/webhooks/{hook}/resend-failed", {})
-    came = await asyncio.to_thread(there.wait_for, events * endpoints)
+    came = await asyncio.to_thread(receiver.wait_for, events * endpoints)
     for hook in hooks:
         await _all_delivered(admin, hook, events)
     await admin.close()
     return {**came, "server_cpu_ms_each": round((_cpu_s(running.pid) - cpu) / events / endpoints * 1000, 3)}
 
 
-async def _measure_remember(running: Running, there: ReceiverProcess, events: int, concurrency: int) -> dict[str, object]:
+async def _measure_remember(running: Running, receiver: ReceiverProcess, events: int, concurrency: int) -> dict[str, object]:
     """Time `remember` without and with a subscriber; all events sent meanwhile must arrive."""
     admin = Connection(running.url, running.api_key)
     before = await _remember(running, events)
-    hook = await _endpoint(admin, there.url, concurrency, enabled=True)
-    there.begin()
-    told = await _remember(running, events, "second")
-    came = await asyncio.to_thread(there.wait_for, events)
+    hook = await _endpoint(admin, receiver.url, concurrency, enabled=True)
+    receiver.begin()
+    remembered = await _remember(running, events, "second")
+    came = await asyncio.to_thread(receiver.wait_for, events)
     await _all_delivered(admin, hook, events)
     await admin.close()
-    return {"remember_alone": before.as_json(), "remember_told": told.as_json(), "deliveries": came}
+    return {"remember_alone": before.as_json(), "remember_told": remembered.as_json(), "deliveries": came}
 
 
 async def _endpoint(admin: Connection, url: str, concurrency: int, *, enabled: bool) -> str:
@@ -99,7 +100,7 @@ async def _remember(running: Running, count: int, round_: str = "first") -> Timi
 
 
 async def _all_delivered(admin: Connection, hook: str, count: int) -> None:
-    """Wait until the log shows all as delivered at the first attempt."""
+    """Wait until the delivery log has all as delivered at the first attempt."""
     deadline = time.monotonic() + _WITHIN_S
     while True:
         page = json.loads(await _ok(admin, "GET", f"/api/v1/webhooks/{hook}/deliveries?state=delivered&per_page=1"))
@@ -111,10 +112,10 @@ async def _all_delivered(admin: Connection, hook: str, count: int) -> None:
 
 
 async def _ok(connection: Connection, method: str, path: str, body: object = None) -> bytes:
-    status, answer = await connection.send(method, path, body)
+    status, response = await connection.send(method, path, body)
     if status >= 300:
-        raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
-    return answer
+        raise RuntimeError(f"{method} {path}: {status} {response[:300]!r}")
+    return response
 
 
 def _cpu_s(pid: int) -> float:
@@ -124,7 +125,7 @@ def _cpu_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverProcess:
-    """The receiver in a process of its own."""
+    """The receiver in a separate process."""
 
     url: str
     pipe: Pipe
@@ -139,17 +140,17 @@ class ReceiverProcess:
         self.pipe.send(("until", count))
         if not self.pipe.poll(_WITHIN_S):
             raise RuntimeError("not all arrived")
-        answer: dict[str, object] = self.pipe.recv()
-        return answer
+        response: dict[str, object] = self.pipe.recv()
+        return response
 
 
 @contextmanager
 def _receiver() -> Generator[ReceiverProcess]:
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    parent_pipe, child_pipe = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(child_pipe,), daemon=True)
     process.start()
     try:
-        yield ReceiverProcess(f"http://127.0.0.1:{ours.recv()}/hook", ours)
+        yield ReceiverProcess(f"http://127.0.0.1:{parent_pipe.recv()}/hook", parent_pipe)
     finally:
         process.terminate()
         process.join(10)
@@ -171,13 +172,13 @@ class _ReceivedEvents:
         self.first_s = self.first_s or now
         self.last_s = now
         self.deliveries += 1
-        path = head.split(b" ", 2)[1]  # an event has one id, whichever endpoint is told of it
+        path = head.split(b" ", 2)[1]  # all endpoints receive an event with the same id
         self.ids.add(path + _value(head, b"webhook-id"))
         right = "sha256=" + hmac.digest(_SECRET.encode(), body, hashlib.sha256).hex()
         self.wrong += not hmac.compare_digest(right.encode(), _value(head, b"x-webhook-signature"))
 
     def summary(self) -> dict[str, object]:
-        """Return the figures; raises if a signature was wrong."""
+        """Return the figures; raise if a signature was invalid."""
         if self.wrong:
             raise RuntimeError(f"{self.wrong} signatures were wrong")
         took_s = self.last_s - self.first_s
@@ -220,8 +221,8 @@ async def _serving(pipe: Pipe) -> None:
     listening = await asyncio.get_running_loop().create_server(Serving, "127.0.0.1", 0)
     pipe.send(listening.sockets[0].getsockname()[1])
     while True:
-        asked, count = await asyncio.to_thread(pipe.recv)
-        if asked == "begin":
+        message, count = await asyncio.to_thread(pipe.recv)
+        if message == "begin":
             came[0] = _ReceivedEvents(ids=set())
             pipe.send(None)
         else:

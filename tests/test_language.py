@@ -54,9 +54,7 @@ RIDDLE_LOCALS = {
 UNITLESS = re.compile(r"_(?:AT_ONCE|SOON|LATER|LONG|A_WHILE|AGAIN|EVERY|MOST)$|^(?:LONGEST|LARGEST|MOST|MANY|SOON)$")
 """Names of constants that give neither quantity nor unit; a limit is MAX_…, a time ends in its unit."""
 
-LEFT: Mapping[str, int] = {
-    "phrases: benchmarks": 11,
-}
+LEFT: Mapping[str, int] = {}
 """The number of places where a rule is still broken, by rule and package. The numbers only shrink, and an entry that is at 0 leaves."""
 
 

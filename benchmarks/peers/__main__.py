@@ -41,24 +41,24 @@ class Measurements:
 
 def run(competing: Sequence[Competitor], collections: Sequence[data.Collection], *, name: str) -> dict[str, Measurements]:
     """Let every system in *competing* store and recall each of *collections*, in turns for each text and query."""
-    taken = {rival.name: Measurements() for rival in competing}
+    measurements = {rival.name: Measurements() for rival in competing}
     for collection in collections:
         for rival in competing:
             rival.begin(f"{name}-{collection.name}".replace(" ", "-").lower())
         for document, text in collection.documents.items():
             for rival in competing:
-                taken[rival.name].stored_ms.append(rival.store(document, text))
+                measurements[rival.name].stored_ms.append(rival.store(document, text))
         for rival in competing:
             started_s = time.perf_counter()
             rival.settle()
-            taken[rival.name].settled_s += time.perf_counter() - started_s
+            measurements[rival.name].settled_s += time.perf_counter() - started_s
         for question in collection.questions:
             for rival in competing:
                 for mode in rival.modes:
                     ms, ranking = rival.recall(question.text, mode)
-                    taken[rival.name].asked_ms.setdefault(mode, []).append(ms)
-                    taken[rival.name].measured.setdefault(mode, []).append(measures.measure(ranking, question.gold))
-    return taken
+                    measurements[rival.name].asked_ms.setdefault(mode, []).append(ms)
+                    measurements[rival.name].measured.setdefault(mode, []).append(measures.measure(ranking, question.gold))
+    return measurements
 
 
 def figures(taken: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
@@ -79,7 +79,11 @@ def figures(taken: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
 
 def warm_embeddings(url: str, collections: Sequence[data.Collection], *, console: Console) -> None:
     """Embed all texts and queries once in the service, before the timing starts."""
-    texts = [text for collection in collections for text in (*collection.documents.values(), *(each.text for each in collection.questions))]
+    texts = [
+        text
+        for collection in collections
+        for text in (*collection.documents.values(), *(question.text for question in collection.questions))
+    ]
     started_s = time.perf_counter()
     with httpx2.Client(timeout=600) as http:
         for start in range(0, len(texts), _CONCURRENCY):
@@ -94,8 +98,8 @@ def format_table(name: str, rows: Mapping[str, Mapping[str, float]], *, document
     columns = list(next(iter(rows.values())))
     for column in columns:
         table.add_column(column, justify="right")
-    for rival, each in rows.items():
-        table.add_row(rival, *(f"{each[column]:,.1f}" for column in columns))
+    for rival, rival_figures in rows.items():
+        table.add_row(rival, *(f"{rival_figures[column]:,.1f}" for column in columns))
     return table
 
 
@@ -108,42 +112,47 @@ def main() -> int:
     parser.add_argument("--set", dest="sets", action="append", default=[], help=f"only this data set (default: {', '.join(SETS)})")
     parser.add_argument("--questions", type=int, help="the highest number of questions of a collection")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console(stderr=True)
     try:
-        sets = data.sets(given.data)
+        sets = data.sets(options.data)
     except FileNotFoundError as error:
         sys.stderr.write(f"There is no data to measure with: {error.filename} is missing.\n")
         return 2
-    chosen = {name: [replace(each, questions=each.questions[: given.questions]) for each in sets[name]] for name in given.sets or SETS}
-    peers = given.peers.absolute()
+    selected = {
+        name: [replace(collection, questions=collection.questions[: options.questions]) for collection in sets[name]]
+        for name in options.sets or SETS
+    }
+    peers = options.peers.absolute()
     report: dict[str, object] = {"load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made, ExitStack() as stack:
         folder = Path(made)
         folder.chmod(0o755)
         url = stack.enter_context(competitors.embeddings(folder))
         competing = [stack.enter_context(competitors.rookery(folder, url))]
-        for peer in given.only or PEERS:
+        for peer in options.only or PEERS:
             python = competitors.install_peer(peers, peer)
             if peer == "hindsight":
                 competing.append(stack.enter_context(competitors.hindsight(folder, python, url)))
             else:
                 competing.append(stack.enter_context(competitors.library(peer, _MODES.get(peer, ("semantic",)), folder, python, url)))
-        for name, collections in chosen.items():
+        for name, collections in selected.items():
             warm_embeddings(url, collections, console=console)
             # Rookery's chunks are other texts than these: it stores all once before, so that they are embedded, too.
-            run(competing[:1], [replace(each, questions=()) for each in collections], name="before")
-            taken = run(competing, collections, name=name)
+            run(competing[:1], [replace(collection, questions=()) for collection in collections], name="before")
+            measurements = run(competing, collections, name=name)
             rows = {
-                f"{rival.name}, {mode}": figures(taken[rival.name], mode, rival.rss_mb()) for rival in competing for mode in rival.modes
+                f"{rival.name}, {mode}": figures(measurements[rival.name], mode, rival.rss_mb())
+                for rival in competing
+                for mode in rival.modes
             }
-            documents = sum(len(each.documents) for each in collections)
+            documents = sum(len(collection.documents) for collection in collections)
             report[name] = {"documents": documents, "rivals": rows}
-            if not given.json:
+            if not options.json:
                 Console(width=200).print(
-                    format_table(name, rows, documents=documents, questions=sum(len(each.questions) for each in collections))
+                    format_table(name, rows, documents=documents, questions=sum(len(collection.questions) for collection in collections))
                 )
-    if given.json:
+    if options.json:
         print(json.dumps(report, indent=2))
     return 0
 

@@ -82,9 +82,9 @@ class RookeryOverHttp:
     def store(self, name: str, text: str) -> float:
         body = {"content": text, "type": "observation", "org": "bench", "project": self.space}
         started_s = time.perf_counter()
-        answer = self.http.post("/v1/brain/remember", json=body).raise_for_status()
+        response = self.http.post("/v1/brain/remember", json=body).raise_for_status()
         ms = (time.perf_counter() - started_s) * 1000
-        self.names[answer.json()["id"]] = name
+        self.names[response.json()["id"]] = name
         return ms
 
     def settle(self) -> None:
@@ -99,9 +99,9 @@ class RookeryOverHttp:
     def recall(self, query: str, mode: str) -> tuple[float, list[str]]:
         body = {"query": query, "top_k": DEPTH, "org": "bench", "project": self.space, "mode": mode}
         started_s = time.perf_counter()
-        answer = self.http.post("/v1/brain/recall", json=body).raise_for_status()
+        response = self.http.post("/v1/brain/recall", json=body).raise_for_status()
         ms = (time.perf_counter() - started_s) * 1000
-        return ms, [self.names[each["id"]] for each in answer.json()["memories"]]
+        return ms, [self.names[memory["id"]] for memory in response.json()["memories"]]
 
     def rss_mb(self) -> float:
         return _rss_mb(self.running.pid)
@@ -131,12 +131,12 @@ class Hindsight:
 
     def recall(self, query: str, mode: str) -> tuple[float, list[str]]:  # noqa: ARG002 - it has one mode alone
         started_s = time.perf_counter()
-        answer = self.http.post(
+        response = self.http.post(
             f"{self.bank}/memories/recall", json={"query": query, "max_tokens": 32_000, "budget": "mid"}
         ).raise_for_status()
         ms = (time.perf_counter() - started_s) * 1000
-        found = [str(each.get("document_id")) for each in answer.json()["results"]]
-        return ms, list(dict.fromkeys(found))[:DEPTH]
+        ids = [str(result.get("document_id")) for result in response.json()["results"]]
+        return ms, list(dict.fromkeys(ids))[:DEPTH]
 
     def rss_mb(self) -> float:
         return _rss_mb(self.pid)
@@ -173,8 +173,8 @@ class Library:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self.name} ended; see its log")
-        answer = cast("dict[str, object]", json.loads(line))
-        return float(str(answer["ms"])), cast("list[str]", answer["names"])
+        response = cast("dict[str, object]", json.loads(line))
+        return float(str(response["ms"])), cast("list[str]", response["names"])
 
 
 @contextmanager
@@ -200,12 +200,12 @@ def rookery(folder: Path, url: str) -> Generator[Competitor]:
 @contextmanager
 def library(name: str, modes: tuple[str, ...], folder: Path, python: Path, url: str) -> Generator[Competitor]:
     """Run a peer's library."""
-    own = folder / name
-    own.mkdir()
+    peer_folder = folder / name
+    peer_folder.mkdir()
     with (folder / f"{name}.log").open("ab") as log:
         inside = str(Path(__file__).with_name("library_runner.py"))
         process = subprocess.Popen(
-            [str(python), inside, name, str(own), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            [str(python), inside, name, str(peer_folder), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             if process.stdout is None or not process.stdout.readline():
@@ -279,18 +279,18 @@ def _wait_until_up(url: str) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as server_socket:
+        server_socket.bind(("127.0.0.1", 0))
+        return int(server_socket.getsockname()[1])
 
 
 def _rss_mb(pid: int) -> float:
-    total, waiting = 0.0, [pid]
-    while waiting:
-        each = Path(f"/proc/{waiting.pop()}")
-        for line in (each / "status").read_text(encoding="ascii").splitlines():
+    total, pending = 0.0, [pid]
+    while pending:
+        process = Path(f"/proc/{pending.pop()}")
+        for line in (process / "status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmRSS:"):
                 total += int(line.split()[1]) * 1024 / 1e6
-        for task in (each / "task").iterdir():
-            waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+        for task in (process / "task").iterdir():
+            pending += map(int, (task / "children").read_text(encoding="ascii").split())
     return total

@@ -58,10 +58,10 @@ def serve(port: int, folder: Path) -> None:
         wbufsize = -1
 
         def do_POST(self) -> None:
-            asked = cast("_EmbeddingRequest", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            texts = asked.get("input", [])
+            request = cast("_EmbeddingRequest", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            texts = request.get("input", [])
             texts = [texts] if isinstance(texts, str) else texts
-            is_packed = asked.get("encoding_format") == "base64"
+            is_packed = request.get("encoding_format") == "base64"
             data = [
                 {
                     "object": "embedding",

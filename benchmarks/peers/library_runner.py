@@ -1,9 +1,9 @@
 """
-A peer's library in a process of its own: `PYTHON library_runner.py PEER FOLDER EMBEDDINGS_URL`, run by the peer's own Python.
+A peer's library in a separate process: `PYTHON library_runner.py PEER FOLDER EMBEDDINGS_URL`, run by the Python of the peer.
 
-A request a line, as JSON, an answer a line: `{"space": …}` begins an empty one, `{"id": …, "text": …}` stores, `{"query": …, "mode": …}`
-recalls. Each answer has the milliseconds that the library took. It imports nothing of ours, and the peer by its name: its packages are
-not ours to ask for.
+It reads one JSON request a line and writes one response a line: `{"space": …}` creates an empty space, `{"id": …, "text": …}` stores,
+`{"query": …, "mode": …}` recalls. Each response has the milliseconds of the library. It imports no module of Rookery, and the peer by
+its name, because the packages of peers are not dependencies of Rookery.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Mem0:
         self._memory.add(text, user_id=self._space, metadata={"name": name}, infer=False)
 
     async def recall(self, query: str, mode: str) -> list[str]:  # noqa: ARG002 - it has one mode alone
-        found = self._memory.search(query, filters={"user_id": self._space}, top_k=DEPTH)
-        return [each["metadata"]["name"] for each in found["results"]]
+        results = self._memory.search(query, filters={"user_id": self._space}, top_k=DEPTH)
+        return [result["metadata"]["name"] for result in results["results"]]
 
 
 class LangGraph:
@@ -93,7 +93,7 @@ class LangGraph:
         self._store.put((self._space,), name, {"text": text})
 
     async def recall(self, query: str, mode: str) -> list[str]:  # noqa: ARG002 - it has one mode alone
-        return [each.key for each in self._store.search((self._space,), query=query, limit=DEPTH)]
+        return [item.key for item in self._store.search((self._space,), query=query, limit=DEPTH)]
 
 
 class McpMemoryService:
@@ -119,13 +119,13 @@ class McpMemoryService:
 
     async def store(self, name: str, text: str) -> None:
         memory = self._memory(content=text, content_hash=hashlib.sha256(text.encode()).hexdigest(), tags=[name], memory_type="observation")
-        done, why = await self._storage.store(memory, skip_semantic_dedup=True)
-        if not done and "uplicate" not in why:
-            raise RuntimeError(why)
+        is_stored, reason = await self._storage.store(memory, skip_semantic_dedup=True)
+        if not is_stored and "uplicate" not in reason:
+            raise RuntimeError(reason)
 
     async def recall(self, query: str, mode: str) -> list[str]:
         ask = self._storage.retrieve_hybrid if mode == "hybrid" else self._storage.retrieve
-        return [each.memory.tags[0] for each in await ask(query, DEPTH)]
+        return [result.memory.tags[0] for result in await ask(query, DEPTH)]
 
 
 def _of(module: str, name: str) -> Any:  # noqa: ANN401 - a library that is not there when this is checked
@@ -136,8 +136,8 @@ def _embedding(url: str) -> Any:  # noqa: ANN401 - as LangGraph takes it: a plai
     def embed(texts: Sequence[str]) -> list[list[float]]:
         body = json.dumps({"model": MODEL, "input": list(texts)}).encode()
         request = urllib.request.Request(f"{url}/embeddings", data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - loopback
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - the same
-            return [each["embedding"] for each in json.load(answer)["data"]]
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 - the same
+            return [row["embedding"] for row in json.load(response)["data"]]
 
     return embed
 
@@ -157,19 +157,19 @@ async def main() -> None:
     peer = _peer(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
     print(json.dumps({"ready": True}), file=sys.__stdout__, flush=True)
     for line in sys.stdin:
-        asked = cast("dict[str, str]", json.loads(line))
+        request = cast("dict[str, str]", json.loads(line))
         started_s, names = time.perf_counter(), list[str]()
-        if "space" in asked:
-            await peer.begin(asked["space"])
-        elif "text" in asked:
-            await peer.store(asked["id"], asked["text"])
+        if "space" in request:
+            await peer.begin(request["space"])
+        elif "text" in request:
+            await peer.store(request["id"], request["text"])
         else:
-            names = await peer.recall(asked["query"], asked["mode"])
+            names = await peer.recall(request["query"], request["mode"])
         print(json.dumps({"ms": (time.perf_counter() - started_s) * 1000, "names": names}), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    # What libraries print would be taken for answers.
+    # Output of libraries would be read as responses.
     sys.stdout = sys.stderr
     asyncio.run(main())

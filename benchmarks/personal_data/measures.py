@@ -42,10 +42,10 @@ class Report:
 
 def measure(lines: Iterable[Labelled]) -> Report:
     """Find in *lines*; a find counts if it is exactly what is labelled."""
-    known = load_finders()
+    finders = load_finders()
     labels, found, wrong, mistakes = Counter[str](), Counter[str](), Counter[str](), list[str]()
     for line in lines:
-        finds = {(each.kind.value, each.start, each.stop) for each in find_matches(line.text, known)}
+        finds = {(match.kind.value, match.start, match.stop) for match in find_matches(line.text, finders)}
         for kind, start, stop in sorted(line.labels | finds):
             is_label, is_find = (kind, start, stop) in line.labels, (kind, start, stop) in finds
             labels[kind] += is_label

@@ -29,11 +29,11 @@ def read(file: Path) -> list[Labelled]:
 
 def _parse_line(number: int, line: str) -> Labelled:
     pieces, labels, length, place = list[str](), set[tuple[str, int, int]](), 0, 0
-    for found in _LABEL.finditer(line):
-        before = line[place : found.start()]
+    for match in _LABEL.finditer(line):
+        before = line[place : match.start()]
         start = length + len(before)
-        length = start + len(found[2])
-        labels.add((found[1], start, length))
-        pieces += [before, found[2]]
-        place = found.end()
+        length = start + len(match[2])
+        labels.add((match[1], start, length))
+        pieces += [before, match[2]]
+        place = match.end()
     return Labelled(number=number, text="".join([*pieces, line[place:]]), labels=frozenset(labels))

@@ -34,14 +34,14 @@ class QuestionRankings:
 
 async def rank_questions(recaller: Recaller, collections: Sequence[data.Collection]) -> list[QuestionRankings]:
     """Rank the documents of each collection for all its questions."""
-    answers: list[QuestionRankings] = []
+    rankings: list[QuestionRankings] = []
     for collection in collections:
         await recaller.learn(collection)
-        answers += [
+        rankings += [
             QuestionRankings(collection=collection.name, question=question, rankings=await recaller.rankings(question.text))
             for question in collection.questions
         ]
-    return answers
+    return rankings
 
 
 def make_rows(model: str, answers: Sequence[QuestionRankings]) -> list[dict[str, object]]:
@@ -112,19 +112,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for each question's result, as JSON")
     parser.add_argument("--set", dest="sets", action="append", default=[], help="only this data set; may be given more than once")
     parser.add_argument("--embedder", action="append", default=[], help="address of an embedder (default: embedded: and embedded:f32)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        sets = data.sets(given.data)
+        sets = data.sets(options.data)
     except FileNotFoundError as error:
         sys.stderr.write(f"There is no data to measure with: {error.filename} is missing. Name its folder with --data.\n")
         return 2
-    unknown = set(given.sets) - set(sets)
+    unknown = set(options.sets) - set(sets)
     if unknown:
         parser.error(f"unknown set {', '.join(sorted(unknown))}; there are {', '.join(sets)}")
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-    chosen = {name: sets[name] for name in given.sets or sets}
-    asyncio.run(run(chosen, addresses=given.embedder or list(embedders.ADDRESSES), out=given.out, console=Console()))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    selected = {name: sets[name] for name in options.sets or sets}
+    asyncio.run(run(selected, addresses=options.embedder or list(embedders.ADDRESSES), out=options.out, console=Console()))
     return 0
 
 

@@ -143,13 +143,13 @@ def _line(turn: _Turn) -> str:
 
 
 def _questions(conversation: _Conversation, document_of: dict[str, str]) -> Iterator[Question]:
-    for number, asked in enumerate(conversation["qa"]):
-        if asked["evidence"] and all(turn in document_of for turn in asked["evidence"]):
+    for number, item in enumerate(conversation["qa"]):
+        if item["evidence"] and all(turn in document_of for turn in item["evidence"]):
             yield Question(
                 id=f"{conversation['sample_id']}/{number}",
-                text=asked["question"],
-                gold=frozenset(document_of[turn] for turn in asked["evidence"]),
-                category=str(asked["category"]),
+                text=item["question"],
+                gold=frozenset(document_of[turn] for turn in item["evidence"]),
+                category=str(item["category"]),
             )
 
 
@@ -159,9 +159,14 @@ def _merge_collections(name: str, parts: list[Collection]) -> Collection:
         name=name,
         documents={f"{part.name}/{key}": text for part in parts for key, text in part.documents.items()},
         questions=tuple(
-            Question(id=each.id, text=each.text, gold=frozenset(f"{part.name}/{key}" for key in each.gold), category=each.category)
+            Question(
+                id=question.id,
+                text=question.text,
+                gold=frozenset(f"{part.name}/{key}" for key in question.gold),
+                category=question.category,
+            )
             for part in parts
-            for each in part.questions
+            for question in part.questions
         ),
     )
 
@@ -172,7 +177,7 @@ def _scifact(folder: Path) -> Collection:
     return Collection(
         name="SciFact",
         documents={document["id"]: f"{document['title']}\n{document['text']}" for document in data["documents"]},
-        questions=tuple(Question(id=each["id"], text=each["text"], gold=frozenset(each["relevant"])) for each in data["queries"]),
+        questions=tuple(Question(id=query["id"], text=query["text"], gold=frozenset(query["relevant"])) for query in data["queries"]),
     )
 
 
@@ -180,12 +185,12 @@ def _devbench(folder: Path) -> Collection:
     data = cast("_DevBench", json.loads((folder / "devbench.json").read_bytes()))
     questions = [
         Question(
-            id=each["id"],
-            text=each["question"],
-            gold=frozenset(memory["id"] for memory in data["memories"] if set(memory["tags"]) & set(each["expected_tags"])),
-            category=each["category"],
+            id=query["id"],
+            text=query["question"],
+            gold=frozenset(memory["id"] for memory in data["memories"] if set(memory["tags"]) & set(query["expected_tags"])),
+            category=query["category"],
         )
-        for each in data["queries"]
+        for query in data["queries"]
     ]
     return Collection(
         name="devbench",

@@ -14,19 +14,19 @@ DEPTH = 20
 
 def measure(ranking: Sequence[str], gold: Collection[str]) -> dict[str, float]:
     """Return all `MEASURES` of one question's ranking, best first; *gold* is not empty."""
-    found = {k: len(set(ranking[:k]) & set(gold)) / len(gold) for k in (1, 5, 10)}
+    recall_at = {k: len(set(ranking[:k]) & set(gold)) / len(gold) for k in (1, 5, 10)}
     return {
-        **{f"frac@{k}": share for k, share in found.items()},
-        **{f"any@{k}": float(found[k] > 0) for k in (5, 10)},
-        **{f"all@{k}": float(found[k] == 1) for k in (5, 10)},
-        "MRR": next((1 / rank for rank, each in enumerate(ranking[:DEPTH], start=1) if each in gold), 0.0),
-        "nDCG@10": _gain(each in gold for each in ranking[:10]) / _gain([True] * min(10, len(gold))),
+        **{f"frac@{k}": share for k, share in recall_at.items()},
+        **{f"any@{k}": float(recall_at[k] > 0) for k in (5, 10)},
+        **{f"all@{k}": float(recall_at[k] == 1) for k in (5, 10)},
+        "MRR": next((1 / rank for rank, name in enumerate(ranking[:DEPTH], start=1) if name in gold), 0.0),
+        "nDCG@10": _gain(name in gold for name in ranking[:10]) / _gain([True] * min(10, len(gold))),
     }
 
 
 def means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each measure over all questions; empty without questions."""
-    return {name: sum(each[name] for each in measured) / len(measured) for name in MEASURES} if measured else {}
+    return {name: sum(measures[name] for measures in measured) / len(measured) for name in MEASURES} if measured else {}
 
 
 def _gain(hits: Iterable[bool]) -> float:

@@ -120,9 +120,9 @@ class Hybrid:
         best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
         similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda each: -each[1]))
         matched = await self._texts.search(parse_question(question), access_filter=AccessFilter(workspace_id=1, at=_NOW), limit=CANDIDATES)
-        scores = {each.memory_id: each.score for each in matched}
+        scores = {hit.memory_id: hit.score for hit in matched}
         candidates = [*list(similarities)[:CANDIDATES], *scores]
-        relevances = fuse_scores({each: similarities[each] for each in candidates}, scores)
+        relevances = fuse_scores({memory_id: similarities[memory_id] for memory_id in candidates}, scores)
         return {
             "semantic": list(similarities)[:DEPTH],
             "keyword": list(scores)[:DEPTH],

@@ -79,12 +79,12 @@ class SyntheticServer:
         """Return the 64 tools of the labelled set."""
         return [
             Tool(
-                name=f"{each.name}_{self.number}",
-                description=f"{each.description} Of team {self.number}.",
-                input_schema=schema(each),
+                name=f"{tool.name}_{self.number}",
+                description=f"{tool.description} Of team {self.number}.",
+                input_schema=schema(tool),
                 annotations={},
             )
-            for each in LABELLED
+            for tool in LABELLED
         ]
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
@@ -122,11 +122,11 @@ def questions_of(half: str) -> list[tuple[str, int]]:
 
 def rank_positions(questions: Sequence[tuple[str, int]], scores: Sequence[Sequence[float]]) -> list[int]:
     """Return the rank, from 1, of the right tool for each question."""
-    found: list[int] = []
+    ranks: list[int] = []
     for (_, right), row in zip(questions, scores, strict=True):
         order = sorted(range(len(row)), key=lambda tool: (-row[tool], tool))
-        found.append(order.index(right) + 1)
-    return found
+        ranks.append(order.index(right) + 1)
+    return ranks
 
 
 def format_row(name: str, found: Sequence[int]) -> str:
@@ -151,17 +151,17 @@ async def print_search_time(folder: Path, nearness: SimilarityCache) -> None:
     for server in catalogue.list_servers(CALLER):
         await catalogue.wait_listed(server)
     search = ToolSearch(catalogue, roster, nearness)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await search.preload_embeddings()
-    learnt_s = time.perf_counter() - begun
+    learnt_s = time.perf_counter() - started
     count = sum(len(catalogue.list_tools(CALLER, server)) for server in catalogue.list_servers(CALLER))
     took: list[float] = []
     for number in range(ROUNDS):
         tool = LABELLED[number % len(LABELLED)]
-        begun = time.perf_counter()
-        found = await search.find(CALLER, f"{tool.held_out} for team {number}")
-        took.append((time.perf_counter() - begun) * 1000)
-        assert found, tool.held_out
+        started = time.perf_counter()
+        results = await search.find(CALLER, f"{tool.held_out} for team {number}")
+        took.append((time.perf_counter() - started) * 1000)
+        assert results, tool.held_out
     took.sort()
     print(
         f"{count} tools: p50 {took[len(took) // 2]:.1f} ms, p99 {took[len(took) * 99 // 100]:.1f} ms; all learnt once in {learnt_s:.1f} s"
@@ -176,33 +176,33 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--grid", action="store_true")
     parser.add_argument("--misses", action="store_true", help="Which questions of the tuned half do not find their tool first.")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         embedder = embedders.open("embedded:", data_dir=Path(folder))
         nearness = similarity.open(embedder)
-        known = make_documents(LABELLED)
-        texts = [each.embedded_text for each in known]
+        documents = make_documents(LABELLED)
+        texts = [document.embedded_text for document in documents]
         await nearness.preload(texts)
         for half in ("tuned", "held_out"):
             questions = questions_of(half)
-            near = [[each or 0.0 for each in await nearness.compare(question, texts)] for question, _ in questions]
-            words = [score_by_words(question, known) for question, _ in questions]
-            both = [[combine_scores(*pair) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)]
+            near = [[similarity or 0.0 for similarity in await nearness.compare(question, texts)] for question, _ in questions]
+            words = [score_by_words(question, documents) for question, _ in questions]
+            both = [[combine_scores(*pair) for pair in zip(*scores, strict=True)] for scores in zip(words, near, strict=True)]
             print(format_row(f"{half}: both", rank_positions(questions, both)))
             print(format_row(f"{half}: meaning alone", rank_positions(questions, near)))
             print(format_row(f"{half}: words alone", rank_positions(questions, words)))
-            if half == "tuned" and asked.grid:
+            if half == "tuned" and options.grid:
                 for weight in [step / 20 for step in range(21)]:
                     tried = [
-                        [combine_scores(*pair, semantic_weight=weight) for pair in zip(*each, strict=True)]
-                        for each in zip(words, near, strict=True)
+                        [combine_scores(*pair, semantic_weight=weight) for pair in zip(*scores, strict=True)]
+                        for scores in zip(words, near, strict=True)
                     ]
                     print(
                         format_row(
                             f"  by meaning {weight:.2f}{' *' if weight == SEMANTIC_WEIGHT else ''}", rank_positions(questions, tried)
                         )
                     )
-            if half == "tuned" and asked.misses:
+            if half == "tuned" and options.misses:
                 for (question, right), place in zip(questions, rank_positions(questions, both), strict=True):
                     if place > 1:
                         print(f"  {place:3}  {LABELLED[right].server}/{LABELLED[right].name}: {question}")
