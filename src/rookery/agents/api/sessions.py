@@ -14,7 +14,7 @@ from rookery.agents.api.presentation import without_version
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionView
 from rookery.agents.schemas.boot import StartedResponse, to_boot_response
-from rookery.agents.schemas.session_events import EventBody, SessionEventResponse, SessionEventsQuery, to_session_event_response
+from rookery.agents.schemas.session_events import EventBody, SessionEventResponse, SessionEventsQuery
 from rookery.agents.schemas.sessions import (
     EndBody,
     HeartbeatResponse,
@@ -56,7 +56,7 @@ class SessionApi:
         """Return the operations."""
         one = "/sessions/{session_id}"
         session = partial(_operation, present=_present_session, response_model=SessionResponse, etag=True)
-        event = partial(_operation, path=f"{one}/events", present=_present_event)
+        event = partial(_operation, path=f"{one}/events")
         start = partial(_operation, method="POST", present=_present_started, required_scope=WRITE_SCOPE, status=201, idempotent=True,
                         etag=True, response_model=StartedResponse, rebuild_response=self._load_started)  # fmt: skip
         return [
@@ -161,7 +161,3 @@ def _present_session(caller: Caller, view: SessionView) -> Output:
 def _present_started(caller: Caller, started: StartedSession) -> Output:
     body = StartedResponse.model_construct(session=to_session_response(caller, started.view), boot=to_boot_response(caller, started.boot))
     return Output(body=body, version=started.view.session.version)
-
-
-def _present_event(_: Caller, event: SessionEvent) -> SessionEventResponse:
-    return to_session_event_response(event)

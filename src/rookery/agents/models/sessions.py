@@ -84,6 +84,11 @@ class Handoff:
     taken_at: datetime | None = None
     taken_how: HandoffOutcome | None = None
 
+    @property
+    def delivery(self) -> str:
+        """The reason why the hand-off is no longer offered, or `pending`."""
+        return "pending" if self.taken_how is None else self.taken_how.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSession:
@@ -156,6 +161,11 @@ class SessionEvent:
     tokens_in: int
     tokens_out: int
     created_at: datetime
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The number of model tokens used."""
+        return {"input": self.tokens_in, "output": self.tokens_out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +263,17 @@ class SessionView:
     handoff: Handoff | None
     tool_calls: int
     tasks_completed: int
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """The statistics of the session."""
+        return {
+            "events": self.session.last_seq,
+            "tool_calls": self.tool_calls,
+            "tasks_completed": self.tasks_completed,
+            "tokens_in": self.session.tokens_in,
+            "tokens_out": self.session.tokens_out,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

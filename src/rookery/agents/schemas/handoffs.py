@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AliasPath, BeforeValidator, Field, model_validator
 
 from rookery.agents.models.sessions import Handoff, PreviousSessionState, SessionNotes
 from rookery.agents.schemas.json_objects import Object
@@ -76,18 +76,23 @@ HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_
 """A hand-off in a request: an object, or only its summary as a string."""
 
 
+def _from_notes(name: str) -> object:
+    """Return the annotation of a field that is read from the notes of the hand-off."""
+    return Field(validation_alias=AliasPath("notes", name))
+
+
 class HandoffResponse(ResponseModel):
     """A hand-off with its delivery."""
 
     session_id: str
     agent_id: str
-    summary: str | None
-    completed: list[str]
-    remaining: list[str]
-    blockers: list[str]
-    decisions: list[str]
-    next_steps: list[str]
-    refs: Mapping[str, object]
+    summary: Annotated[str | None, _from_notes("summary")]
+    completed: Annotated[list[str], _from_notes("completed")]
+    remaining: Annotated[list[str], _from_notes("remaining")]
+    blockers: Annotated[list[str], _from_notes("blockers")]
+    decisions: Annotated[list[str], _from_notes("decisions")]
+    next_steps: Annotated[list[str], _from_notes("next_steps")]
+    refs: Annotated[Mapping[str, object], _from_notes("refs")]
     written_at: Timestamp
     delivery: Annotated[
         Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"],
@@ -105,30 +110,11 @@ class OfferedResponse(HandoffResponse):
 
 def to_handoff_response(handoff: Handoff) -> HandoffResponse:
     """Return the response for a hand-off."""
-    return HandoffResponse.model_construct(None, **_handoff_fields(handoff))
+    return HandoffResponse.model_validate(handoff, from_attributes=True)
 
 
 def to_offered_handoff_response(previous: PreviousSessionState) -> OfferedResponse | None:
     """Return the response for the offered hand-off, or None."""
     if previous.handoff is None:
         return None
-    return OfferedResponse.model_construct(None, **_handoff_fields(previous.handoff), age_s=previous.handoff_age_s)
-
-
-def _handoff_fields(handoff: Handoff) -> dict[str, object]:
-    notes = handoff.notes
-    return {
-        "session_id": handoff.session_id,
-        "agent_id": handoff.agent_id,
-        "summary": notes.summary,
-        "completed": list(notes.completed),
-        "remaining": list(notes.remaining),
-        "blockers": list(notes.blockers),
-        "decisions": list(notes.decisions),
-        "next_steps": list(notes.next_steps),
-        "refs": notes.refs,
-        "written_at": handoff.written_at,
-        "delivery": "pending" if handoff.taken_how is None else handoff.taken_how.value,
-        "taken_by": handoff.taken_by,
-        "taken_at": handoff.taken_at,
-    }
+    return OfferedResponse.model_construct(None, **dict(to_handoff_response(previous.handoff)), age_s=previous.handoff_age_s)

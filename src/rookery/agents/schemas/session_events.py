@@ -101,27 +101,12 @@ class LastCheckpointResponse(SessionEventResponse):
 
 def to_session_event_response(event: SessionEvent) -> SessionEventResponse:
     """Return the response for an event."""
-    return SessionEventResponse.model_construct(None, **_event_fields(event))
+    return SessionEventResponse.model_validate(event, from_attributes=True)
 
 
 def to_session_checkpoint_response(previous: PreviousSessionState) -> LastCheckpointResponse | None:
     """Return the response for the checkpoint to continue from, or None."""
     if previous.checkpoint is None:
         return None
-    return LastCheckpointResponse.model_construct(
-        None, **_event_fields(previous.checkpoint), agent_id=previous.checkpoint_agent_id, age_s=previous.checkpoint_age_s
-    )
-
-
-def _event_fields(event: SessionEvent) -> dict[str, object]:
-    return {
-        "seq": event.seq,
-        "session_id": event.session_id,
-        "type": event.type.value,
-        "message": event.message,
-        "data": event.data,
-        "state": event.state,
-        "task_id": event.task_id,
-        "tokens": {"input": event.tokens_in, "output": event.tokens_out},
-        "created_at": event.created_at,
-    }
+    fields = dict(to_session_event_response(previous.checkpoint))
+    return LastCheckpointResponse.model_construct(None, **fields, agent_id=previous.checkpoint_agent_id, age_s=previous.checkpoint_age_s)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AliasGenerator, AliasPath, ConfigDict, Field
 
 from rookery.access.models import Caller
 from rookery.agents.models.sessions import (
-    AgentSession,
     HandoffOutcome,
     NewSession,
     SessionChange,
@@ -19,7 +18,7 @@ from rookery.agents.models.sessions import (
     SessionStatus,
     SessionView,
 )
-from rookery.agents.schemas.handoffs import HandoffNotesInput, HandoffResponse, to_handoff_response
+from rookery.agents.schemas.handoffs import HandoffNotesInput, HandoffResponse
 from rookery.agents.schemas.json_objects import Object
 from rookery.agents.schemas.plans import NotNull, optional_field
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
@@ -179,11 +178,13 @@ class StatsResponse(ResponseModel):
 class SessionResponse(ResponseModel):
     """A session."""
 
+    model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=lambda name: AliasPath("session", name)))
+
     id: str
     workspace_id: int
     agent_id: str
     agent_type: str
-    plan: Annotated[str | None, Field(description="The slug of the plan. Its id is plan_id.")]
+    plan: Annotated[str | None, Field(validation_alias="plan_slug", description="The slug of the plan. Its id is plan_id.")]
     plan_id: str | None
     org: str | None
     project: str | None
@@ -195,10 +196,10 @@ class SessionResponse(ResponseModel):
     ended_at: Timestamp | None
     end_reason: Annotated[str | None, Field(description="superseded or resumed if another session ended this one, else null.")]
     summary: str | None
-    handoff: HandoffResponse | None
+    handoff: Annotated[HandoffResponse | None, Field(validation_alias="handoff")]
     resumed_from: str | None
     resumed_by: str | None
-    stats: StatsResponse
+    stats: Annotated[StatsResponse, Field(validation_alias="stats")]
 
 
 class HeartbeatResponse(ResponseModel):
@@ -211,37 +212,5 @@ class HeartbeatResponse(ResponseModel):
 
 def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
     """Return the response for a session."""
-    session = view.session
-    return SessionResponse.model_construct(
-        id=session.id,
-        workspace_id=caller.public_workspace_id,
-        agent_id=session.agent_id,
-        agent_type=session.agent_type,
-        plan=view.plan_slug,
-        plan_id=session.plan_id,
-        org=session.org,
-        project=session.project,
-        status=session.status.value,
-        goal=session.goal,
-        context=session.context,
-        started_at=session.started_at,
-        last_activity_at=session.last_activity_at,
-        ended_at=session.ended_at,
-        end_reason=session.end_reason,
-        summary=session.summary,
-        handoff=None if view.handoff is None else to_handoff_response(view.handoff),
-        resumed_from=session.resumed_from,
-        resumed_by=session.resumed_by,
-        stats=StatsResponse.model_construct(
-            events=session.last_seq,
-            tool_calls=view.tool_calls,
-            tasks_completed=view.tasks_completed,
-            tokens_in=session.tokens_in,
-            tokens_out=session.tokens_out,
-        ),
-    )
-
-
-def to_heartbeat_response(session: AgentSession) -> HeartbeatResponse:
-    """Return the response for a heartbeat."""
-    return HeartbeatResponse.model_construct(id=session.id, status=session.status.value, last_activity_at=session.last_activity_at)
+    response = SessionResponse.model_validate(view, from_attributes=True)
+    return response.model_copy(update={"workspace_id": caller.public_workspace_id})
