@@ -13,7 +13,6 @@ import pytest
 from rookery.cli import COMMANDS, load_command, split_group
 
 HEAVY = {
-    "fastapi",
     "starlette",
     "uvicorn",
     "sqlalchemy.orm",
