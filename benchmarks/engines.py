@@ -48,14 +48,14 @@ def main() -> None:
     arguments.add_argument("--only", choices=["vectors", "texts"], help="measure only this index")
     arguments.add_argument("--queries", type=int, default=200)
     arguments.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    for count in given.n:
-        if given.here:
+    parsed = arguments.parse_args()
+    for count in parsed.n:
+        if parsed.here:
             with tempfile.TemporaryDirectory() as folder:
-                asyncio.run(measure(count, given.queries, Path(folder), only=given.only))
+                asyncio.run(measure(count, parsed.queries, Path(folder), only=parsed.only))
             continue
-        for port in [given.only] if given.only else ["vectors", "texts"]:
-            options = ["--n", str(count), "--only", port, "--queries", str(given.queries), "--here"]
+        for port in [parsed.only] if parsed.only else ["vectors", "texts"]:
+            options = ["--n", str(count), "--only", port, "--queries", str(parsed.queries), "--here"]
             subprocess.run([sys.executable, "-m", "benchmarks.engines", *options], check=True)
 
 

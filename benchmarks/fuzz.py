@@ -235,8 +235,8 @@ class RequestGenerator:
         if "allOf" in schema:
             parts = [self._valid(alternative, depth + 1) for alternative in cast("list[object]", schema["allOf"])]
             merged = dict[str, object]()
-            for each in parts:
-                merged |= cast("dict[str, object]", each) if isinstance(each, dict) else {}
+            for subschema in parts:
+                merged |= cast("dict[str, object]", subschema) if isinstance(subschema, dict) else {}
             return merged or parts[0]
         kinds = schema.get("type")
         kind = self.random.choice(cast("list[object]", kinds)) if isinstance(kinds, list) else kinds

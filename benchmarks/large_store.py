@@ -81,10 +81,10 @@ def main() -> None:
             filled_s = fill(folder / str(size), size, console)
             if options.fill:
                 continue
-            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(measure_size(folder / str(size), options.questions))}
-            taken["found_of_ten_nearest"] = asyncio.run(measure_recall(folder / str(size), size))
-            figures[str(size)] = taken
-            console.print_json(json.dumps({str(size): taken}))
+            size_figures: dict[str, object] = {"filled_s": filled_s, **asyncio.run(measure_size(folder / str(size), options.questions))}
+            size_figures["found_of_ten_nearest"] = asyncio.run(measure_recall(folder / str(size), size))
+            figures[str(size)] = size_figures
+            console.print_json(json.dumps({str(size): size_figures}))
     finally:
         if options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -154,13 +154,13 @@ def main() -> None:
     arguments.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     arguments.add_argument("--questions", type=int, default=100)
     arguments.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    for count in given.n:
-        for name in given.engines:
-            if given.here:
-                measure(name, count, given.questions)
+    parsed = arguments.parse_args()
+    for count in parsed.n:
+        for name in parsed.engines:
+            if parsed.here:
+                measure(name, count, parsed.questions)
                 continue
-            options = ["--n", str(count), "--engines", name, "--questions", str(given.questions), "--here"]
+            options = ["--n", str(count), "--engines", name, "--questions", str(parsed.questions), "--here"]
             subprocess.run([sys.executable, "-m", "benchmarks.large_store_engines", *options], check=False)
 
 

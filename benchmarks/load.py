@@ -68,8 +68,8 @@ class Connection:
             self._writer.write(request)
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            answer = await self._reader.readexactly(length)
-        return int(head[9:12]), answer
+            body = await self._reader.readexactly(length)
+        return int(head[9:12]), body
 
     async def close(self) -> None:
         """Close the connection."""

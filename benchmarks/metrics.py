@@ -154,15 +154,15 @@ async def main() -> None:
         "the same by structlog's contextvars": (time_rounds(bind), 100),
         "a span where nothing is traced": (time_rounds(spanned), 100),
     }
-    taken: dict[str, list[float]] = {name: [] for name in cases}
+    times_by_case: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(ROUNDS):
         for name, (call, times) in cases.items():
             rounds = CALLS // times or 1
             started = time.thread_time()
             for _ in range(rounds):
                 await call()
-            taken[name].append((time.thread_time() - started) / (rounds * times) * 1_000_000)
-    for name, figures in taken.items():
+            times_by_case[name].append((time.thread_time() - started) / (rounds * times) * 1_000_000)
+    for name, figures in times_by_case.items():
         print(f"{name:42} {statistics.median(figures):6.2f} µs   (best {min(figures):.2f})")
     for _ in range(60):
         for method in ("GET", "POST"):

@@ -186,8 +186,8 @@ def _numbered(phases: list[Phase]) -> list[Phase]:
     return [Phase(name=f"{number} {phase.name}", from_s=phase.from_s, to_s=phase.to_s) for number, phase in enumerate(phases, start=1)]
 
 
-def _figures(kind: str, phase: Phase, asked: Sequence[RequestSample], watch: ServerObserver) -> Figures | None:
-    selected = [sample for sample in asked if sample.kind == kind and phase.from_s <= sample.at_s < phase.to_s]
+def _figures(kind: str, phase: Phase, samples: Sequence[RequestSample], watch: ServerObserver) -> Figures | None:
+    selected = [sample for sample in samples if sample.kind == kind and phase.from_s <= sample.at_s < phase.to_s]
     if not selected:
         return None
     took_ms = sorted(sample.took_s * 1000 for sample in selected)

@@ -75,14 +75,14 @@ def _server(tree: Path, folder: Path, *, alone: bool) -> Generator[_Tree]:
         environment["ROOKERY_EMBEDDER"] = _NOBODY
     folder.mkdir(parents=True)
     base = [sys.executable, "-c", _THREAD_NAMING_SCRIPT, "--data-dir", str(folder)]
-    made = subprocess.run([*base, "init", "--json"], env=environment, capture_output=True, check=True, timeout=_START_S)
+    initialized = subprocess.run([*base, "init", "--json"], env=environment, capture_output=True, check=True, timeout=_START_S)
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen([*base, "serve", "--port", "0"], env=environment, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
         url = next(word.rstrip(",;") for word in line.split() if word.startswith("http"))
-        yield _Tree(name=str(tree), pid=process.pid, url=url, key=json.loads(made.stdout)["api_key"])
+        yield _Tree(name=str(tree), pid=process.pid, url=url, key=json.loads(initialized.stdout)["api_key"])
     finally:
         process.send_signal(signal.SIGCONT)
         stop_process(process)

@@ -45,8 +45,8 @@ def run_server(folder: Path, **settings: str) -> Generator[Running]:
     base = [sys.executable, "-m", "rookery", "--data-dir", str(folder)]
     if not keys_file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        made = subprocess.run([*base, "init", "--json"], env=environment, capture_output=True, check=True, timeout=_START_S)
-        keys_file.write_bytes(made.stdout)
+        initialized = subprocess.run([*base, "init", "--json"], env=environment, capture_output=True, check=True, timeout=_START_S)
+        keys_file.write_bytes(initialized.stdout)
     keys = json.loads(keys_file.read_text(encoding="utf-8"))
     log = (folder / "server.log").open("ab")
     started = time.perf_counter()

@@ -62,7 +62,7 @@ def main() -> None:
     print(f"{estimated_tokens(tools):,} tokens at {CHARS_PER_TOKEN} characters each")
     print(f"{tokenizer_tokens(tools):,} tokens of the packaged tokenizer")
     if arguments.each:
-        for name, size in sorted(sizes.items(), key=lambda each: -each[1]):
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
             print(f"{size:6,} {name}")
 
 

@@ -250,8 +250,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     upstreams = _upstreams()
-    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as folder_name, ExitStack() as stack:
+        folder = Path(folder_name)
         gateways = [stack.enter_context(_rookery(folder / "rookery", upstreams))]
         if options.peers is not None:
             peers = options.peers.absolute()

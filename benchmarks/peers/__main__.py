@@ -35,7 +35,7 @@ class Measurements:
 
     stored_ms: list[float] = field(default_factory=list[float])
     settled_s: float = 0.0
-    asked_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    recall_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     measured: dict[str, list[Mapping[str, float]]] = field(default_factory=dict[str, list[Mapping[str, float]]])
 
 
@@ -56,22 +56,22 @@ def run(competing: Sequence[Competitor], collections: Sequence[data.Collection],
             for rival in competing:
                 for mode in rival.modes:
                     ms, ranking = rival.recall(question.text, mode)
-                    measurements[rival.name].asked_ms.setdefault(mode, []).append(ms)
+                    measurements[rival.name].recall_ms.setdefault(mode, []).append(ms)
                     measurements[rival.name].measured.setdefault(mode, []).append(measures.measure(ranking, question.gold))
     return measurements
 
 
-def figures(taken: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
+def figures(measurements: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
     """Return the figures of one system in one mode."""
-    stored, asked = taken.stored_ms, taken.asked_ms[mode]
-    means = measures.means(taken.measured[mode])
-    whole_s = sum(stored) / 1000 + taken.settled_s
+    stored_ms, recall_ms = measurements.stored_ms, measurements.recall_ms[mode]
+    means = measures.means(measurements.measured[mode])
+    whole_s = sum(stored_ms) / 1000 + measurements.settled_s
     return {
-        "remember_p50_ms": statistics.median(stored),
-        "remember_p95_ms": _p95(stored),
-        "findable_per_s": len(stored) / whole_s,
-        "recall_p50_ms": statistics.median(asked),
-        "recall_p95_ms": _p95(asked),
+        "remember_p50_ms": statistics.median(stored_ms),
+        "remember_p95_ms": _p95(stored_ms),
+        "findable_per_s": len(stored_ms) / whole_s,
+        "recall_p50_ms": statistics.median(recall_ms),
+        "recall_p95_ms": _p95(recall_ms),
         **{measure: 100 * means[measure] for measure in QUALITY},
         "rss_mb": rss_mb,
     }
@@ -125,8 +125,8 @@ def main() -> int:
     }
     peers = options.peers.absolute()
     report: dict[str, object] = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made, ExitStack() as stack:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder_name, ExitStack() as stack:
+        folder = Path(folder_name)
         folder.chmod(0o755)
         url = stack.enter_context(competitors.embeddings(folder))
         competing = [stack.enter_context(competitors.rookery(folder, url))]

@@ -165,10 +165,10 @@ class Library:
     def rss_mb(self) -> float:
         return _rss_mb(self.process.pid)
 
-    def _ask(self, asked: Mapping[str, str]) -> tuple[float, list[str]]:
+    def _ask(self, request: Mapping[str, str]) -> tuple[float, list[str]]:
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError(self.name)
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:

@@ -92,5 +92,5 @@ def serve(port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        serve(int(sys.argv[1]), Path(made))
+    with tempfile.TemporaryDirectory() as folder:
+        serve(int(sys.argv[1]), Path(folder))

@@ -44,21 +44,21 @@ async def rank_questions(recaller: Recaller, collections: Sequence[data.Collecti
     return rankings
 
 
-def make_rows(model: str, answers: Sequence[QuestionRankings]) -> list[dict[str, object]]:
+def make_rows(model: str, rankings: Sequence[QuestionRankings]) -> list[dict[str, object]]:
     """Return a row for each question and ranking, for later analysis."""
     return [
         {
             "model": model,
             "mode": mode,
-            "collection": answer.collection,
-            "question": answer.question.id,
-            "category": answer.question.category,
-            "gold": sorted(answer.question.gold),
+            "collection": question_rankings.collection,
+            "question": question_rankings.question.id,
+            "category": question_rankings.question.category,
+            "gold": sorted(question_rankings.question.gold),
             "ranking": ranking,
-            **measures.measure(ranking, answer.question.gold),
+            **measures.measure(ranking, question_rankings.question.gold),
         }
-        for answer in answers
-        for mode, ranking in answer.rankings.items()
+        for question_rankings in rankings
+        for mode, ranking in question_rankings.rankings.items()
     ]
 
 

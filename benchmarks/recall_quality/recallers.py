@@ -118,7 +118,7 @@ class Hybrid:
             raise RuntimeError("nothing was learnt")
         vector = np.frombuffer(await self._embedder.embed_query(question), dtype="<f4")
         best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
-        similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda each: -each[1]))
+        similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda pair: -pair[1]))
         matched = await self._texts.search(parse_question(question), access_filter=AccessFilter(workspace_id=1, at=_NOW), limit=CANDIDATES)
         scores = {hit.memory_id: hit.score for hit in matched}
         candidates = [*list(similarities)[:CANDIDATES], *scores]
@@ -126,7 +126,7 @@ class Hybrid:
         return {
             "semantic": list(similarities)[:DEPTH],
             "keyword": list(scores)[:DEPTH],
-            "hybrid": sorted(relevances, key=lambda each: (-relevances[each], each))[:DEPTH],
+            "hybrid": sorted(relevances, key=lambda document: (-relevances[document], document))[:DEPTH],
         }
 
     async def close(self) -> None:

@@ -129,12 +129,12 @@ def rank_positions(questions: Sequence[tuple[str, int]], scores: Sequence[Sequen
     return ranks
 
 
-def format_row(name: str, found: Sequence[int]) -> str:
+def format_row(name: str, places: Sequence[int]) -> str:
     """Return one line of the table."""
-    count = len(found)
-    first, five = sum(place == 1 for place in found), sum(place <= 5 for place in found)
+    count = len(places)
+    first, five = sum(place == 1 for place in places), sum(place <= 5 for place in places)
     return (
-        f"{name:28} @1 {100 * first / count:5.1f}   @5 {100 * five / count:5.1f}   MRR {statistics.mean(1 / place for place in found):.3f}"
+        f"{name:28} @1 {100 * first / count:5.1f}   @5 {100 * five / count:5.1f}   MRR {statistics.mean(1 / place for place in places):.3f}"
     )
 
 

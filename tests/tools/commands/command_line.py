@@ -22,8 +22,9 @@ class Platform:
 
     settings: Settings
 
-    def open(self) -> AbstractAsyncContextManager[Rookery]:
-        """Open the platform for one command."""
+    def open(self, *, create: bool = False) -> AbstractAsyncContextManager[Rookery]:
+        """Open the platform for one command. A missing store is created even without *create*."""
+        del create
         return build_platform(self.settings).open_for_command()
 
 

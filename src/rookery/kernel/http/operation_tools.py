@@ -56,7 +56,7 @@ class OperationServer:
         render_text: Returns the text of an output for a model.
 
     Raises:
-        ValueError: Two tools have the same name, or an operation with tools has no scope.
+        ValueError: Two tools have the same name, or an operation with tools has no scope or needs an HTTP request.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class OperationServer:
         self._tools: dict[str, _OperationTool] = {}
         for operation in operations:
             for tool in operation.tools:
-                if tool.name in self._tools or operation.required_scope is None:
-                    msg = f"the tool {tool.name} of {id} exists twice or has no scope"
+                if tool.name in self._tools or operation.required_scope is None or parse_signature(operation.handler).requires_request:
+                    msg = f"the tool {tool.name} of {id} exists twice, has no scope, or its handler needs an HTTP request"
                     raise ValueError(msg)
                 self._tools[tool.name] = _OperationTool(operation, tool)
 

@@ -74,7 +74,9 @@ def login(
             "error": result.error,
         }
 
-    result = run_with_platform(context, work)
+    # A login for all workspaces may come before the first start of the server, as soon as the file of servers exists.
+    is_prepared = workspace is None and get_settings(context).servers_file.exists()
+    result = run_with_platform(context, work, create=is_prepared)
     print_record(result, as_json=as_json)
     if result["error"] is None:
         print_notice(f"Logged in at {server_id}: it has {result['tools']} tools.")
