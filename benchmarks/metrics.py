@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from rookery.engines.traces.otlp import OtlpTracer
 from rookery.kernel import logs
-from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes
+from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes
 from rookery.kernel.http.access_log import RequestMetrics
 from rookery.kernel.http.routes import AdmissionResult, RouteTable
 from rookery.kernel.metrics import Metrics
@@ -75,7 +75,7 @@ def build_edge(traffic: RequestMetrics, tracer: Tracer | None = None) -> ASGIApp
     """Return the edge middleware around one route."""
     mounted = RouteTable()
     mount_routes(
-        mounted, "", [Route(method="GET", path="/nothing", handler=empty_handler, required_scope=None, public=True)], RejectingGuard()
+        mounted, "", [Operation(method="GET", path="/nothing", handler=empty_handler, required_scope=None, public=True)], RejectingGuard()
     )
     return EdgeMiddleware(
         endpoints_by_path=mounted.endpoints_by_path,

@@ -176,7 +176,7 @@ def test_a_store_that_cannot_grow_logs_one_line_a_minute_and_stops_cleanly(folde
     assert code == 0
     assert "Traceback" not in output
     assert "lifespan" not in output
-    assert output.count("usage.not_written") <= 1
+    assert output.count("usage.calls_not_written") <= 1
 
 
 def test_a_warning_that_repeats_is_logged_once_a_minute() -> None:

@@ -17,7 +17,7 @@ from rookery.kernel.http import (
     DocumentedResponse,
     EdgeMiddleware,
     IdempotencyHandler,
-    Route,
+    Operation,
     document_route,
     json_response,
     mount_routes,
@@ -100,7 +100,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         address=rookery.settings.public_url_of,
         pages=HtmlPages(has_docs=rookery.settings.has_api_docs),
     )
-    tables: list[tuple[str, list[Route]]] = [
+    tables: list[tuple[str, list[Operation]]] = [
         (TOOLS_PREFIX, tools_api.gateway_routes()),
         ("", tools_api.host_routes()),
         ("", GatewayRoutes(tools.gateway, list_allowed_origins(rookery.settings)).routes()),
@@ -171,10 +171,10 @@ class HealthRoutes:
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
         self._probes = probes
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the two routes, which need no key."""
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/healthz",
                 handler=self.healthz,
@@ -184,7 +184,7 @@ class HealthRoutes:
                 summary="Check that the process is up",
                 ignores_query=True,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/readyz",
                 handler=self.readyz,

@@ -34,8 +34,6 @@ from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import MemoryImport, TransferServices
 from rookery.memory_core_wiring import Indexes, PreviousEngines, build_memory_core
 
-_MIB = 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryServices:

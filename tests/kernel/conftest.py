@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes, page_response
+from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes, page_response
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import AdmissionResult, RouteTable
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
@@ -37,15 +37,15 @@ class Item(ResponseModel):
 class ToyRoutes:
     """Routes of every kind."""
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes."""
         return [
-            Route(method="POST", path="/notes", handler=self.post, required_scope="notes:write", max_body_bytes=1000),
-            Route(method="GET", path="/notes", handler=self.list, required_scope="notes:read"),
-            Route(method="GET", path="/notes/{name}", handler=self.get, required_scope="notes:read"),
-            Route(method="DELETE", path="/notes/{name}", handler=self.get, required_scope="notes:delete"),
-            Route(method="GET", path="/files/{uri:path}", handler=self.file, required_scope="notes:read"),
-            Route(method="GET", path="/broken", handler=self.broken, required_scope=None, public=True),
+            Operation(method="POST", path="/notes", handler=self.post, required_scope="notes:write", max_body_bytes=1000),
+            Operation(method="GET", path="/notes", handler=self.list, required_scope="notes:read"),
+            Operation(method="GET", path="/notes/{name}", handler=self.get, required_scope="notes:read"),
+            Operation(method="DELETE", path="/notes/{name}", handler=self.get, required_scope="notes:delete"),
+            Operation(method="GET", path="/files/{uri:path}", handler=self.file, required_scope="notes:read"),
+            Operation(method="GET", path="/broken", handler=self.broken, required_scope=None, public=True),
         ]
 
     async def post(self, body: Note) -> Response:

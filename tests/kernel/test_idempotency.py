@@ -24,7 +24,7 @@ from rookery.access.models import Tier
 from rookery.app import build_route_table
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Route, json_response, mount_routes, respond_with
+from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Operation, json_response, mount_routes, respond_with
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.idempotency import MAX_STORED_BODY_BYTES
 from rookery.kernel.http.routes import AdmissionResult, RouteTable
@@ -106,10 +106,10 @@ class ToyRoutes:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     background_task: asyncio.Task[FakeCaller] | None = None
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes."""
         return [
-            Route(
+            Operation(
                 method="POST",
                 path="/things",
                 handler=self.make,
@@ -118,16 +118,16 @@ class ToyRoutes:
                 idempotent=True,
                 max_body_bytes=2 * MAX_STORED_BODY_BYTES,
             ),
-            Route(method="POST", path="/things/{name}/parts", handler=self.part, required_scope="x", idempotent=True),
-            Route(method="POST", path="/keys", handler=self.key, required_scope="x", idempotent=True, secret_fields=("plaintext_key",)),
-            Route(method="POST", path="/slow", handler=self.slow, required_scope="x", idempotent=True),
-            Route(method="POST", path="/wrong", handler=self.wrong, required_scope="x", idempotent=True),
-            Route(method="POST", path="/broken", handler=self.broken, required_scope="x", idempotent=True),
-            Route(method="POST", path="/lossy", handler=self.lossy, required_scope="x", idempotent=True),
-            Route(method="POST", path="/stream", handler=self.stream, required_scope="x", idempotent=True),
-            Route(method="POST", path="/leaving", handler=self.leaving, required_scope="x", idempotent=True),
-            Route(method="POST", path="/questions", handler=self.make, required_scope="x"),
-            Route(method="GET", path="/things", handler=self.part_of, required_scope="x"),
+            Operation(method="POST", path="/things/{name}/parts", handler=self.part, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/keys", handler=self.key, required_scope="x", idempotent=True, secret_fields=("plaintext_key",)),
+            Operation(method="POST", path="/slow", handler=self.slow, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/wrong", handler=self.wrong, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/broken", handler=self.broken, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/lossy", handler=self.lossy, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/stream", handler=self.stream, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/leaving", handler=self.leaving, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/questions", handler=self.make, required_scope="x"),
+            Operation(method="GET", path="/things", handler=self.part_of, required_scope="x"),
         ]
 
     async def make(self, body: Note, query: Space) -> Response:
@@ -553,8 +553,8 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(server: Server) ->
 async def test_public_routes_and_other_methods_cannot_be_idempotent(server: Server) -> None:
     """The scope needs a key, and only POST routes create (D-14)."""
     for route in (
-        Route(method="POST", path="/a", handler=server.toy.broken, required_scope=None, public=True, idempotent=True),
-        Route(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
+        Operation(method="POST", path="/a", handler=server.toy.broken, required_scope=None, public=True, idempotent=True),
+        Operation(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
     ):
         with pytest.raises(ValueError, match="Idempotency-Key"):
             mount_routes(RouteTable(), "", [route], FakeGuard())
@@ -597,7 +597,7 @@ SECRETS = {"plaintext_key", "key", "secret"}
 """Names of response fields with secrets."""
 
 
-def _routes(settings: Settings) -> Iterator[tuple[str, Route]]:
+def _routes(settings: Settings) -> Iterator[tuple[str, Operation]]:
     return (
         (f"{endpoint.route.method} {endpoint.path}", endpoint.route) for endpoint in build_route_table(build_platform(settings)).endpoints
     )

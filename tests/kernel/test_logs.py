@@ -28,7 +28,7 @@ from mcp_types import jsonrpc_message_adapter
 from starlette.responses import Response
 
 from rookery.kernel import logs
-from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes
+from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes
 from rookery.kernel.http.access_log import RequestMetrics
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
@@ -312,8 +312,8 @@ class _Admission:
 def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = False) -> httpx2.AsyncClient:
     routes_table = RouteTable()
     routes = [
-        Route(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
-        Route(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
+        Operation(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
+        Operation(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
     mount_routes(routes_table, "", routes, _FakeGuard())
     routes_table.router.default = respond_not_found

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from rookery.kernel.errors import Conflict
-from rookery.kernel.http import AdmissionResult, DocumentedResponse, Route, document_route, hide_from_docs, mount_routes, tag
+from rookery.kernel.http import AdmissionResult, DocumentedResponse, Operation, document_route, hide_from_docs, mount_routes, tag
 from rookery.kernel.http.routes import RouteTable
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document
@@ -76,7 +76,7 @@ class Quay(Harbour):
     """All of its routes are tagged."""
 
 
-def _paths(*routes: Route) -> dict[str, dict[str, Schema]]:
+def _paths(*routes: Operation) -> dict[str, dict[str, Schema]]:
     mounted = RouteTable()
     mount_routes(mounted, "/api/v1", routes, Nobody())
     return cast("dict[str, dict[str, Schema]]", _build_document(mounted)["paths"])
@@ -86,9 +86,9 @@ def _build_document(mounted: RouteTable) -> Schema:
     return build_document(mounted.endpoints, public_url=lambda _: "http://localhost")
 
 
-def _route(handler: object, path: str, *, tags: Sequence[str] = ("Row",), **fields: object) -> Route:
+def _route(handler: object, path: str, *, tags: Sequence[str] = ("Row",), **fields: object) -> Operation:
     options: dict[str, Any] = {"handler": handler, **fields}
-    return Route(method="GET", path=path, required_scope="ships:read", summary="Look", tags=tags, response_model=Ship, **options)
+    return Operation(method="GET", path=path, required_scope="ships:read", summary="Look", tags=tags, response_model=Ship, **options)
 
 
 def test_an_endpoint_or_a_controller_may_be_hidden() -> None:

@@ -84,12 +84,12 @@ class WriteBuffer(Generic[T]):
         async with self._lock:
             while self._rows or self._is_awake:
                 batch = [self._rows.popleft() for _ in range(min(self._batch_size, len(self._rows)))]
-                self._is_awake = False
+                was_awake, self._is_awake = self._is_awake, False
                 try:
                     await self._write_batch(batch)
                 except BaseException:
                     self._rows.extendleft(reversed(batch))
-                    self._is_awake = True
+                    self._is_awake = self._is_awake or was_awake
                     self._drop_surplus()
                     raise
 

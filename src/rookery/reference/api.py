@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import DocumentedResponse, Route, document_route, hide_from_docs
+from rookery.kernel.http import DocumentedResponse, Operation, document_route, hide_from_docs
 from rookery.kernel.http.responses import RouteNotFound
 from rookery.kernel.http.routes import Handler
 from rookery.reference.document_cache import DocumentCache
@@ -38,7 +38,7 @@ class ReferenceApi:
     document_cache: DocumentCache
     viewers: Viewers = field(default_factory=Viewers)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the table of routes, with full paths."""
         return [
             self._document_route("/api/docs/openapi"),
@@ -102,8 +102,8 @@ class ReferenceApi:
         }
         return Response(pages[name], headers=headers, media_type="text/html")
 
-    def _page_route(self, path: str, handler: Handler, operation_id: str, summary: str, *, rate_limited: bool = True) -> Route:
-        return Route(
+    def _page_route(self, path: str, handler: Handler, operation_id: str, summary: str, *, rate_limited: bool = True) -> Operation:
+        return Operation(
             method="GET",
             path=path,
             handler=handler,
@@ -115,8 +115,8 @@ class ReferenceApi:
             rate_limited=rate_limited,
         )
 
-    def _document_route(self, path: str, *, map_error: MapError | None = None) -> Route:
-        return Route(
+    def _document_route(self, path: str, *, map_error: MapError | None = None) -> Operation:
+        return Operation(
             method="GET",
             path=path,
             handler=self.get_document,

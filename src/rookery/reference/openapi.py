@@ -16,8 +16,8 @@ from typing import cast
 from pydantic import BaseModel
 
 from rookery.kernel.http.openapi import RouteDocs
-from rookery.kernel.http.operations import BYTES_PER_MIB
-from rookery.kernel.http.routes import Route, RouteEndpoint
+from rookery.kernel.http.operations import BYTES_PER_MIB, Operation
+from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.aliases import DocumentedRoute, documented_routes
 from rookery.reference.components import Components, Mode, handler_description
 from rookery.reference.downgrade import Schema
@@ -230,7 +230,7 @@ def _format_size(count: int) -> str:
     return f"{count // BYTES_PER_MIB} MiB" if count >= BYTES_PER_MIB else f"{count // 1024} KiB"
 
 
-def _tags(route: Route, notes: RouteDocs) -> list[str]:
+def _tags(route: Operation, notes: RouteDocs) -> list[str]:
     return list(notes.tags or route.tags)
 
 

@@ -13,9 +13,10 @@ from rookery.kernel.http.connection import HeadTooLarge
 from rookery.kernel.http.connection_limit import ServerFull
 from rookery.kernel.http.idempotency import ResponseNotStored, SecretAlreadyShown
 from rookery.kernel.http.openapi import RouteDocs
+from rookery.kernel.http.operations import Operation
 from rookery.kernel.http.request_body import InvalidJson, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, HostNotAllowed
-from rookery.kernel.http.routes import InternalError, Route, RouteEndpoint
+from rookery.kernel.http.routes import InternalError, RouteEndpoint
 from rookery.kernel.idempotency_store import IdempotencyMismatch, RequestInProgress
 from rookery.kernel.preconditions import NotVersioned
 from rookery.reference.components import Components, first_paragraph
@@ -109,7 +110,7 @@ class ResponseDocs:
             for status in sorted({*successes, *errors}, key=lambda status: (_status_key(status, route) == "2XX", status))
         }
 
-    def _success_responses(self, route: Route, notes: RouteDocs) -> Mapping[int, Schema]:
+    def _success_responses(self, route: Operation, notes: RouteDocs) -> Mapping[int, Schema]:
         """Return the responses by status that are not, or not only, errors."""
         headers = [*notes.response_headers, *(("Idempotent-Replay",) if route.idempotent else ())]
         has_body = route.status != HTTPStatus.NO_CONTENT
@@ -134,7 +135,7 @@ class ResponseDocs:
             }
         return responses
 
-    def _merge_response(self, route: Route, success: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
+    def _merge_response(self, route: Operation, success: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
         if not errors:
             return success
         failure = self._describe_errors(errors[0].status, errors, route)
@@ -149,7 +150,7 @@ class ResponseDocs:
             "x-error-codes": failure["x-error-codes"],
         }
 
-    def _shared_error_response(self, status: int, errors: Sequence[type[RookeryError]], route: Route) -> Schema:
+    def _shared_error_response(self, status: int, errors: Sequence[type[RookeryError]], route: Operation) -> Schema:
         codes = list(dict.fromkeys(error.code for error in errors))
         format_names = () if route.error_format is None else (route.error_format.name,)
         name = "-".join([str(status), *codes, *(() if _takes_key(route) else ("public",)), *format_names])
@@ -157,7 +158,7 @@ class ResponseDocs:
             self.shared_responses[name] = self._describe_errors(status, errors, route)
         return {"$ref": f"#/components/responses/{name}"}
 
-    def _describe_errors(self, status: int, errors: Iterable[type[RookeryError]], route: Route) -> Schema:
+    def _describe_errors(self, status: int, errors: Iterable[type[RookeryError]], route: Operation) -> Schema:
         texts = dict[str, str]()
         for error in errors:
             text = _error_description(error)
@@ -183,7 +184,7 @@ class ResponseDocs:
         }
 
 
-def _status_key(status: int, route: Route) -> str:
+def _status_key(status: int, route: Operation) -> str:
     """
     Return the key of a response. A success with a lower status than the route's usual one gets the key of a range.
 
@@ -218,7 +219,7 @@ def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryE
     return list(dict.fromkeys(errors))
 
 
-def _map_route_error(route: Route, error: type[RookeryError]) -> type[RookeryError]:
+def _map_route_error(route: Operation, error: type[RookeryError]) -> type[RookeryError]:
     """Return the error that the route sends for *error*. An invalid body of a tool call is 400, in other routes 422 (D-34)."""
     if route.map_error is None or error not in {ValidationFailed, InvalidJson}:
         return error
@@ -245,7 +246,7 @@ def _media_schema(kind: str, schema: Schema | None) -> Schema:
     return {"type": "string"}
 
 
-def _success_description(route: Route) -> str:
+def _success_description(route: Operation) -> str:
     text = "" if route.response_model is None else first_paragraph(route.response_model.__doc__ or "")
     if route.status == HTTPStatus.OK:
         return text or "Done."
@@ -256,5 +257,5 @@ def _error_description(error: type[RookeryError]) -> str:
     return first_paragraph(error.__doc__ or error.code)
 
 
-def _takes_key(route: Route) -> bool:
+def _takes_key(route: Operation) -> bool:
     return not route.public or route.optional_auth

@@ -8,7 +8,7 @@ from rookery.kernel.http.operations import ItemPage, Operation, Output, ToolDecl
 from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import parse_json
 from rookery.kernel.http.responses import error_response, json_response
-from rookery.kernel.http.routes import AdmissionResult, RequestGuard, Route, allowed_on_full_disk, mount_routes
+from rookery.kernel.http.routes import AdmissionResult, RequestGuard, allowed_on_full_disk, mount_routes
 
 __all__ = [
     "AdmissionResult",
@@ -20,7 +20,6 @@ __all__ = [
     "Operation",
     "Output",
     "RequestGuard",
-    "Route",
     "ToolDeclaration",
     "accepts_events",
     "allowed_on_full_disk",

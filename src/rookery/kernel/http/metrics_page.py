@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.openapi import document_route, tag
-from rookery.kernel.http.routes import Route
+from rookery.kernel.http.operations import Operation
 from rookery.kernel.metrics import Metrics
 
 _log = structlog.stdlib.get_logger("rookery.metrics")
@@ -31,10 +31,10 @@ class MetricsRoutes:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the route of the metrics page."""
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/metrics",
                 handler=self.get_metrics,

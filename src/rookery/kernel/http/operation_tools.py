@@ -67,8 +67,8 @@ class OperationServer:
         self._tools: dict[str, _OperationTool] = {}
         for operation in operations:
             for tool in operation.tools:
-                if tool.name in self._tools or operation.required_scope is None or parse_signature(operation.handler).requires_request:
-                    msg = f"the tool {tool.name} of {id} exists twice, has no scope, or its handler needs an HTTP request"
+                if tool.name in self._tools:
+                    msg = f"the tool {tool.name} of {id} exists twice"
                     raise ValueError(msg)
                 self._tools[tool.name] = _OperationTool(operation, tool)
 
@@ -99,6 +99,9 @@ class _OperationTool:
     def __init__(self, operation: Operation, tool: ToolDeclaration) -> None:
         self._operation, self._tool = operation, tool
         self._signature = signature = parse_signature(operation.handler)
+        if operation.required_scope is None or signature.requires_request:
+            msg = f"the tool {tool.name} has no scope, or its handler needs an HTTP request"
+            raise ValueError(msg)
         self._models = [model for _, model in (signature.query or ("", None), signature.body or ("", None)) if model is not None]
         self._arguments = {parameter: argument for argument, parameter in tool.renames.items()}
         self.definition = PublishedTool(
@@ -107,7 +110,7 @@ class _OperationTool:
             input_schema=build_input_schema(tool, self._models, signature.path_parameters),
             output_schema=build_output_schema(operation, tool),
             annotations=_HINTS[tool.effect],
-            required_scope=operation.required_scope or "",
+            required_scope=operation.required_scope,
         )
         properties = cast("Mapping[str, Mapping[str, object]]", self.definition.input_schema["properties"])
         self._json_arguments = frozenset(name for name, schema in properties.items() if takes_json_text(schema))

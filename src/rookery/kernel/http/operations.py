@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Annotated, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -244,8 +244,6 @@ def parse_signature(handler: Handler) -> HandlerSignature:
             signature.takes_caller = True
         elif name == IF_MATCH_PARAMETER:
             signature.takes_if_match = True
-        elif get_origin(kind) is Annotated:
-            signature.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
         elif isinstance(kind, type) and issubclass(kind, QueryModel):
             signature.query = (name, kind)
         elif isinstance(kind, type) and issubclass(kind, BaseModel):

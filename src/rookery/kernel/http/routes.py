@@ -56,8 +56,6 @@ _STATUS_CLIENT_CLOSED = 499
 
 H = TypeVar("H", bound=Handler)
 
-Route = Operation
-
 
 class AdmissionResult(Protocol):
     """The result of a successful admission: `headers` go on the response, `caller` into the request's state."""
@@ -94,7 +92,7 @@ def allowed_on_full_disk(handler: H) -> H:
     return handler
 
 
-def needs_disk_space(route: Route) -> bool:
+def needs_disk_space(route: Operation) -> bool:
     """Return whether a nearly full disk blocks the route with 507. By default it blocks POST, PUT and PATCH."""
     return route.method in {"POST", "PUT", "PATCH"} and not route.public and not hasattr(route.handler, _ALLOWED_ON_FULL_DISK)
 
@@ -103,7 +101,7 @@ class RouteEndpoint:
     """A route as an ASGI application: admit, read, call the handler, respond, record."""
 
     def __init__(
-        self, route: Route, path: str, guard: RequestGuard, idempotency: IdempotencyHandler | None = None, disk: DiskSpace | None = None
+        self, route: Operation, path: str, guard: RequestGuard, idempotency: IdempotencyHandler | None = None, disk: DiskSpace | None = None
     ) -> None:
         self.route = route
         self._disk = disk if needs_disk_space(route) else None
@@ -332,7 +330,7 @@ class RouteTable:
 
 
 def mount_routes(
-    table: RouteTable, prefix: str, routes: Iterable[Route], guard: RequestGuard, idempotency: IdempotencyHandler | None = None
+    table: RouteTable, prefix: str, routes: Iterable[Operation], guard: RequestGuard, idempotency: IdempotencyHandler | None = None
 ) -> None:
     """
     Add *routes* under *prefix*.

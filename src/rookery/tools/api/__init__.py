@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rookery.kernel.http import Route
+from rookery.kernel.http import Operation
 from rookery.tools.api.analytics import AnalyticsRoutes
 from rookery.tools.api.calls import ToolCallRoutes
 from rookery.tools.api.discovery import DiscoveryRoutes
@@ -48,7 +48,7 @@ class ToolsApi:
     is_discovery_public: bool
     has_docs: bool = False
 
-    def gateway_routes(self) -> list[Route]:
+    def gateway_routes(self) -> list[Operation]:
         """Return the routes under {base_url}'s prefix."""
         return [
             *ListingRoutes(self.catalogue, self.sessions, self.resources).routes(),
@@ -56,17 +56,17 @@ class ToolsApi:
             *self._discovery().api_routes(),
         ]
 
-    def agent_routes(self) -> list[Route]:
+    def agent_routes(self) -> list[Operation]:
         """Return the routes under {mcp_url}'s prefix of the agents domain."""
         return AnalyticsRoutes(self.catalogue, self.analytics).routes()
 
-    def host_routes(self) -> list[Route]:
+    def host_routes(self) -> list[Operation]:
         """Return the routes at the root of {mcp_url}: discovery, and the spec's second path of a call."""
         calls = ToolCallRoutes(self.catalogue, self.runner, self.resources).routes()
         aliases = [replace(route, path=f"/mcp{route.path}") for route in calls if route.path == "/tools/call"]
         return [*self._discovery().host_routes(), *aliases, *self.logins.host_routes()]
 
-    def platform_routes(self) -> list[Route]:
+    def platform_routes(self) -> list[Operation]:
         """Return the routes under {api_url}'s prefix: servers that workspaces added, and logins."""
         return [*WorkspaceServerRoutes(self.workspace_servers, self.catalogue, self.sessions, self.checker).routes(), *self.logins.routes()]
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Route, document_route, json_response, page_response
+from rookery.kernel.http import Operation, document_route, json_response, page_response
 from rookery.tools.call_stats import CallStats, ToolCallFilter
 from rookery.tools.calling.analytics import CallAnalytics, CallReport
 from rookery.tools.catalogue import Catalogue
@@ -39,11 +39,11 @@ class AnalyticsRoutes:
     catalogue: Catalogue
     analytics: CallAnalytics
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes, with paths relative to the prefix."""
         tags = ("Analytics",)
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/tools/analytics",
                 handler=self.get_report,
@@ -53,7 +53,7 @@ class AnalyticsRoutes:
                 summary="Show the number, errors and duration of tool calls",
                 tags=tags,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/tools/analytics/{server_id}/{tool:path}",
                 handler=self.get_tool,
@@ -63,7 +63,7 @@ class AnalyticsRoutes:
                 summary="Show the calls of one tool by day",
                 tags=tags,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/tools/calls",
                 handler=self.get_calls,

@@ -17,7 +17,7 @@ from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFail
 from rookery.kernel.http import (
     DocumentedResponse,
     EventStream,
-    Route,
+    Operation,
     accepts_events,
     allowed_on_full_disk,
     document_route,
@@ -95,11 +95,11 @@ class ToolCallRoutes:
     runner: ToolRunner
     resources: ResourceReader
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes, with paths relative to the prefix."""
         execution = ("Execution",)
         return [
-            Route(
+            Operation(
                 method="POST",
                 path="/tools/call",
                 handler=self.post_call,
@@ -111,7 +111,7 @@ class ToolCallRoutes:
                 tags=execution,
                 map_error=_map_call_error,
             ),
-            Route(
+            Operation(
                 method="POST",
                 path="/servers/{server_id}/tools/{tool:path}",
                 handler=self.post_tool,
@@ -123,7 +123,7 @@ class ToolCallRoutes:
                 tags=execution,
                 map_error=_map_tool_error,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/resources/{uri:path}",
                 handler=self.get_resource,

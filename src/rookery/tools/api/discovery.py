@@ -13,7 +13,7 @@ from starlette.responses import Response
 from rookery.access.guard import find_caller, get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound, PermissionDenied
-from rookery.kernel.http import Route, document_route, json_response
+from rookery.kernel.http import Operation, document_route, json_response
 from rookery.kernel.http.routes import Handler
 from rookery.tools.api.listing import READ_SCOPE, build_deprecation_headers
 from rookery.tools.api.pages import HtmlPages, wants_html
@@ -58,10 +58,10 @@ class DiscoveryRoutes:
     is_public: bool
     pages: HtmlPages = field(default_factory=HtmlPages)
 
-    def api_routes(self) -> list[Route]:
+    def api_routes(self) -> list[Operation]:
         """Return the routes under {base_url}'s prefix. They always require a key."""
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/tools/search",
                 handler=self.get_search,
@@ -71,7 +71,7 @@ class DiscoveryRoutes:
                 summary="Find tools by meaning and by word",
                 tags=_TAGS,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}/openapi.json",
                 handler=self.get_openapi,
@@ -83,7 +83,7 @@ class DiscoveryRoutes:
             ),
         ]
 
-    def host_routes(self) -> list[Route]:
+    def host_routes(self) -> list[Operation]:
         """Return the routes at the root of {mcp_url}."""
         definitions: list[tuple[str, Handler, str, str, type[BaseModel] | None]] = [
             (
@@ -115,7 +115,7 @@ class DiscoveryRoutes:
             ("/connect", self.get_connect, "get_connect_guide", "Show how to connect an MCP client", ConnectResponse),
         ]
         return [
-            Route(
+            Operation(
                 method="GET",
                 path=path,
                 handler=handler,

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response
+from rookery.kernel.http import Operation, allowed_on_full_disk, document_route, json_response
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen, ToolDisabled
@@ -44,11 +44,11 @@ class ListingRoutes:
     sessions: SessionPool
     resources: ResourceReader
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes, with paths relative to the prefix."""
         discovery = ("Discovery",)
         return [
-            Route(
+            Operation(
                 method="GET",
                 path="/servers",
                 handler=self.get_servers,
@@ -58,7 +58,7 @@ class ListingRoutes:
                 summary="List the tool servers",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}",
                 handler=self.get_server,
@@ -68,7 +68,7 @@ class ListingRoutes:
                 summary="Show one server with its tools and resources",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}/tools",
                 handler=self.get_tools,
@@ -78,7 +78,7 @@ class ListingRoutes:
                 summary="List a server's tools",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}/resources",
                 handler=self.get_resources,
@@ -88,7 +88,7 @@ class ListingRoutes:
                 summary="List a server's resources",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}/resource-templates",
                 handler=self.get_templates,
@@ -98,7 +98,7 @@ class ListingRoutes:
                 summary="List a server's resource templates",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="GET",
                 path="/servers/{server_id}/prompts",
                 handler=self.get_prompts,
@@ -108,7 +108,7 @@ class ListingRoutes:
                 summary="List a server's prompts",
                 tags=discovery,
             ),
-            Route(
+            Operation(
                 method="POST",
                 path="/servers/{server_id}/prompts/{name:path}",
                 handler=self.post_prompt,

@@ -21,7 +21,7 @@ from rookery.access.models import TEST, Actor, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.http import DocumentedResponse, Route, document_route, json_response
+from rookery.kernel.http import DocumentedResponse, Operation, document_route, json_response
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.schema import QueryModel, ResponseModel, Timestamp
 from rookery.tools.api.pages import HtmlPages
@@ -91,27 +91,28 @@ class LoginRoutes:
     clock: Clock
     address: str
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes under {api_url}'s prefix."""
         login_path, tags = "/servers/{server_id}/login", ("Tool servers",)
         return [
-            Route(method="GET", path=login_path, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
+            Operation(method="GET", path=login_path, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
                   operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server", tags=tags),
-            Route(method="POST", path=login_path, handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginStartResponse,
+            Operation(method="POST", path=login_path, handler=self.post_login, required_scope=WRITE_SCOPE,
+                      response_model=LoginStartResponse,
                   operation_id="start_server_login", summary="Start a login at a tool server", tags=tags),
-            Route(method="DELETE", path=login_path, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
+            Operation(method="DELETE", path=login_path, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
                   operation_id="delete_server_login", summary="Log out at a tool server", tags=tags),
         ]  # fmt: skip
 
-    def host_routes(self) -> list[Route]:
+    def host_routes(self) -> list[Operation]:
         """Return the routes at the root of {api_url}, for browsers and authorisation servers. They need no key."""
         tags = ("Tool servers",)
         return [
-            Route(method="GET", path=CALLBACK_PATH, handler=self.get_callback, required_scope=None, public=True,
+            Operation(method="GET", path=CALLBACK_PATH, handler=self.get_callback, required_scope=None, public=True,
                   operation_id="confirm_login", summary="Receive the redirect of an OAuth login", tags=tags),
-            Route(method="POST", path=CALLBACK_PATH, handler=self.post_callback, required_scope=None, public=True,
+            Operation(method="POST", path=CALLBACK_PATH, handler=self.post_callback, required_scope=None, public=True,
                   operation_id="finish_login", summary="Finish an OAuth login", tags=tags),
-            Route(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, required_scope=None, public=True,
+            Operation(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, required_scope=None, public=True,
                   operation_id="get_oauth_client", summary="Show Rookery's OAuth client metadata", tags=tags),
         ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, store_created_id
+from rookery.kernel.http import Operation, allowed_on_full_disk, document_route, json_response, page_response, store_created_id
 from rookery.kernel.http.conditional_requests import by_etag, json_with_etag, read_if_match, with_etag
 from rookery.kernel.schema import Page, PageQuery
 from rookery.tools.api import server_schemas as shapes
@@ -34,25 +34,25 @@ class WorkspaceServerRoutes:
     sessions: SessionPool
     checker: ServerChecker
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes, one line per endpoint."""
         base, server_path, tags = "/servers", "/servers/{id}", ("Tool servers",)
         return [
-            Route(method="GET", path=base, handler=self.get_servers, required_scope=READ_SCOPE,
+            Operation(method="GET", path=base, handler=self.get_servers, required_scope=READ_SCOPE,
                   response_model=Page[shapes.AddedServerResponse],
                   operation_id="list_added_servers", summary="List the tool servers that the workspace added", tags=tags),
-            Route(method="POST", path=base, handler=self.post_server, required_scope=WRITE_SCOPE, status=201,
+            Operation(method="POST", path=base, handler=self.post_server, required_scope=WRITE_SCOPE, status=201,
                   response_model=shapes.AddedServerResponse, idempotent=True, rebuild_response=self.get_server, operation_id="add_server",
                   summary="Add a tool server to the workspace", tags=tags),
-            Route(method="GET", path=server_path, handler=self.get_server, required_scope=READ_SCOPE,
+            Operation(method="GET", path=server_path, handler=self.get_server, required_scope=READ_SCOPE,
                   response_model=shapes.AddedServerResponse, operation_id="get_added_server",
                   summary="Show a tool server that the workspace added", tags=tags),
-            Route(method="PATCH", path=server_path, handler=self.patch_server, required_scope=WRITE_SCOPE,
+            Operation(method="PATCH", path=server_path, handler=self.patch_server, required_scope=WRITE_SCOPE,
                   response_model=shapes.AddedServerResponse,
                   operation_id="update_added_server", summary="Change a tool server that the workspace added", tags=tags),
-            Route(method="DELETE", path=server_path, handler=self.delete_server, required_scope=DELETE_SCOPE, status=204,
+            Operation(method="DELETE", path=server_path, handler=self.delete_server, required_scope=DELETE_SCOPE, status=204,
                   operation_id="remove_server", summary="Remove a tool server that the workspace added", tags=tags),
-            Route(method="POST", path=f"{server_path}/check", handler=self.post_check, required_scope=WRITE_SCOPE,
+            Operation(method="POST", path=f"{server_path}/check", handler=self.post_check, required_scope=WRITE_SCOPE,
                   response_model=shapes.CheckResponse,
                   operation_id="check_server", summary="Check a tool server that the workspace added", tags=tags),
         ]  # fmt: skip

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import find_caller
-from rookery.kernel.http import Route, document_route, json_response, tag
+from rookery.kernel.http import Operation, document_route, json_response, tag
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
@@ -54,12 +54,12 @@ class StartPage:
     address: Callable[[str], str]
     pages: HtmlPages = field(default_factory=HtmlPages)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the two routes that need no key."""
         return [
-            Route(method="GET", path="/", handler=self.get_start, required_scope=None, public=True, optional_auth=True,
+            Operation(method="GET", path="/", handler=self.get_start, required_scope=None, public=True, optional_auth=True,
                   response_model=StartResponse, operation_id="get_start", summary="Show version, health and links", ignores_query=True),
-            Route(method="GET", path="/favicon.ico", handler=self.get_icon, required_scope=None, public=True,
+            Operation(method="GET", path="/favicon.ico", handler=self.get_icon, required_scope=None, public=True,
                   operation_id="get_favicon", summary="Get the icon of the pages", ignores_query=True),
         ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rookery.access.guard import get_caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route
+from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk, document_route
 from rookery.kernel.http.request_body import parse_json, read_body
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, error_response
 from rookery.kernel.http.routes import Handler, InternalError
@@ -65,10 +65,10 @@ class GatewayRoutes:
     gateway: Gateway
     origins: Collection[str]
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Operation]:
         """Return the routes for messages, the session's event stream and its end, for all servers and for one."""
         return [
-            Route(
+            Operation(
                 method="POST",
                 path="/mcp",
                 handler=self.post_all,
@@ -83,7 +83,7 @@ class GatewayRoutes:
             ),
             self._without_body("GET", "/mcp", self.open_all, "open_mcp_stream", summary="Open the event stream of an MCP session"),
             self._without_body("DELETE", "/mcp", self.open_all, "end_mcp_session", summary="End an MCP session"),
-            Route(
+            Operation(
                 method="POST",
                 path="/mcp/{server_id}",
                 handler=self.post_one,
@@ -109,8 +109,8 @@ class GatewayRoutes:
         ]
 
     @staticmethod
-    def _without_body(method: str, path: str, handler: Handler, operation_id: str, *, summary: str) -> Route:
-        return Route(
+    def _without_body(method: str, path: str, handler: Handler, operation_id: str, *, summary: str) -> Operation:
+        return Operation(
             method=method,
             path=path,
             handler=handler,
