@@ -123,8 +123,8 @@ class Page:
             response = {"response": "CancelAuth"}
             if self.key is not None and self.challenges == 1:
                 response = {"response": "ProvideCredentials", "username": self.key, "password": ""}
-            await self.browser.send_command(
-                "Fetch.continueWithAuth", {"requestId": parameters["requestId"], "authChallengeResponse": response}, self.session
+            await self._answer_paused_request(
+                "Fetch.continueWithAuth", {"requestId": parameters["requestId"], "authChallengeResponse": response}
             )
         elif method == "Runtime.exceptionThrown":
             self.console_errors.append(json.dumps(parameters["exceptionDetails"])[:500])
@@ -135,6 +135,14 @@ class Page:
             if entry["level"] in {"error", "warning"}:
                 self.console_errors.append(f"{entry['level']}: {entry['text']} ({entry.get('url')})")
 
+    async def _answer_paused_request(self, command: str, parameters: Message) -> None:
+        """Send *command* for a paused request; the browser forgets such a request when the tab navigates meanwhile."""
+        try:
+            await self.browser.send_command(command, parameters, self.session)
+        except BrowserError as error:
+            if "Invalid InterceptionId" not in str(error):
+                raise
+
     async def _handle_request(self, parameters: Message) -> None:
         request = cast("Message", parameters["request"])
         url = str(request["url"])
@@ -143,10 +151,10 @@ class Page:
         plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         if plain == self.origin or plain.startswith((f"{self.origin}/", "data:", f"blob:{self.origin}/")):
             self.requests.append(plain.removeprefix(self.origin))
-            await self.browser.send_command("Fetch.continueRequest", identity, self.session)
+            await self._answer_paused_request("Fetch.continueRequest", identity)
         else:
             self.outside.append(url)
-            await self.browser.send_command("Fetch.failRequest", {**identity, "errorReason": "BlockedByClient"}, self.session)
+            await self._answer_paused_request("Fetch.failRequest", {**identity, "errorReason": "BlockedByClient"})
 
 
 class Browser:
