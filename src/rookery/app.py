@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from urllib.parse import urlsplit
 
 import structlog
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.access.api import AccessApi
@@ -18,10 +18,8 @@ from rookery.kernel.http import (
     EdgeMiddleware,
     IdempotencyHandler,
     Operation,
-    document_route,
-    json_response,
+    Output,
     mount_routes,
-    tag,
 )
 from rookery.kernel.http.cross_origin import CorsMiddleware
 from rookery.kernel.http.metrics_page import MetricsRoutes
@@ -112,9 +110,9 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         (AGENT_PREFIX, rookery.agents_api.operations()),
         (UNPREFIXED_AGENT_PREFIX, rookery.agents_api.operations()),
         (PLATFORM_PREFIX, webhooks_api.operations()),
-        ("", health.routes()),
-        ("", start_page.routes()),
-        ("", MetricsRoutes(rookery.observability.metrics).routes()),
+        ("", health.operations()),
+        ("", start_page.operations()),
+        ("", MetricsRoutes(rookery.observability.metrics).operations()),
     ]
     if rookery.settings.has_api_docs:
         events = [EventDocs(name=event.name, summary=event.description, data_description=event.data_description) for event in EVENT_TYPES]
@@ -123,7 +121,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
                 table.endpoints, public_url=rookery.settings.public_url_of, events=events, examples=load_packaged_examples()
             )
         )
-        tables.append(("", ReferenceApi(document_cache=document).routes()))
+        tables.append(("", ReferenceApi(document_cache=document).operations()))
     idempotency = IdempotencyHandler(rookery.sealing.idempotency_store)
     for prefix, routes in tables:
         mount_routes(table, prefix, routes, rookery.access.guard, idempotency)
@@ -164,48 +162,31 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-@tag("Operation")
 class HealthRoutes:
     """The health routes: the state of the process and of its engines (D-05)."""
 
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
         self._probes = probes
 
-    def routes(self) -> list[Operation]:
-        """Return the two routes, which need no key."""
+    def operations(self) -> list[Operation]:
+        """Return the two operations, which need no key."""
+        operation = partial(Operation, method="GET", required_scope=None, public=True, ignores_query=True, tags=("Operation",))
+        unavailable = DocumentedResponse(description="The record store is unavailable.", media_types=("application/json",))
         return [
-            Operation(
-                method="GET",
-                path="/healthz",
-                handler=self.healthz,
-                required_scope=None,
-                public=True,
-                operation_id="check_health",
-                summary="Check that the process is up",
-                ignores_query=True,
-            ),
-            Operation(
-                method="GET",
-                path="/readyz",
-                handler=self.readyz,
-                required_scope=None,
-                public=True,
-                operation_id="check_readiness",
-                summary="Check the engines",
-                ignores_query=True,
-            ),
-        ]
+            operation(path="/healthz", handler=self.healthz, operation_id="check_health", summary="Check that the process is up"),
+            operation(path="/readyz", handler=self.readyz, operation_id="check_readiness", summary="Check the engines",
+                      responses={503: unavailable}),
+        ]  # fmt: skip
 
-    async def healthz(self) -> Response:
+    async def healthz(self) -> Mapping[str, object]:
         """Return 200 while the process is up. No engine is contacted."""
-        return json_response({"status": "ok"})
+        return {"status": "ok"}
 
-    @document_route(responses={503: DocumentedResponse(description="The record store is unavailable.", media_types=("application/json",))})
-    async def readyz(self) -> Response:
+    async def readyz(self) -> Output:
         """Return the state of each engine. The status is 503 only if the record store is unavailable."""
         states = await self._get_states()
         status = _summarize_states(states)
-        return json_response({"status": status, "engines": states}, status=503 if status == _STATUS_UNAVAILABLE else 200)
+        return Output(body={"status": status, "engines": states}, status=503 if status == _STATUS_UNAVAILABLE else 200)
 
     async def status(self) -> str:
         """Return the status of all engines combined."""

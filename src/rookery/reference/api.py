@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import DocumentedResponse, Operation, document_route, hide_from_docs
+from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.kernel.http.responses import RouteNotFound
-from rookery.kernel.http.routes import Handler
 from rookery.reference.document_cache import DocumentCache
 from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
 
 READ_SCOPE = "docs:read"
-_TAGS = ("Documentation",)
 _NOT_MODIFIED = DocumentedResponse(description="The document has the ETag in If-None-Match.")
 _BASIC_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
@@ -27,7 +26,6 @@ The challenge of these pages, and of the path from which they load the document 
 Other routes send `Bearer`, because a browser that gets a Basic challenge prompts its user, which API clients do not expect. The pages do
 not send `Bearer` too, because Chromium reads one scheme per header. They still accept a Bearer key.
 """
-MapError = Callable[[RookeryError, object, Mapping[str, str]], RookeryError]
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
 
@@ -38,25 +36,30 @@ class ReferenceApi:
     document_cache: DocumentCache
     viewers: Viewers = field(default_factory=Viewers)
 
-    def routes(self) -> list[Operation]:
-        """Return the table of routes, with full paths."""
+    def operations(self) -> list[Operation]:
+        """Return the operations, with full paths."""
+        operation = partial(Operation, method="GET", required_scope=READ_SCOPE, tags=("Documentation",))
+        document = partial(
+            operation,
+            handler=self.get_document,
+            operation_id="get_openapi_document",
+            etag=True,
+            summary="Describe the whole API in OpenAPI 3.0",
+            responses={304: _NOT_MODIFIED},
+            request_headers=("If-None-Match",),
+        )
+        page = partial(operation, map_error=_add_challenge, media_types=("text/html",))
         return [
-            self._document_route("/api/docs/openapi"),
-            self._document_route("/docs/openapi.json"),
-            self._document_route("/openapi.json", map_error=_add_challenge),
-            self._page_route("/api/docs", self.get_swagger, "open_swagger", "Read the documentation in Swagger UI"),
-            self._page_route("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
-            self._page_route("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
-            self._page_route(
-                "/api/docs/static/{digest}/{name}",
-                self.get_static,
-                "get_static_file",
-                "Return a file of the documentation pages",
-                rate_limited=False,
-            ),
-        ]
+            document(path="/api/docs/openapi"),
+            document(path="/docs/openapi.json"),
+            document(path="/openapi.json", map_error=_add_challenge),
+            page(path="/api/docs", handler=self.get_swagger, operation_id="open_swagger", summary="Read the documentation in Swagger UI"),
+            page(path="/api/docs/scalar", handler=self.get_scalar, operation_id="open_scalar", summary="Read the documentation in Scalar"),
+            page(path="/api/docs/redoc", handler=self.get_redoc, operation_id="open_redoc", summary="Read the documentation in Redoc"),
+            operation(path="/api/docs/static/{digest}/{name}", handler=self.get_static, operation_id="get_static_file", hidden=True,
+                      map_error=_add_challenge, rate_limited=False),
+        ]  # fmt: skip
 
-    @document_route(responses={304: _NOT_MODIFIED}, request_headers=("If-None-Match",), response_headers=("ETag",))
     async def get_document(self, request: Request) -> Response:
         """Return this document."""
         edition = await self.document_cache.get_encoded()
@@ -67,22 +70,18 @@ class ReferenceApi:
             return Response(edition.gzipped, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
         return Response(edition.raw, headers=headers, media_type="application/json")
 
-    @document_route(media_types=("text/html",))
     async def get_swagger(self) -> Response:
         """Return the documentation as a page of Swagger UI, in which calls can be tried."""
         return await self._viewer_page("swagger")
 
-    @document_route(media_types=("text/html",))
     async def get_scalar(self) -> Response:
         """Return the documentation as a page of Scalar."""
         return await self._viewer_page("scalar")
 
-    @document_route(media_types=("text/html",))
     async def get_redoc(self) -> Response:
         """Return the documentation as a page of Redoc."""
         return await self._viewer_page("redoc")
 
-    @hide_from_docs
     async def get_static(self, request: Request, digest: str, name: str) -> Response:
         """Return a file of the documentation pages. Its URL contains its digest, so browsers may cache it for ever."""
         asset = await asyncio.to_thread(self.viewers.find_asset, digest, name)
@@ -101,31 +100,6 @@ class ReferenceApi:
             "Cache-Control": "private, no-cache",
         }
         return Response(pages[name], headers=headers, media_type="text/html")
-
-    def _page_route(self, path: str, handler: Handler, operation_id: str, summary: str, *, rate_limited: bool = True) -> Operation:
-        return Operation(
-            method="GET",
-            path=path,
-            handler=handler,
-            required_scope=READ_SCOPE,
-            operation_id=operation_id,
-            summary=summary,
-            tags=_TAGS,
-            map_error=_add_challenge,
-            rate_limited=rate_limited,
-        )
-
-    def _document_route(self, path: str, *, map_error: MapError | None = None) -> Operation:
-        return Operation(
-            method="GET",
-            path=path,
-            handler=self.get_document,
-            required_scope=READ_SCOPE,
-            operation_id="get_openapi_document",
-            summary="Describe the whole API in OpenAPI 3.0",
-            tags=_TAGS,
-            map_error=map_error,
-        )
 
 
 def _add_challenge(error: RookeryError, _body: object, _path: Mapping[str, str]) -> RookeryError:

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.http.openapi import document_route, tag
 from rookery.kernel.http.operations import Operation
 from rookery.kernel.metrics import Metrics
 
@@ -24,28 +23,20 @@ _MAX_CONNECTIONS = 20
 """Maximum open connections. A scraper needs one."""
 
 
-@tag("Operation")
 class MetricsRoutes:
     """The metrics of this process for Prometheus."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def routes(self) -> list[Operation]:
-        """Return the route of the metrics page."""
+    def operations(self) -> list[Operation]:
+        """Return the operation of the metrics page."""
         return [
-            Operation(
-                method="GET",
-                path="/metrics",
-                handler=self.get_metrics,
-                required_scope="platform:metrics",
-                operation_id="get_metrics",
-                summary="Show metrics for Prometheus",
-                ignores_query=True,
-            )
-        ]
+            Operation(method="GET", path="/metrics", handler=self.get_metrics, required_scope="platform:metrics", ignores_query=True,
+                      operation_id="get_metrics", summary="Show metrics for Prometheus", tags=("Operation",),
+                      media_types=("text/plain", "application/openmetrics-text")),
+        ]  # fmt: skip
 
-    @document_route(media_types=("text/plain", "application/openmetrics-text"))
     async def get_metrics(self, request: Request) -> Response:
         """Return the metrics of this process in the Prometheus text format, or as OpenMetrics if `Accept` requests it."""
         text, media_type = await self._metrics.scrape(request.headers.get("accept", ""))

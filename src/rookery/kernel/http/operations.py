@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.openapi import RouteDocs, get_route_docs
+from rookery.kernel.http.openapi import DocumentedResponse, RouteDocs, get_route_docs
 from rookery.kernel.http.responses import ErrorFormat
 from rookery.kernel.preconditions import PreconditionFailed
 from rookery.kernel.schema import QueryModel
@@ -132,6 +132,13 @@ class Operation:
         rebuild_response: Returns the result of the handler or the response again, given the request and the id of the object, for
             a route that stores only this id (`store_created_id`).
         errors: Errors beyond those that follow from the row, for the documentation.
+        responses: Further responses by status, for the documentation.
+        media_types: Content types of the response in place of JSON, or beside it if there is a *response_model*.
+        request_headers: Names of the request headers that the handler reads, except If-Match.
+        response_headers: Names of the response headers, except ETag.
+        request_media_types: Content types of a body that the handler reads itself and not as a model.
+        security: Names of alternative security schemes. None: as in the row; empty: none is needed.
+        hidden: The route is served, but not documented.
         body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
         map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
             was read, and the path parameters.
@@ -162,6 +169,13 @@ class Operation:
     description: str = ""
     tags: Sequence[str] = ()
     errors: Sequence[type[RookeryError]] = ()
+    responses: Mapping[int, DocumentedResponse] = field(default_factory=dict[int, DocumentedResponse])
+    media_types: Sequence[str] = ()
+    request_headers: Sequence[str] = ()
+    response_headers: Sequence[str] = ()
+    request_media_types: Sequence[str] = ()
+    security: Sequence[str] | None = None
+    hidden: bool = False
     max_body_bytes: int = BYTES_PER_MIB
     body_optional: bool = False
     map_error: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
@@ -176,9 +190,14 @@ class Operation:
         conditional = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
         return get_route_docs(self.handler).merge(
             RouteDocs(
-                request_headers=("If-Match",) if conditional else (),
-                response_headers=("ETag",) if self.etag else (),
+                hidden=self.hidden,
                 errors=(PreconditionFailed,) if conditional else (),
+                responses=self.responses,
+                media_types=tuple(self.media_types),
+                request_headers=(*self.request_headers, *(("If-Match",) if conditional else ())),
+                response_headers=(*self.response_headers, *(("ETag",) if self.etag else ())),
+                request_media_types=tuple(self.request_media_types),
+                security=None if self.security is None else tuple(self.security),
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import find_caller
-from rookery.kernel.http import Operation, document_route, json_response, tag
+from rookery.kernel.http import Operation, Output
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
@@ -31,7 +32,6 @@ class StartResponse(ResponseModel):
     links: Annotated[dict[str, str], Field(description="URLs of this server's routes, by name.")]
 
 
-@tag("Operation")
 @dataclass(frozen=True, slots=True)
 class StartPage:
     """
@@ -54,17 +54,17 @@ class StartPage:
     address: Callable[[str], str]
     pages: HtmlPages = field(default_factory=HtmlPages)
 
-    def routes(self) -> list[Operation]:
-        """Return the two routes that need no key."""
+    def operations(self) -> list[Operation]:
+        """Return the two operations, which need no key."""
+        operation = partial(Operation, method="GET", required_scope=None, public=True, ignores_query=True, tags=("Operation",))
         return [
-            Operation(method="GET", path="/", handler=self.get_start, required_scope=None, public=True, optional_auth=True,
-                  response_model=StartResponse, operation_id="get_start", summary="Show version, health and links", ignores_query=True),
-            Operation(method="GET", path="/favicon.ico", handler=self.get_icon, required_scope=None, public=True,
-                  operation_id="get_favicon", summary="Get the icon of the pages", ignores_query=True),
+            operation(path="/", handler=self.get_start, optional_auth=True, response_model=StartResponse, media_types=("text/html",),
+                      operation_id="get_start", summary="Show version, health and links"),
+            operation(path="/favicon.ico", handler=self.get_icon, media_types=("image/vnd.microsoft.icon",),
+                      operation_id="get_favicon", summary="Get the icon of the pages"),
         ]  # fmt: skip
 
-    @document_route(media_types=("text/html",))
-    async def get_start(self, request: Request) -> Response:
+    async def get_start(self, request: Request) -> Response | Output:
         """Return an HTML page to a browser, and JSON to any other client: what runs here, its status, and where to begin."""
         status = await self.status()
         version = self.version if self.is_public or find_caller(request) is not None else None
@@ -77,9 +77,8 @@ class StartPage:
             )
         absolute = {name: self.address(path) + path for name, path in links.items()}
         content = StartResponse(name=self.organization, version=version, status=status, links=absolute)
-        return json_response(content, headers={"Vary": "Accept, Authorization, X-API-Key"})
+        return Output(body=content, headers={"Vary": "Accept, Authorization, X-API-Key"})
 
-    @document_route(media_types=("image/vnd.microsoft.icon",))
     async def get_icon(self) -> Response:
         """Return the icon of the pages."""
         return Response(self.pages.icon, media_type="image/vnd.microsoft.icon", headers={"Cache-Control": "public, max-age=86400"})
