@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from rookery.access import event_payloads as key_payloads
 from rookery.access.models import Caller, KeyKind
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus, KeyChanged, WebhookDisabled
+from rookery.kernel.imports import import_lazily
 from rookery.webhooks.event_types import DISABLED_EVENT
 from rookery.webhooks.outbox import NewEvent, Outbox
-from rookery.webhooks.serializers import serialize_endpoint
-from rookery.webhooks.store import endpoints
+
+if TYPE_CHECKING:
+    from rookery.webhooks import event_payloads as webhook_payloads
+else:
+    webhook_payloads = import_lazily("rookery.webhooks.event_payloads")  # commands on keys do not import pydantic
 
 E = TypeVar("E")
 
@@ -133,8 +137,7 @@ def webhook_event_mappings(clock: Clock) -> EventMappings:
 
     def disabled(event: WebhookDisabled) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            endpoint = endpoints.find(tx, viewer.workspace_id, event.endpoint_id)
-            return {"id": event.endpoint_id} if endpoint is None else serialize_endpoint(endpoint, clock())
+            return webhook_payloads.serialize_endpoint_event(tx, viewer.workspace_id, event.endpoint_id, clock=clock)
 
         return [MappedEvent(DISABLED_EVENT, event.at, render)]
 

@@ -1,10 +1,13 @@
-"""Imports of large libraries in a thread on first use, so that the event loop is not blocked."""
+"""Imports of large libraries on first use, so that processes start quickly and the event loop is not blocked."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,3 +27,16 @@ async def import_in_thread(load: Callable[[], T]) -> T:
             return load()
 
     return await asyncio.to_thread(run)
+
+
+def import_lazily(name: str) -> ModuleType:
+    """Return a module that is executed when an attribute of it is first read. Commands that do not need it start faster."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(name=name)
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Generic, TypeVar, cast, get_args
+from typing import Annotated, Generic, Self, TypeVar, cast, get_args
 
 import orjson
 from pydantic import (
@@ -31,6 +31,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 _MAX_PAGE_NUMBER = 10_000_000
+_MISSING = object()
 
 
 def _parse_timestamp(value: object) -> object:
@@ -75,6 +76,35 @@ class ResponseModel(BaseModel):
     """A response body. It is built from Rookery's own values, so it is not validated again."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def from_parts(cls, *parts: object, **fields: object) -> Self:
+        """
+        Return the model with the attributes of *parts*.
+
+        Args:
+            parts: Objects of a domain. The first one with an attribute of a field's name or alias gives the value.
+            fields: Values in place of attributes, by the same names.
+        """
+        return cls.model_validate(_Parts((*parts,), fields), from_attributes=True)
+
+
+class _Parts:
+    """Several objects and values whose attributes are read as those of one object."""
+
+    __slots__ = ("_fields", "_parts")
+
+    def __init__(self, parts: Sequence[object], fields: Mapping[str, object]) -> None:
+        self._parts, self._fields = parts, fields
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._fields:
+            return self._fields[name]
+        for part in self._parts:
+            value = getattr(part, name, _MISSING)
+            if value is not _MISSING:
+                return value
+        raise AttributeError(name)
 
 
 class PageQuery(QueryModel):

@@ -11,14 +11,12 @@ from rookery.kernel.errors import Conflict
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
-from rookery.webhooks import serializers
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import (
     Delivery,
-    DeliveryDetails,
     EndpointUpdate,
     EndpointWithSecret,
     WebhookEndpoint,
@@ -38,6 +36,10 @@ from rookery.webhooks.schemas import (
     RotateSecretBody,
     WebhookChangeBody,
     WebhookResponse,
+    serialize_delivery_details,
+    serialize_endpoint,
+    serialize_endpoint_update,
+    serialize_endpoint_with_secret,
 )
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "webhooks:read", "webhooks:write", "webhooks:delete"
@@ -61,7 +63,6 @@ class WebhooksApi:
                               etag=True, errors=(Conflict,))  # fmt: skip
         send = partial(_operation, method="POST", required_scope=WRITE_SCOPE, status=202, idempotent=True,
                        errors=(Conflict, DeliveriesFull))  # fmt: skip
-        send_one = partial(send, present=_present_delivery, committed=Delivery, response_model=DeliveryResponse)
         return [
             _operation(method="GET", path=base, handler=self.get_webhooks, present=self._present_endpoint, required_scope=READ_SCOPE,
                        response_model=Page[WebhookResponse], operation_id="list_webhooks", summary="List webhook endpoints"),
@@ -76,18 +77,18 @@ class WebhooksApi:
                        operation_id="delete_webhook", summary="Delete a webhook endpoint"),
             with_secret(path=f"{one}/rotate-secret", handler=self.post_rotate_secret, body_optional=True,
                         operation_id="rotate_webhook_secret", summary="Rotate the secret of a webhook endpoint"),
-            send_one(path=f"{one}/test", handler=self.post_test, operation_id="test_webhook", summary="Send a test event"),
-            _operation(method="GET", path=log, handler=self.get_deliveries, present=_present_delivery, required_scope=READ_SCOPE,
+            send(path=f"{one}/test", handler=self.post_test, committed=Delivery, response_model=DeliveryResponse,
+                 operation_id="test_webhook", summary="Send a test event"),
+            _operation(method="GET", path=log, handler=self.get_deliveries, required_scope=READ_SCOPE,
                        response_model=Page[DeliveryResponse], operation_id="list_deliveries",
                        summary="List the deliveries of a webhook endpoint"),
-            _operation(method="GET", path=f"{log}/{{delivery_id}}", handler=self.get_delivery, present=_present_details,
-                       required_scope=READ_SCOPE, response_model=DeliveryDetailResponse,
-                       operation_id="get_delivery", summary="Show a delivery"),
-            send_one(path=f"{log}/{{delivery_id}}/resend", handler=self.post_resend, operation_id="resend_delivery",
-                     summary="Resend a delivery"),
+            _operation(method="GET", path=f"{log}/{{delivery_id}}", handler=self.get_delivery, required_scope=READ_SCOPE,
+                       response_model=DeliveryDetailResponse, operation_id="get_delivery", summary="Show a delivery"),
+            send(path=f"{log}/{{delivery_id}}/resend", handler=self.post_resend, committed=Delivery, response_model=DeliveryResponse,
+                 operation_id="resend_delivery", summary="Resend a delivery"),
             send(path=f"{one}/resend-failed", handler=self.post_resend_failed, response_model=ResentResponse, body_optional=True,
                  operation_id="resend_failed_deliveries", summary="Resend failed deliveries"),
-            _operation(method="GET", path="/events", handler=self.get_events, present=_present_event_type, required_scope=READ_SCOPE,
+            _operation(method="GET", path="/events", handler=self.get_events, required_scope=READ_SCOPE,
                        response_model=Page[EventTypeResponse], operation_id="list_event_types", summary="List the types of events"),
         ]  # fmt: skip
 
@@ -131,9 +132,9 @@ class WebhooksApi:
         tenant, filters = WebhookTenant.from_caller(caller), query.to_filter()
         return ItemPage(*await self.deliveries.list_page(tenant, webhook_id, filters, limit=query.per_page, offset=query.offset))
 
-    async def get_delivery(self, caller: Caller, webhook_id: str, delivery_id: str) -> DeliveryDetails:
+    async def get_delivery(self, caller: Caller, webhook_id: str, delivery_id: str) -> DeliveryDetailResponse:
         """Return a delivery with the body that is sent and every attempt."""
-        return await self.deliveries.get(WebhookTenant.from_caller(caller), webhook_id, delivery_id)
+        return serialize_delivery_details(await self.deliveries.get(WebhookTenant.from_caller(caller), webhook_id, delivery_id))
 
     async def post_resend(self, caller: Caller, webhook_id: str, delivery_id: str) -> Delivery:
         """Send the event of a delivery again. The event keeps its id."""
@@ -148,25 +149,12 @@ class WebhooksApi:
         return ItemPage(EVENT_TYPES[query.offset : query.offset + query.per_page], len(EVENT_TYPES))
 
     def _present_endpoint(self, _: Caller, endpoint: WebhookEndpoint) -> Output:
-        return Output(body=serializers.serialize_endpoint(endpoint, self.clock()), version=endpoint.version)
+        return Output(body=serialize_endpoint(endpoint, self.clock()), version=endpoint.version)
 
     def _present_update(self, _: Caller, update: EndpointUpdate) -> Output:
-        return Output(body=serializers.serialize_endpoint_update(update, self.clock()), version=update.endpoint.version)
+        return Output(body=serialize_endpoint_update(update, self.clock()), version=update.endpoint.version)
 
     def _present_with_secret(self, _: Caller, endpoint_with_secret: EndpointWithSecret) -> Output:
         return Output(
-            body=serializers.serialize_endpoint_with_secret(endpoint_with_secret, self.clock()),
-            version=endpoint_with_secret.endpoint.version,
+            body=serialize_endpoint_with_secret(endpoint_with_secret, self.clock()), version=endpoint_with_secret.endpoint.version
         )
-
-
-def _present_delivery(_: Caller, delivery: Delivery) -> serializers.Fields:
-    return serializers.serialize_delivery(delivery)
-
-
-def _present_details(_: Caller, details: DeliveryDetails) -> serializers.Fields:
-    return serializers.serialize_delivery_details(details)
-
-
-def _present_event_type(_: Caller, event_type: WebhookEventType) -> serializers.Fields:
-    return serializers.serialize_event_type(event_type)

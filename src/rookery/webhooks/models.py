@@ -280,6 +280,11 @@ class Delivery:
     ended_at: datetime | None
     resend_of: str | None
 
+    @property
+    def next_attempt_at(self) -> datetime | None:
+        """When the next attempt is due, while the delivery is pending."""
+        return self.next_at if self.state is DeliveryState.PENDING else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+import orjson
+from pydantic import AfterValidator, Field
 
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
-from rookery.webhooks.models import DeliveryFilter, DeliveryKind, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, Outcome
+from rookery.webhooks.models import (
+    DeliveryDetails,
+    DeliveryFilter,
+    DeliveryKind,
+    DeliveryState,
+    DisabledReason,
+    EndpointChange,
+    EndpointUpdate,
+    EndpointWithSecret,
+    NewEndpoint,
+    Outcome,
+    WebhookEndpoint,
+)
 from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL_LENGTH
 
 _MAX_EVENT_NAME_LENGTH = 100
@@ -121,11 +135,15 @@ class DeliveriesQuery(PageQuery):
         return DeliveryFilter(state=resolve_alias("status", self.status, "state", self.state), type=self.type, since=self.since)
 
 
+def _round_duration(duration_ms: float | None) -> float | None:
+    return None if duration_ms is None else round(duration_ms, 1)
+
+
 class WebhookResponse(ResponseModel):
     """An endpoint without its secret."""
 
     id: str
-    workspace_id: int
+    workspace_id: Annotated[int, Field(validation_alias="public_workspace_id")]
     url: str
     events: list[str]
     description: str
@@ -161,18 +179,21 @@ class DeliveryResponse(ResponseModel):
     """The delivery of one event to one endpoint."""
 
     id: str
-    webhook_id: str
+    webhook_id: Annotated[str, Field(validation_alias="endpoint_id")]
     event_id: str
-    type: str
+    type: Annotated[str, Field(validation_alias="event_type")]
     kind: DeliveryKind
     state: DeliveryState
     attempt_count: int
-    next_at: Annotated[Timestamp | None, Field(description="The time of the next attempt, while the delivery is pending.")]
+    next_at: Annotated[
+        Timestamp | None,
+        Field(validation_alias="next_attempt_at", description="The time of the next attempt, while the delivery is pending."),
+    ]
     status: Annotated[int | None, Field(description="The HTTP status of the latest attempt; null: no response.")]
     error: Annotated[str | None, Field(description="The reason why it is not delivered.")]
     created_at: Timestamp
     ended_at: Timestamp | None
-    of_delivery: Annotated[str | None, Field(description="The delivery that this one resends.")]
+    of_delivery: Annotated[str | None, Field(validation_alias="resend_of", description="The delivery that this one resends.")]
 
 
 class AttemptResponse(ResponseModel):
@@ -191,7 +212,7 @@ class AttemptResponse(ResponseModel):
     status: int | None
     error: str | None
     response: Annotated[str | None, Field(description="The first 10,000 characters of the response.")]
-    duration_ms: float | None
+    duration_ms: Annotated[float | None, AfterValidator(_round_duration)]
 
 
 class DeliveryDetailResponse(DeliveryResponse):
@@ -212,6 +233,32 @@ class EventTypeResponse(ResponseModel):
 
     name: str
     description: str
-    data: Annotated[str, Field(description="The content of `data`.")]
+    data: Annotated[str, Field(validation_alias="data_description", description="The content of `data`.")]
     resource: Annotated[str | None, Field(description="The GET route whose response `data` equals.")]
     in_wildcard: Annotated[bool, Field(description="Whether `*` includes it.")]
+
+
+def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime) -> WebhookResponse:
+    """Return an endpoint without its secret."""
+    return WebhookResponse.from_parts(endpoint, previous_secret_until=endpoint.grace_until(now))
+
+
+def serialize_endpoint_update(update: EndpointUpdate, now: datetime) -> WebhookResponse:
+    """Return a changed endpoint; with `held` only if the change enabled it."""
+    if update.held_count is None:
+        return serialize_endpoint(update.endpoint, now)
+    until = update.endpoint.grace_until(now)
+    return ChangedWebhookResponse.from_parts(update.endpoint, previous_secret_until=until, held=update.held_count)
+
+
+def serialize_endpoint_with_secret(endpoint_with_secret: EndpointWithSecret, now: datetime) -> NewWebhookResponse:
+    """Return an endpoint with its new secret."""
+    until = endpoint_with_secret.endpoint.grace_until(now)
+    return NewWebhookResponse.from_parts(
+        endpoint_with_secret.endpoint, previous_secret_until=until, secret=endpoint_with_secret.secret.reveal()
+    )
+
+
+def serialize_delivery_details(details: DeliveryDetails) -> DeliveryDetailResponse:
+    """Return a delivery with its payload and its attempts."""
+    return DeliveryDetailResponse.from_parts(details.delivery, payload=orjson.loads(details.body), attempts=details.attempts)

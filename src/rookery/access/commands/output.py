@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Protocol, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from rookery.kernel.clock import format_iso
 
 Fields = Mapping[str, object]
 
@@ -47,6 +50,11 @@ def print_record(fields: Fields, *, as_json: bool) -> None:
         print_json(fields)
     else:
         print_fields(fields)
+
+
+def pick_fields(item: object, names: Sequence[str]) -> Fields:
+    """Return the attributes *names* of a domain's object as they stand in its JSON."""
+    return {name: _to_json_value(getattr(item, name)) for name in names}
 
 
 async def print_rows(
@@ -153,6 +161,12 @@ def format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
+
+
+def _to_json_value(value: object) -> object:
+    if isinstance(value, datetime):
+        return format_iso(value)
+    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 
 
 def _print_line(row: Fields, columns: Sequence[str]) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rookery.access.commands.command_context import JsonOption, WorkspaceOption
 from rookery.access.commands.options import parse_time
 from rookery.access.commands.output import print_fields, print_json, print_list, print_notice, print_record
-from rookery.webhooks import serializers
+from rookery.kernel.imports import import_lazily
 from rookery.webhooks.commands.command_context import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, DeliveryState, WebhookTenant
+
+if TYPE_CHECKING:
+    from rookery.kernel import schema
+    from rookery.webhooks import schemas
+else:  # `webhooks list` does not import pydantic
+    schema, schemas = import_lazily("rookery.kernel.schema"), import_lazily("rookery.webhooks.schemas")
 
 _PAGE_SIZE = 100
 _POLL_INTERVAL_S = 0.2
@@ -85,7 +91,7 @@ def deliveries(
             rows.extend(deliveries)
         return rows
 
-    rows = [serializers.serialize_delivery(delivery) for delivery in run_with_webhooks(context, workspace, work)]
+    rows = [schema.to_json(schemas.DeliveryResponse.from_parts(delivery)) for delivery in run_with_webhooks(context, workspace, work)]
     if as_json:
         print_json(rows)
     else:
@@ -102,7 +108,7 @@ def delivery(
 ) -> None:
     """Show a delivery with its payload and its attempts."""
     details = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.deliveries.get(tenant, webhook_id, delivery_id))
-    fields = serializers.serialize_delivery_details(details)
+    fields = schema.to_json(schemas.serialize_delivery_details(details))
     if as_json:
         print_json(fields)
         return
@@ -157,9 +163,8 @@ async def _wait_for_attempt(
 
 
 def _print_outcome(details: DeliveryDetails, *, as_json: bool) -> None:
-    print_record(
-        serializers.serialize_delivery_details(details) if as_json else serializers.serialize_delivery(details.delivery), as_json=as_json
-    )
+    response = schemas.serialize_delivery_details(details) if as_json else schemas.DeliveryResponse.from_parts(details.delivery)
+    print_record(schema.to_json(response), as_json=as_json)
     if details.delivery.state is DeliveryState.DELIVERED:
         return
     if details.delivery.state in OPEN_STATES and not details.attempts:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rookery.access.commands.command_context import DryRunOption, JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.access.commands.options import raise_usage_error, read_text_file, split_names
-from rookery.access.commands.output import Fields, print_fields, print_json, print_list, print_notice, print_record
+from rookery.access.commands.output import Fields, pick_fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.kernel.clock import utc_now
+from rookery.kernel.imports import import_lazily
 from rookery.kernel.secret import Secret
-from rookery.webhooks import serializers
 from rookery.webhooks.commands import deliveries
 from rookery.webhooks.commands.command_context import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
+
+if TYPE_CHECKING:
+    from rookery.kernel import schema
+    from rookery.webhooks import schemas
+else:  # `webhooks list` does not import pydantic
+    schema, schemas = import_lazily("rookery.kernel.schema"), import_lazily("rookery.webhooks.schemas")
 
 app = typer.Typer(help="Manage webhooks: the endpoints that receive events, and their deliveries.", no_args_is_help=True)
 
@@ -46,11 +52,11 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
             rows.extend(endpoints)
         return rows
 
-    rows = [_serialize(endpoint) for endpoint in run_with_webhooks(context, workspace, work)]
+    endpoints = run_with_webhooks(context, workspace, work)
     if as_json:
-        print_json(rows)
-    elif rows:
-        print_list(rows, _COLUMNS)
+        print_json([_serialize(endpoint) for endpoint in endpoints])
+    elif endpoints:
+        print_list([pick_fields(endpoint, _COLUMNS) for endpoint in endpoints], _COLUMNS)
     else:
         print_notice("There are no webhooks. Add one with `rookery webhooks add`.")
 
@@ -134,7 +140,7 @@ def enable(
 ) -> None:
     """Enable an endpoint, also after it was disabled automatically."""
     update = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
-    print_record(serializers.serialize_endpoint_update(update, utc_now()), as_json=as_json)
+    print_record(schema.to_json(schemas.serialize_endpoint_update(update, utc_now())), as_json=as_json)
     if update.held_count:
         print_notice(f"{update.held_count:,} deliveries were held. Send them with: rookery webhooks resend-failed {webhook_id}")
 
@@ -195,7 +201,7 @@ def remove(
 @app.command()
 def events(*, as_json: JsonOption = False) -> None:
     """List the types of events. Needs no data folder."""
-    rows = [serializers.serialize_event_type(event_type) for event_type in EVENT_TYPES]
+    rows = [schema.to_json(schemas.EventTypeResponse.from_parts(event_type)) for event_type in EVENT_TYPES]
     if as_json:
         print_json(rows)
     else:
@@ -212,7 +218,7 @@ def _read_secret(path: Path | None) -> Secret | None:
 
 
 def _print_with_secret(endpoint_with_secret: EndpointWithSecret, *, as_json: bool) -> None:
-    fields = serializers.serialize_endpoint_with_secret(endpoint_with_secret, utc_now())
+    fields = schema.to_json(schemas.serialize_endpoint_with_secret(endpoint_with_secret, utc_now()))
     if as_json:
         print_json(fields)
     else:
@@ -221,7 +227,7 @@ def _print_with_secret(endpoint_with_secret: EndpointWithSecret, *, as_json: boo
 
 
 def _serialize(endpoint: WebhookEndpoint) -> Fields:
-    return serializers.serialize_endpoint(endpoint, utc_now())
+    return schema.to_json(schemas.serialize_endpoint(endpoint, utc_now()))
 
 
 deliveries.register(app)

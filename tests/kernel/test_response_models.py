@@ -1,0 +1,60 @@
+"""Response models that are read from the objects of a domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from pydantic import Field, ValidationError
+
+from rookery.kernel.schema import ResponseModel, to_json
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A part with names of its own."""
+
+    id: int
+    radius_mm: float
+
+
+@dataclass(frozen=True)
+class Bicycle:
+    """An object with parts."""
+
+    id: int
+    wheels: tuple[Wheel, ...] = ()
+
+
+class WheelResponse(ResponseModel):
+    """A wheel."""
+
+    id: int
+    radius: Annotated[float, Field(validation_alias="radius_mm")]
+
+
+class BicycleResponse(ResponseModel):
+    """A bicycle and its owner."""
+
+    id: int
+    wheels: list[WheelResponse]
+    owner: str
+
+
+def test_a_response_has_the_attributes_of_its_parts_the_first_part_first() -> None:
+    """Aliases are read, and nested objects too."""
+    response = BicycleResponse.from_parts(Bicycle(id=1, wheels=(Wheel(2, 311.5),)), Wheel(3, 5), owner="Ada")
+
+    assert to_json(response) == {"id": 1, "wheels": [{"id": 2, "radius": 311.5}], "owner": "Ada"}
+
+
+def test_values_replace_attributes() -> None:
+    """A value by the name of an attribute is used in place of it."""
+    assert BicycleResponse.from_parts(Bicycle(id=1), id=4, owner="Ada").id == 4
+
+
+def test_a_missing_attribute_is_an_error() -> None:
+    """No part has an owner."""
+    with pytest.raises(ValidationError, match="owner"):
+        BicycleResponse.from_parts(Bicycle(id=1))
