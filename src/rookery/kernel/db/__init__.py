@@ -3,24 +3,29 @@ The record store: SQLAlchemy Core statements in transactions, on SQLite or Postg
 
 A transaction is a plain function of a `Tx` that runs to its end: no await happens while it holds a lock, and on SQLite many
 transactions share a commit. Columns hold primitive values (text, integers, floats, bytes), so that rows are the same in both
-dialects: times are UTC microseconds, flags are 0 or 1, JSON is text.
+dialects: times are UTC microseconds, flags are 0 or 1, JSON is text. A `Mapper` converts between them and a dataclass.
 """
 
 from rookery.kernel.db.database import Database, open_database
+from rookery.kernel.db.mapper import Codec, Mapper, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count
 
 __all__ = [
     "TRANSACTION_HOOK",
+    "Codec",
     "Database",
     "Dialect",
+    "Mapper",
     "Row",
     "Statement",
     "TransactionHook",
     "Tx",
     "Upsert",
     "Value",
+    "encode_json",
+    "fetch_count",
     "metadata",
     "open_database",
     "upsert",

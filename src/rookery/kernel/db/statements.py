@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Executable, FromClause, Insert, MetaData, Table
+from sqlalchemy import ColumnElement, Executable, FromClause, Insert, MetaData, Table, Update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDialect
 from sqlalchemy.engine.default import DefaultDialect
@@ -118,7 +118,7 @@ class CompiledStatement:
 
     def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
         clause = cast("ClauseElement", statement)
-        columns = _insert_columns(statement, keys)
+        columns = _written_columns(statement, keys)
         compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE_DIALECT, column_keys=columns))
         self.sql = str(compiled)
         self._names = tuple(compiled.positiontup or ())
@@ -186,9 +186,9 @@ class CompiledStatement:
         return sql, values
 
 
-def _insert_columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
-    """Return those of *keys* that are columns of an INSERT without values of its own; None for any other statement."""
-    if not isinstance(statement, Insert) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
+def _written_columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
+    """Return those of *keys* that are columns of an INSERT or UPDATE without values of its own; None for any other statement."""
+    if not isinstance(statement, (Insert, Update)) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
         return None
     table_columns = cast("Table", statement.table).c
     return [key for key in keys if key in table_columns]
@@ -201,11 +201,11 @@ class StatementCompiler:
         self._cache: WeakKeyDictionary[Statement, dict[frozenset[str] | None, CompiledStatement]] = WeakKeyDictionary()
 
     def __call__(self, statement: Statement, params: Mapping[str, object]) -> CompiledStatement:
-        """Return *statement* compiled for SQLite. An INSERT without values gets the columns in *params*."""
+        """Return *statement* compiled for SQLite. An INSERT or UPDATE without values gets the columns in *params*."""
         variants = self._cache.get(statement)
         if variants is None:
             variants = self._cache[statement] = {}
-        # Only an INSERT without values, and literal values, depend on the given parameters.
+        # Only an INSERT or UPDATE without values, and literal values, depend on the given parameters.
         keys = frozenset(params)
         compiled = variants.get(keys)
         if compiled is None:

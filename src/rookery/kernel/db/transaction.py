@@ -16,7 +16,8 @@ class Tx(Protocol):
     """
     One transaction, passed to a plain function.
 
-    The parameters of a statement are its `bindparam` names, or the column names for `insert(table)` without values.
+    The parameters of a statement are its `bindparam` names. For `insert(table)` and `update(table)` without values, those that are names
+    of columns are the values to write; the condition of such an update needs other names.
     """
 
     @property
@@ -49,6 +50,16 @@ class Tx(Protocol):
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the event loop after the commit of this transaction, before its caller continues."""
         ...
+
+
+def fetch_count(tx: Tx, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
+    """Return the integer in the first column of the first row, or 0 if there is no row or it is null."""
+    row = tx.fetch_one(statement, params)
+    value = 0 if row is None else row.values[0] or 0
+    if not isinstance(value, int):
+        msg = f"the first column holds {type(value).__name__}, not an integer"
+        raise TypeError(msg)
+    return value
 
 
 TransactionHook = Callable[[Tx, object], None]

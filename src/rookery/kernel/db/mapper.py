@@ -1,0 +1,227 @@
+"""
+Conversion between a dataclass and the rows of its table, derived from the types of the fields.
+
+The dataclass declares what a column type cannot: a time is stored as microseconds, a flag as 0 or 1, an enumeration as its value, and a
+mapping, tuple or set as JSON. A field that may be None has a nullable column.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import orjson
+from sqlalchemy import Select, Table, func, insert
+from sqlalchemy.sql import ColumnElement
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db.rows import Row, Value
+from rookery.kernel.db.statements import Statement
+from rookery.kernel.db.transaction import Tx, fetch_count
+
+T = TypeVar("T")
+Params = Mapping[str, Value | Sequence[Value]]
+
+
+class Codec(NamedTuple):
+    """
+    The conversion between a field and its column.
+
+    Attributes:
+        stored_types: The types of values that the column holds. Null is allowed if NoneType is one of them.
+        decode: Convert a stored value; None: take it as it is. It receives null only if NoneType is one of *stored_types*.
+        encode: The inverse of *decode*. It receives None only if NoneType is one of *stored_types*.
+    """
+
+    stored_types: tuple[type, ...]
+    decode: Callable[[Any], object] | None = None
+    encode: Callable[[Any], Value] | None = None
+
+
+class _Field(NamedTuple):
+    name: str
+    column: str
+    stored_types: frozenset[type]
+    decode: Callable[[Any], object] | None
+    encode: Callable[[Any], Value] | None
+    converts_none: bool
+
+
+class Mapper(Generic[T]):
+    """
+    The conversion between *model*, a dataclass, and rows of *table*.
+
+    Args:
+        columns: The columns of fields with another name than their column.
+        codecs: The conversions of fields whose type does not determine it.
+        nested: The mappers of fields that are dataclasses in columns of the same row. Such a field, if it may be None, is None while the
+            first column of its mapper is null.
+
+    Raises:
+        TypeError: A field has no column or no known conversion, or may be None although its column is not nullable.
+    """
+
+    def __init__(
+        self,
+        model: type[T],
+        table: Table,
+        *,
+        columns: Mapping[str, str] | None = None,
+        codecs: Mapping[str, Codec] | None = None,
+        nested: Mapping[str, Mapper[Any]] | None = None,
+    ) -> None:
+        self._model = model
+        self._table = table
+        self._insert = insert(table)
+        hints, names, nested = get_type_hints(model), columns or {}, nested or {}
+        self._nested = tuple((name, mapper, _may_be_none(hints[name])) for name, mapper in nested.items())
+        self._fields = tuple(
+            _make_field(field.name, table, names.get(field.name, field.name), hints[field.name], (codecs or {}).get(field.name))
+            for field in dataclasses.fields(cast("Any", model))
+            if field.name not in nested
+        )
+        # Most values are stored as they are, so that only the others are visited twice.
+        self._reads = tuple((field.name, field.column, field.stored_types) for field in self._fields)
+        self._decodes = tuple((field.name, field.decode, field.converts_none) for field in self._fields if field.decode is not None)
+        self._columns_by_name = tuple((field.name, field.column) for field in self._fields)
+        self._encodes = tuple((field.column, field.encode, field.converts_none) for field in self._fields if field.encode is not None)
+
+    @property
+    def columns(self) -> list[ColumnElement[Any]]:
+        """The columns of all fields, for statements that do not select the whole table."""
+        own = [self._table.c[field.column] for field in self._fields]
+        return own + [column for _, mapper, _ in self._nested for column in mapper.columns]
+
+    def from_row(self, row: Row) -> T:
+        """
+        Return the object of a row with the columns of all fields.
+
+        Raises:
+            TypeError: A column holds a value of another type.
+        """
+        values, index = row.values, row.index
+        arguments: dict[str, object] = {}
+        for name, column, stored_types in self._reads:
+            value = arguments[name] = values[index[column]]
+            if value.__class__ not in stored_types:
+                msg = f"column {column!r} holds {type(value).__name__}, not {' or '.join(sorted(kind.__name__ for kind in stored_types))}"
+                raise TypeError(msg)
+        for name, decode, converts_none in self._decodes:
+            value = arguments[name]
+            if value is not None or converts_none:
+                arguments[name] = decode(value)
+        for name, mapper, may_be_none in self._nested:
+            is_none = may_be_none and values[index[mapper._fields[0].column]] is None
+            arguments[name] = None if is_none else mapper.from_row(row)
+        return self._model(**arguments)
+
+    def to_row(self, item: T, only: Iterable[str] | None = None) -> dict[str, Value]:
+        """Return the columns of *item*, or those that *only* names."""
+        row: dict[str, Value] = {column: getattr(item, name) for name, column in self._columns_by_name}
+        for column, encode, converts_none in self._encodes:
+            if row[column] is not None or converts_none:
+                row[column] = encode(row[column])
+        for name, mapper, _ in self._nested:
+            value = getattr(item, name)
+            row |= dict.fromkeys(field.column for field in mapper._fields) if value is None else mapper.to_row(value)
+        return row if only is None else {column: row[column] for column in only}
+
+    def fetch_one(self, tx: Tx, statement: Statement, params: Params | None = None) -> T | None:
+        """Return the object of the first row, or None."""
+        row = tx.fetch_one(statement, params)
+        return None if row is None else self.from_row(row)
+
+    def fetch_all(self, tx: Tx, statement: Statement, params: Params | None = None) -> list[T]:
+        """Return the objects of all rows, in the statement's order."""
+        return [self.from_row(row) for row in tx.fetch_all(statement, params)]
+
+    def fetch_page(self, tx: Tx, statement: Select[Any], *, limit: int, offset: int) -> tuple[list[T], int]:
+        """Return a page of the objects of *statement*, and the total count."""
+        total = statement.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
+        return self.fetch_all(tx, statement.limit(limit).offset(offset)), fetch_count(tx, total)
+
+    def add(self, tx: Tx, *items: T) -> None:
+        """Insert *items*."""
+        tx.execute_many(self._insert, [self.to_row(item) for item in items])
+
+
+def _make_field(name: str, table: Table, column: str, hint: Any, codec: Codec | None) -> _Field:  # noqa: ANN401 - a type form
+    if column not in table.c:
+        msg = f"{name}: the table {table.name} has no column {column}"
+        raise TypeError(msg)
+    if codec is None:
+        codec = _codec_for(hint)
+        if codec is None:
+            msg = f"{name}: the type {hint} needs a codec"
+            raise TypeError(msg)
+    may_be_none = _may_be_none(hint)
+    converts_none = types.NoneType in codec.stored_types
+    if may_be_none and not converts_none and not table.c[column].nullable:
+        msg = f"{name}: the field may be None, but the column {table.name}.{column} is not nullable"
+        raise TypeError(msg)
+    stored_types = frozenset(codec.stored_types) | ({types.NoneType} if may_be_none else set[type]())
+    return _Field(name, column, stored_types, codec.decode, codec.encode, converts_none)
+
+
+def _may_be_none(hint: object) -> bool:
+    return hint is object or hint is types.NoneType or (get_origin(hint) in (Union, types.UnionType) and types.NoneType in get_args(hint))
+
+
+def _codec_for(hint: Any) -> Codec | None:  # noqa: ANN401 - a type form
+    """Return the conversion of a field of type *hint*. None: the type does not determine it."""
+    if get_origin(hint) in (Union, types.UnionType):
+        others = [part for part in get_args(hint) if part is not types.NoneType]
+        return _codec_for(others[0]) if len(others) == 1 else None
+    if hint in _CODECS:
+        return _CODECS[hint]
+    origin = get_origin(hint)
+    if origin is Literal:
+        return _CODECS[type(get_args(hint)[0])]
+    if origin is None and issubclass(hint, Enum):
+        return Codec((str,), {member.value: member for member in hint}.__getitem__, attrgetter("value"))
+    if origin in _JSON_TYPES and get_args(hint)[-1] is not types.NoneType:
+        make, parsed_type = _JSON_TYPES[origin]
+        return Codec((str,), _json_decoder(parsed_type, make), _encode_set if make is frozenset else encode_json)
+    return None
+
+
+def _json_decoder(parsed_type: type, make: Callable[[Any], object] | None) -> Callable[[str], object]:
+    def decode(text: str) -> object:
+        parsed = orjson.loads(text)
+        if not isinstance(parsed, parsed_type):
+            msg = f"a JSON column holds {type(parsed).__name__}, not {parsed_type.__name__}"
+            raise TypeError(msg)
+        return parsed if make is None else make(parsed)
+
+    return decode
+
+
+def encode_json(value: object) -> str:
+    """Return *value* as compact JSON."""
+    return orjson.dumps(value).decode()
+
+
+def _encode_set(value: frozenset[str]) -> str:
+    return encode_json(sorted(value))
+
+
+_CODECS: Mapping[Any, Codec] = {
+    str: Codec((str,)),
+    int: Codec((int,)),
+    bytes: Codec((bytes,)),
+    float: Codec((float, int), float),
+    bool: Codec((int,), bool, int),
+    datetime: Codec((int,), from_micros, to_micros),
+    object: Codec((str,), orjson.loads, encode_json),
+}
+_JSON_TYPES: Mapping[object, tuple[Callable[[Any], object] | None, type]] = {
+    dict: (None, dict),
+    Mapping: (None, dict),
+    tuple: (tuple, list),
+    frozenset: (frozenset, list),
+}
