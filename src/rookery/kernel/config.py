@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
 from platformdirs import user_data_path
 
@@ -22,6 +22,13 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret, parse_new_secret_key, parse_secret_key
 from rookery.kernel.suggestions import find_nearest
 
+T = TypeVar("T")
+D = TypeVar("D")
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_BASE_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_HALF_LIFE = re.compile(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)")
+
 
 def _parse_text(raw: object) -> str:
     if not isinstance(raw, str) or not raw or "\x00" in raw:
@@ -30,16 +37,8 @@ def _parse_text(raw: object) -> str:
     return raw
 
 
-def _parse_engine_address(raw: object) -> Secret:
+def _parse_address(raw: object) -> Secret:
     return Secret(_parse_text(raw))
-
-
-def _parse_secret_key(raw: object) -> Secret:
-    return parse_new_secret_key(_parse_text(raw))
-
-
-def _parse_previous_secret_key(raw: object) -> Secret:
-    return parse_secret_key(_parse_text(raw))
 
 
 def _parse_path(raw: object) -> Path:
@@ -47,17 +46,15 @@ def _parse_path(raw: object) -> Path:
 
 
 def _parse_bool(raw: object) -> bool:
-    if isinstance(raw, bool):
-        return raw
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-    if not isinstance(raw, str) or raw.lower() not in words:
+    value = raw if isinstance(raw, bool) else _BOOLEANS.get(raw.lower()) if isinstance(raw, str) else None
+    if value is None:
         msg = "must be true or false"
         raise ValueError(msg)
-    return words[raw.lower()]
+    return value
 
 
 def _int_parser(minimum: int, maximum: int) -> Callable[[object], int]:
-    def read(raw: object) -> int:
+    def parse(raw: object) -> int:
         try:
             number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
         except ValueError:
@@ -67,17 +64,7 @@ def _int_parser(minimum: int, maximum: int) -> Callable[[object], int]:
             raise ValueError(msg)
         return number
 
-    return read
-
-
-def _choice_parser(*choices: str) -> Callable[[object], str]:
-    def read(raw: object) -> str:
-        if raw not in choices:
-            msg = f"must be one of {', '.join(choices)}"
-            raise ValueError(msg)
-        return cast("str", raw)
-
-    return read
+    return parse
 
 
 def _parse_list(raw: object) -> tuple[str, ...]:
@@ -90,175 +77,121 @@ def _parse_list(raw: object) -> tuple[str, ...]:
 
 
 def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
-    read = list[tuple[str, int | None]]()
-    for part in _parse_list(raw):
-        match = re.fullmatch(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)", part)
-        if match is None:
-            msg = "must be memory types with a number of days or never, such as research=90,plan=never"
-            raise ValueError(msg)
-        read.append((match[1], None if match[2] is None else int(match[2])))
-    return tuple(read)
+    matches = [_HALF_LIFE.fullmatch(part) for part in _parse_list(raw)]
+    if None in matches:
+        msg = "must be memory types with a number of days or never, such as research=90,plan=never"
+        raise ValueError(msg)
+    return tuple((match[1], int(match[2]) if match[2] else None) for match in matches if match)
 
 
 def _parse_base_url(raw: object) -> str:
     text = _parse_text(raw).rstrip("/")
-    if re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
+    if _BASE_URL.fullmatch(text) is None:
         msg = "must be a URL such as https://rookery.example.org"
         raise ValueError(msg)
     return text
 
 
-def _define_setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
+def _setting(parse: Callable[[object], T], default: D, description: str) -> T | D:
     """Return a dataclass field whose metadata holds its parser and its description in docs/reference."""
-    return field(default=default, metadata={"read": parse, "description": description})
+    return cast("T | D", field(default=default, metadata={"read": parse, "description": description}))
+
+
+def _choice_setting(choices: Sequence[str], default: D, description: str) -> D:
+    def parse(raw: object) -> D:
+        if raw not in choices:
+            msg = f"must be one of {', '.join(choices)}"
+            raise ValueError(msg)
+        return cast("D", raw)
+
+    return _setting(parse, default, description)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of the operator. Each is `ROOKERY_` and its name in capitals, or the name itself in rookery.toml."""
 
-    data_dir: Path = cast("Path", _define_setting(_parse_path, "The folder that holds all data.", user_data_path("rookery")))
-    host: str = cast("str", _define_setting(_parse_text, "The address on which the server listens.", "127.0.0.1"))
-    port: int = cast("int", _define_setting(_int_parser(0, 65535), "The port on which the server listens; 0 picks a free one.", 8400))
-    environment: Literal["development", "production"] = cast(
-        "Literal['development', 'production']",
-        _define_setting(
-            _choice_parser("development", "production"),
-            "Hides API docs and discovery pages from requests without a key in production, unless other settings show them.",
-            "development",
-        ),
+    data_dir: Path = _setting(_parse_path, user_data_path("rookery"), "The folder that holds all data.")
+    host: str = _setting(_parse_text, "127.0.0.1", "The address on which the server listens.")
+    port: int = _setting(_int_parser(0, 65535), 8400, "The port on which the server listens; 0 picks a free one.")
+    environment: Literal["development", "production"] = _choice_setting(
+        ("development", "production"),
+        "development",
+        "Hides API docs and discovery pages from requests without a key in production, unless other settings show them.",
     )
-    base_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the tool-server API.", None))
-    api_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the platform and memory API.", None))
-    mcp_url: str | None = cast("str | None", _define_setting(_parse_base_url, "The public URL of the catalogue and the agent API.", None))
-    database_url: Secret = cast(
-        "Secret", _define_setting(_parse_engine_address, "The record store: embedded: or postgresql://…", Secret("embedded:"))
+    base_url: str | None = _setting(_parse_base_url, None, "The public URL of the tool-server API.")
+    api_url: str | None = _setting(_parse_base_url, None, "The public URL of the platform and memory API.")
+    mcp_url: str | None = _setting(_parse_base_url, None, "The public URL of the catalogue and the agent API.")
+    database_url: Secret = _setting(_parse_address, Secret("embedded:"), "The record store: embedded: or postgresql://…")
+    vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index.")
+    texts: Secret = _setting(_parse_address, Secret("embedded:"), "The full-text index.")
+    counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters.")
+    embedder: Secret = _setting(_parse_address, Secret("embedded:"), "The model that turns text into vectors.")
+    embedder_previous: Secret | None = _setting(
+        _parse_address, None, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished."
     )
-    vectors: Secret = cast("Secret", _define_setting(_parse_engine_address, "The vector index.", Secret("embedded:")))
-    texts: Secret = cast("Secret", _define_setting(_parse_engine_address, "The full-text index.", Secret("embedded:")))
-    counters: Secret = cast("Secret", _define_setting(_parse_engine_address, "The rate limit counters.", Secret("embedded:")))
-    embedder: Secret = cast(
-        "Secret", _define_setting(_parse_engine_address, "The model that turns text into vectors.", Secret("embedded:"))
+    vector_dimension: int = _setting(
+        _int_parser(1, 16_384), 768, "The number of dimensions of the vectors that an embedding service returns."
     )
-    embedder_previous: Secret | None = cast(
-        "Secret | None",
-        _define_setting(
-            _parse_engine_address, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished.", None
-        ),
+    verify_ssl: bool = _setting(_parse_bool, True, "Verify the certificates of engines that are reached by TLS.")
+    secret_key: Secret | None = _setting(
+        lambda raw: parse_new_secret_key(_parse_text(raw)),
+        None,
+        "The key that encrypts confidential values in the record store; by default secret.key in the data folder.",
     )
-    vector_dimension: int = cast(
-        "int", _define_setting(_int_parser(1, 16_384), "The number of dimensions of the vectors that an embedding service returns.", 768)
+    secret_key_previous: Secret | None = _setting(
+        lambda raw: parse_secret_key(_parse_text(raw)), None, "The previous secret key, needed until `rookery secrets rotate` has finished."
     )
-    verify_ssl: bool = cast(
-        "bool", _define_setting(_parse_bool, "Verify the certificates of engines that are reached by TLS.", default=True)
+    servers: Path | None = _setting(_parse_path, None, "The file that lists the tool servers; by default servers.json in the data folder.")
+    server_commands: bool = _setting(
+        _parse_bool, False, "Let keys with servers:write add servers that are commands, which run on this host."
     )
-    secret_key: Secret | None = cast(
-        "Secret | None",
-        _define_setting(
-            _parse_secret_key,
-            "The key that encrypts confidential values in the record store; by default secret.key in the data folder.",
-            None,
-        ),
+    egress_allow: tuple[str, ...] = _setting(
+        _parse_list, (), "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved."
     )
-    secret_key_previous: Secret | None = cast(
-        "Secret | None",
-        _define_setting(_parse_previous_secret_key, "The previous secret key, needed until `rookery secrets rotate` has finished.", None),
+    egress_private: bool = _setting(_parse_bool, False, "Let requests to users’ URLs reach private networks.")
+    tool_calls_days: int = _setting(_int_parser(1, 3650), 90, "Days until the record of a tool call is deleted.")
+    tool_arguments: bool = _setting(_parse_bool, False, "Store the arguments of tool calls in their records, without secrets.")
+    webhook_deliveries_days: int = _setting(_int_parser(1, 3650), 30, "Days until an event and its webhook deliveries are deleted.")
+    public_discovery: bool | None = _setting(
+        _parse_bool, None, "Show discovery pages without a key; by default true, except in production."
     )
-    servers: Path | None = cast(
-        "Path | None",
-        _define_setting(_parse_path, "The file that lists the tool servers; by default servers.json in the data folder.", None),
+    api_docs_enabled: bool | None = _setting(_parse_bool, None, "Serve /api/docs; by default true, except in production.")
+    organization: str = _setting(_parse_text, "Rookery", "The name of the operator on discovery pages.")
+    allowed_hosts: tuple[str, ...] = _setting(_parse_list, (), "Additional host names that the server accepts; * accepts any.")
+    cors_origins: tuple[str, ...] = _setting(_parse_list, (), "Web origins whose pages may call the API.")
+    trusted_proxies: tuple[str, ...] = _setting(_parse_list, (), "Addresses of proxies whose X-Forwarded-For header is trusted.")
+    tls_cert: Path | None = _setting(_parse_path, None, "The certificate with which the server answers over TLS.")
+    tls_key: Path | None = _setting(_parse_path, None, "The private key of the certificate.")
+    bcrypt_cost: int = _setting(_int_parser(4, 14), 10, "The cost of a new API key's bcrypt hash.")
+    half_lives: tuple[tuple[str, int | None], ...] = _setting(
+        _parse_half_lives, (), "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`."
     )
-    server_commands: bool = cast(
-        "bool",
-        _define_setting(_parse_bool, "Let keys with servers:write add servers that are commands, which run on this host.", default=False),
+    recall_mode: Literal["semantic", "keyword", "hybrid"] | None = _choice_setting(
+        ("semantic", "keyword", "hybrid"),
+        None,
+        "The search mode of recall for requests without `mode`. Without it: semantic over HTTP, hybrid over MCP.",
     )
-    egress_allow: tuple[str, ...] = cast(
-        "tuple[str, ...]",
-        _define_setting(
-            _parse_list, "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved.", ()
-        ),
+    async_embedding: bool = _setting(_parse_bool, True, "Answer remember requests before the memory is indexed.")
+    max_memories: int = _setting(_int_parser(1, 10**9), 1_000_000, "Maximum number of memories in a workspace.")
+    max_backlog: int = _setting(_int_parser(1, 10**9), 100_000, "Maximum number of memories of a workspace that wait for indexing.")
+    max_connections: int = _setting(_int_parser(10, 100_000), 1000, "Maximum number of connections open at the same time.")
+    min_free_disk_mb: int = _setting(_int_parser(0, 10**6), 512, "Free space in MiB below which the server rejects writes.")
+    job_lease_s: int = _setting(
+        _int_parser(1, 3600), 30, "Seconds after which another worker takes over a job whose worker has not renewed its lease."
     )
-    egress_private: bool = cast("bool", _define_setting(_parse_bool, "Let requests to users’ URLs reach private networks.", default=False))
-    tool_calls_days: int = cast("int", _define_setting(_int_parser(1, 3650), "Days until the record of a tool call is deleted.", 90))
-    tool_arguments: bool = cast(
-        "bool", _define_setting(_parse_bool, "Store the arguments of tool calls in their records, without secrets.", default=False)
+    strict: bool = _setting(_parse_bool, False, "Refuse to start when an unknown ROOKERY_ variable is set.")
+    log_level: Literal["debug", "info", "warning", "error"] = _choice_setting(
+        ("debug", "info", "warning", "error"), "info", "The lowest level that is logged."
     )
-    webhook_deliveries_days: int = cast(
-        "int", _define_setting(_int_parser(1, 3650), "Days until an event and its webhook deliveries are deleted.", 30)
+    log_format: Literal["auto", "json", "console"] = _choice_setting(
+        ("auto", "json", "console"), "auto", "The format of log lines; auto: console on a terminal, else JSON."
     )
-    public_discovery: bool | None = cast(
-        "bool | None",
-        _define_setting(_parse_bool, "Show discovery pages without a key; by default true, except in production.", None),
+    access_log: bool = _setting(_parse_bool, False, "Log each request.")
+    metrics_port: int | None = _setting(
+        _int_parser(0, 65535), None, "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one."
     )
-    api_docs_enabled: bool | None = cast(
-        "bool | None", _define_setting(_parse_bool, "Serve /api/docs; by default true, except in production.", None)
-    )
-    organization: str = cast("str", _define_setting(_parse_text, "The name of the operator on discovery pages.", "Rookery"))
-    allowed_hosts: tuple[str, ...] = cast(
-        "tuple[str, ...]", _define_setting(_parse_list, "Additional host names that the server accepts; * accepts any.", ())
-    )
-    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _define_setting(_parse_list, "Web origins whose pages may call the API.", ()))
-    trusted_proxies: tuple[str, ...] = cast(
-        "tuple[str, ...]", _define_setting(_parse_list, "Addresses of proxies whose X-Forwarded-For header is trusted.", ())
-    )
-    tls_cert: Path | None = cast(
-        "Path | None", _define_setting(_parse_path, "The certificate with which the server answers over TLS.", None)
-    )
-    tls_key: Path | None = cast("Path | None", _define_setting(_parse_path, "The private key of the certificate.", None))
-    bcrypt_cost: int = cast("int", _define_setting(_int_parser(4, 14), "The cost of a new API key's bcrypt hash.", 10))
-    half_lives: tuple[tuple[str, int | None], ...] = cast(
-        "tuple[tuple[str, int | None], ...]",
-        _define_setting(_parse_half_lives, "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", ()),
-    )
-    recall_mode: Literal["semantic", "keyword", "hybrid"] | None = cast(
-        "Literal['semantic', 'keyword', 'hybrid'] | None",
-        _define_setting(
-            _choice_parser("semantic", "keyword", "hybrid"),
-            "The search mode of recall for requests without `mode`. Without it: semantic over HTTP, hybrid over MCP.",
-            None,
-        ),
-    )
-    async_embedding: bool = cast(
-        "bool", _define_setting(_parse_bool, "Answer remember requests before the memory is indexed.", default=True)
-    )
-    max_memories: int = cast("int", _define_setting(_int_parser(1, 10**9), "Maximum number of memories in a workspace.", 1_000_000))
-    max_backlog: int = cast(
-        "int", _define_setting(_int_parser(1, 10**9), "Maximum number of memories of a workspace that wait for indexing.", 100_000)
-    )
-    max_connections: int = cast(
-        "int", _define_setting(_int_parser(10, 100_000), "Maximum number of connections open at the same time.", 1000)
-    )
-    min_free_disk_mb: int = cast(
-        "int", _define_setting(_int_parser(0, 10**6), "Free space in MiB below which the server rejects writes.", 512)
-    )
-    job_lease_s: int = cast(
-        "int",
-        _define_setting(
-            _int_parser(1, 3600), "Seconds after which another worker takes over a job whose worker has not renewed its lease.", 30
-        ),
-    )
-    strict: bool = cast("bool", _define_setting(_parse_bool, "Refuse to start when an unknown ROOKERY_ variable is set.", default=False))
-    log_level: Literal["debug", "info", "warning", "error"] = cast(
-        "Literal['debug', 'info', 'warning', 'error']",
-        _define_setting(_choice_parser("debug", "info", "warning", "error"), "The lowest level that is logged.", "info"),
-    )
-    log_format: Literal["auto", "json", "console"] = cast(
-        "Literal['auto', 'json', 'console']",
-        _define_setting(
-            _choice_parser("auto", "json", "console"), "The format of log lines; auto: console on a terminal, else JSON.", "auto"
-        ),
-    )
-    access_log: bool = cast("bool", _define_setting(_parse_bool, "Log each request.", default=False))
-    metrics_port: int | None = cast(
-        "int | None",
-        _define_setting(_int_parser(0, 65535), "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one.", None),
-    )
-    traces: Secret = cast(
-        "Secret",
-        _define_setting(
-            _parse_engine_address, "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.", Secret("none")
-        ),
-    )
+    traces: Secret = _setting(_parse_address, Secret("none"), "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.")
 
     @property
     def servers_file(self) -> Path:
