@@ -235,7 +235,7 @@ async def test_two_processes_on_one_store_have_their_own_counters(settings: Sett
 
 
 def _source(name: str, read: Callable[[], Awaitable[Sequence[MetricSample]]]) -> MetricSource:
-    return MetricSource(name=name, metrics=[MetricDescription(name=f"rookery_{name}", kind="gauge", help_text="A figure.")], read=read)
+    return MetricSource(name=name, metrics=[MetricDescription(f"rookery_{name}", "gauge", "A figure.")], read=read)
 
 
 async def test_a_slow_source_lacks_only_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

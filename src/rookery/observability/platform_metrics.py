@@ -213,83 +213,50 @@ async def _is_up(probe: Callable[[], Awaitable[str]]) -> bool:
 _EMPTY_STATS = JobQueueStats(waiting=0, failed=0, oldest_age=timedelta())
 
 _BUILD_METRICS = (
-    MetricDescription(
-        name="rookery_build_info",
-        kind="gauge",
-        help_text="Always 1; the labels are the versions of Rookery and Python.",
-        labels=("version", "python"),
-    ),
+    MetricDescription("rookery_build_info", "gauge", "Always 1; the labels are the versions of Rookery and Python.", ("version", "python")),
 )
 _JOB_METRICS = (
     MetricDescription(
-        name="rookery_jobs_waiting",
-        kind="gauge",
-        help_text="Jobs of the whole store that are not done, including those in progress.",
-        labels=("kind",),
+        "rookery_jobs_waiting", "gauge", "Jobs of the whole store that are not done, including those in progress.", ("kind",)
     ),
-    MetricDescription(
-        name="rookery_jobs_failed",
-        kind="gauge",
-        help_text="Jobs of the whole store that have failed and are retried daily.",
-        labels=("kind",),
-    ),
-    MetricDescription(
-        name="rookery_jobs_oldest_age_seconds",
-        kind="gauge",
-        help_text="Age of the oldest waiting job of the whole store.",
-        labels=("kind",),
-    ),
+    MetricDescription("rookery_jobs_failed", "gauge", "Jobs of the whole store that have failed and are retried daily.", ("kind",)),
+    MetricDescription("rookery_jobs_oldest_age_seconds", "gauge", "Age of the oldest waiting job of the whole store.", ("kind",)),
 )
 _ACCESS_METRICS = (
-    MetricDescription(name="rookery_bcrypt_runs_total", kind="counter", help_text="Runs of bcrypt to check a secret."),
-    MetricDescription(name="rookery_bcrypt_pending", kind="gauge", help_text="Secrets that are being hashed or checked, or wait for it."),
+    MetricDescription("rookery_bcrypt_runs_total", "counter", "Runs of bcrypt to check a secret."),
+    MetricDescription("rookery_bcrypt_pending", "gauge", "Secrets that are being hashed or checked, or wait for it."),
     MetricDescription(
-        name="rookery_usage_rows_dropped_total",
-        kind="counter",
-        help_text="Usage records lost because the record store was unavailable for too long.",
+        "rookery_usage_rows_dropped_total", "counter", "Usage records lost because the record store was unavailable for too long."
     ),
-    MetricDescription(
-        name="rookery_rate_limits_local",
-        kind="gauge",
-        help_text="1: the counter store is unavailable, and this process counts on its own.",
-    ),
+    MetricDescription("rookery_rate_limits_local", "gauge", "1: the counter store is unavailable, and this process counts on its own."),
 )
 _TOOL_METRICS = (
     MetricDescription(
-        name="rookery_tool_call_rows_lost_total",
-        kind="counter",
-        help_text="Records of tool calls that could not be written: invalid for the record store, or unwritten when the server stopped.",
+        "rookery_tool_call_rows_lost_total",
+        "counter",
+        "Records of tool calls that could not be written: invalid for the record store, or unwritten when the server stopped.",
     ),
     MetricDescription(
-        name="rookery_tool_call_rows_unwritten",
-        kind="gauge",
-        help_text="Records of tool calls that wait to be written. At 10,000, calls are rejected until they are written.",
+        "rookery_tool_call_rows_unwritten",
+        "gauge",
+        "Records of tool calls that wait to be written. At 10,000, calls are rejected until they are written.",
     ),
     MetricDescription(
-        name="rookery_tool_server_health",
-        kind="gauge",
-        help_text="1 for the current health of a tool server according to this process; 0 for the other values.",
-        labels=("server", "health"),
+        "rookery_tool_server_health",
+        "gauge",
+        "1 for the current health of a tool server according to this process; 0 for the other values.",
+        ("server", "health"),
     ),
-    MetricDescription(name="rookery_tool_sessions_open", kind="gauge", help_text="Open sessions with a tool server.", labels=("server",)),
+    MetricDescription("rookery_tool_sessions_open", "gauge", "Open sessions with a tool server.", ("server",)),
+    MetricDescription("rookery_tool_calls_in_flight", "gauge", "Calls that a tool server is processing.", ("server",)),
     MetricDescription(
-        name="rookery_tool_calls_in_flight", kind="gauge", help_text="Calls that a tool server is processing.", labels=("server",)
-    ),
-    MetricDescription(
-        name="rookery_tool_session_falls_total",
-        kind="counter",
-        help_text="Sessions with a tool server that failed or could not be opened.",
-        labels=("server",),
+        "rookery_tool_session_falls_total", "counter", "Sessions with a tool server that failed or could not be opened.", ("server",)
     ),
     MetricDescription(
-        name="rookery_tool_breakers_open",
-        kind="gauge",
-        help_text="Sessions with a tool server that failed repeatedly and are paused by a circuit breaker.",
-        labels=("server",),
+        "rookery_tool_breakers_open",
+        "gauge",
+        "Sessions with a tool server that failed repeatedly and are paused by a circuit breaker.",
+        ("server",),
     ),
 )
-_ENGINE_METRICS = (
-    MetricDescription(
-        name="rookery_engine_up", kind="gauge", help_text="1: the engine responds, as in /readyz; 0: it does not.", labels=("engine",)
-    ),
-)
+_ENGINE_METRICS = (MetricDescription("rookery_engine_up", "gauge", "1: the engine responds, as in /readyz; 0: it does not.", ("engine",)),)

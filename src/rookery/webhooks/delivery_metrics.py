@@ -47,8 +47,6 @@ class DeliveryMetrics:
 
 
 _METRICS = (
-    MetricDescription(name="rookery_webhook_deliveries_open", kind="gauge", help_text="Pending and sending deliveries of the whole store."),
-    MetricDescription(
-        name="rookery_webhook_oldest_delivery_seconds", kind="gauge", help_text="Age of the oldest pending or sending delivery."
-    ),
+    MetricDescription("rookery_webhook_deliveries_open", "gauge", "Pending and sending deliveries of the whole store."),
+    MetricDescription("rookery_webhook_oldest_delivery_seconds", "gauge", "Age of the oldest pending or sending delivery."),
 )

@@ -52,8 +52,4 @@ class InstrumentedDatabase:
         return [("rookery_database_writes_pending", (), self._pending)]
 
 
-_METRICS = (
-    MetricDescription(
-        name="rookery_database_writes_pending", kind="gauge", help_text="Transactions of this process that are not committed yet."
-    ),
-)
+_METRICS = (MetricDescription("rookery_database_writes_pending", "gauge", "Transactions of this process that are not committed yet."),)

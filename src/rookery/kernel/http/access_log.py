@@ -115,12 +115,12 @@ class RequestMetrics:
 
 _METRICS = (
     MetricDescription(
-        name="rookery_http_requests_total",
-        kind="counter",
-        help_text="Requests answered; status 499: the client disconnected first.",
-        labels=("method", "route", "status"),
+        "rookery_http_requests_total",
+        "counter",
+        "Requests answered; status 499: the client disconnected first.",
+        ("method", "route", "status"),
     ),
-    MetricDescription(name="rookery_http_requests_in_flight", kind="gauge", help_text="Requests being served now."),
+    MetricDescription("rookery_http_requests_in_flight", "gauge", "Requests being served now."),
 )
 
 
