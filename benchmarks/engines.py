@@ -136,7 +136,7 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
         await report(f"match, {name}", queries, lambda within=within: index.search(next(text_queries), access_filter=within, limit=30))
     since = AccessFilter(workspace_id=1, at=NOW, org="org3", since=NOW)
     await report("match, org, since", queries, lambda: index.search(next(text_queries), access_filter=since, limit=30))
-    await report("total, no filter", queries, lambda: index.count_matches(next(text_queries), access_filter=FILTERS["no filter"]))
+    await report("total, no filter", queries, lambda: index.count(1, query=next(text_queries), access_filter=FILTERS["no filter"]))
     documents_ = itertools.cycle(list(documents_of(queries, seed=9)))
     await report("put one", queries, lambda: index.put([next(documents_)]))
     await index.close()

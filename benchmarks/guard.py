@@ -85,7 +85,7 @@ async def measure(data_dir: Path) -> None:
 
     cases: dict[str, Callable[[], Awaitable[object]]] = {
         "warm check of an API key": lambda: proofs.find_row(token, ADDRESS),
-        "counter hit": lambda: counter.hit("benchmark", limit=1_000_000_000, window_us=HOUR_US, now_us=1_000_000),
+        "counter spend": lambda: counter.spend("benchmark", limit=1_000_000_000, window_us=HOUR_US, now_us=1_000_000),
         "admit and record, enterprise key": lambda: admitted(enterprise),
         "admit and record, pro key": lambda: admitted(pro),
         "admit and record, agent key": lambda: admitted(agent),

@@ -37,9 +37,9 @@ class SwitchableCounter:
         self.is_down = False
         self.call_count = 0
 
-    async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
+    async def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         self._count_call()
-        return self.counts.hit(key, limit=limit, window_us=window_us, now_us=now_us)
+        return self.counts.spend(key, limit=limit, window_us=window_us, now_us=now_us)
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         self._count_call()
@@ -160,7 +160,7 @@ def test_the_local_counter_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("rookery.access.rate_limits._MAX_LOCAL_KEYS", 3)
     counter = LocalCounter()
     for key in ("a", "b", "c", "a", "d"):
-        counter.hit(key, limit=9, window_us=MINUTE_US, now_us=NOW)
+        counter.spend(key, limit=9, window_us=MINUTE_US, now_us=NOW)
 
     assert [counter.peek(key, window_us=MINUTE_US, now_us=NOW).used for key in "abcd"] == [2, 0, 1, 1]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import math
@@ -18,26 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.engines import embedders
-from rookery.engines.embedders import chunks, minilm, model_files
+from rookery.engines.embedders import EmbedderEngine, chunks, minilm, model_files
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.model import EmbeddingModel
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
+from tests.engines.embedder_contract import TEXTS, EmbedderContract, OpenEngine, cosine, numbers
 
 Array = npt.NDArray[np.float32]
-
-TEXTS = [
-    "We chose PostgreSQL because the team already runs it in production.",
-    "The staging password is kept in the vault under team/staging.",
-    "Melanie painted a sunrise over the lake last summer.",
-    "Deploys happen on Tuesdays, after the smoke tests are green; nobody deploys on a Friday afternoon any more.",
-    "tabs, not spaces",
-    "def add(a, b):\n    return a + b",
-    "Die Katze schläft auf dem Sofa.",
-    "The retry budget of the payment worker is three attempts, sixty seconds apart. " * 8,
-]
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +50,11 @@ def f32_model(model_dir: Path) -> EmbeddingModel:
 
 
 @pytest.fixture
-async def embedder(model_dir: Path) -> AsyncIterator[embedders.EmbedderEngine]:
+async def embedder(model_dir: Path) -> AsyncIterator[EmbedderEngine]:
     """Yield an embedder on the shared files."""
     engine = embedders.open("embedded:", data_dir=model_dir)
     yield engine
     await engine.close()
-
-
-def numbers(vector: Vector) -> Array:
-    """Return the numbers of a vector."""
-    return np.frombuffer(vector, dtype="<f4")
-
-
-def cosine(one: Vector, other: Vector) -> float:
-    """Return the cosine of two vectors of unit length."""
-    return float(numbers(one) @ numbers(other))
 
 
 def ids_of(model: EmbeddingModel, text: str) -> list[int]:
@@ -90,113 +71,28 @@ def package_file(name: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / "model" / name
 
 
-# The port
+class TestTheBuiltInEmbedder(EmbedderContract):
+    """The contract, for the model in this process."""
 
+    lacks = EmbeddedEmbedder.lacks
 
-async def test_vectors_have_the_declared_dimension_and_unit_length(embedder: Embedder) -> None:
-    """`memory.models.Vector` requires both (D-54)."""
-    query_vector = await embedder.embed_query("Which database do we use?")
-    passage_vectors = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
+    @pytest.fixture
+    async def open_engine(self, model_dir: Path) -> AsyncIterator[OpenEngine]:
+        """Yield a function that opens an embedder on the shared files."""
+        async with contextlib.AsyncExitStack() as stack:
 
-    for vector in [query_vector, *(vector for vectors in passage_vectors for vector in vectors)]:
-        assert len(vector) == 4 * embedder.dimension
-        assert np.linalg.norm(numbers(vector)) == pytest.approx(1, abs=1e-5)
+            def open_it() -> EmbedderEngine:
+                engine = embedders.open("embedded:", data_dir=model_dir)
+                stack.push_async_callback(engine.close)
+                return engine
 
-
-async def test_a_question_is_nearest_to_the_text_that_answers_it(embedder: Embedder) -> None:
-    """Texts are compared by meaning, not by words (spec 2.6)."""
-    passages = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
-
-    for question, expected in [
-        ("Which database was picked, and why?", 0),
-        ("Where do I find the credentials?", 1),
-        ("artwork of the dawn", 2),
-    ]:
-        vector = await embedder.embed_query(question)
-        assert max(range(len(TEXTS)), key=lambda index: cosine(vector, passages[index][0])) == expected
-
-
-async def test_the_same_text_has_the_same_vector_in_a_second_engine(embedder: Embedder, model_dir: Path) -> None:
-    """Stored vectors are compared with queries of a later process."""
-    second_embedder = embedders.open("embedded:", data_dir=model_dir)
-    try:
-        assert await embedder.embed_query(TEXTS[0]) == await second_embedder.embed_query(TEXTS[0])
-        assert embedder.model == second_embedder.model
-    finally:
-        await second_embedder.close()
-
-
-async def test_the_vector_of_a_text_does_not_depend_on_its_batch(embedder: Embedder) -> None:
-    """The graph quantizes token by token for this reason; see minilm."""
-    passages = [Passage(context="", content=text) for text in TEXTS]
-    batch_vectors = await embedder.embed_passages(passages)
-    single_vectors = [(await embedder.embed_passages([passage]))[0] for passage in passages]
-
-    for batch_chunks, single_chunks in zip(batch_vectors, single_vectors, strict=True):
-        for batch_vector, single_vector in zip(batch_chunks, single_chunks, strict=True):
-            assert np.abs(numbers(batch_vector) - numbers(single_vector)).max() < 1e-4
+            yield open_it
 
 
 async def test_a_query_and_a_passage_with_the_same_text_have_the_same_vector(embedder: Embedder) -> None:
     """The model is symmetric and needs no prefix before a query."""
     ((passage,),) = await embedder.embed_passages([Passage(context="", content=TEXTS[3])])
     assert cosine(await embedder.embed_query(TEXTS[3]), passage) == pytest.approx(1, abs=1e-4)
-
-
-async def test_no_passages_give_no_vectors(embedder: Embedder) -> None:
-    """There is a result for each passage, here for none."""
-    assert await embedder.embed_passages([]) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " \n\t ",
-        "\u0001\u0002\u007f",
-        "🦜",
-        "🦜" * 3000,
-        "word " * 10_000,
-        "x" * 50_000,
-        "長い文" * 2000,
-        "[SEP] [PAD] [CLS]",
-        "\ud7ff\ue000\uffff",
-        "e\u0301" * 500,
-    ],
-    ids=[
-        "empty",
-        "spaces",
-        "controls",
-        "emoji",
-        "emojis",
-        "50,000 characters",
-        "one long word",
-        "no spaces",
-        "special",
-        "private",
-        "accents",
-    ],
-)
-async def test_unusual_texts_have_vectors(embedder: Embedder, text: str) -> None:
-    """Every text that can be stored can be indexed (D-47)."""
-    query_vector = await embedder.embed_query(text)
-    (vectors,) = await embedder.embed_passages([Passage(context=text, content=text)])
-
-    assert vectors
-    for vector in (query_vector, *vectors):
-        assert np.linalg.norm(numbers(vector)) == pytest.approx(1, abs=1e-5)
-
-
-async def test_the_context_is_embedded_with_every_chunk(embedder: Embedder) -> None:
-    """The embedded text may have more than the content (D-55)."""
-    long_text = "The build was slow again today and nobody knew the reason for it. " * 60
-    without_context, with_context = await embedder.embed_passages(
-        [Passage(context="", content=long_text), Passage(context="topic: gardening, tomatoes", content=long_text)]
-    )
-    query_vector = await embedder.embed_query("gardening with tomatoes")
-
-    assert len(without_context) > 1
-    assert min(cosine(query_vector, vector) for vector in with_context) > max(cosine(query_vector, vector) for vector in without_context)
 
 
 async def test_the_vector_of_a_repeated_query_is_cached(model_dir: Path) -> None:
@@ -221,19 +117,7 @@ async def test_the_vector_of_a_repeated_query_is_cached(model_dir: Path) -> None
         await engine.close()
 
 
-async def test_a_cancelled_query_does_not_cancel_equal_queries(embedder: Embedder) -> None:
-    """Concurrent equal queries share one computation."""
-    cancelled_task = asyncio.create_task(embedder.embed_query("shared query"))
-    other_task = asyncio.create_task(embedder.embed_query("shared query"))
-    await asyncio.sleep(0)
-    cancelled_task.cancel()
-
-    assert len(await other_task) == 4 * embedder.dimension
-    with pytest.raises(asyncio.CancelledError):
-        await cancelled_task
-
-
-async def test_a_query_does_not_wait_for_a_long_batch_of_passages(embedder: embedders.EmbedderEngine) -> None:
+async def test_a_query_does_not_wait_for_a_long_batch_of_passages(embedder: EmbedderEngine) -> None:
     """Writers must not block readers."""
     await embedder.warm()
     batch = asyncio.gather(embedder.embed_passages([Passage(context="", content=TEXTS[7])] * 40))
@@ -528,21 +412,6 @@ async def test_an_unwritable_data_folder_is_reported(tmp_path: Path) -> None:
             await engine.warm()
     finally:
         await engine.close()
-
-
-async def test_a_closed_embedder_raises_an_engine_error(model_dir: Path) -> None:
-    """Embeddings in progress at shutdown fail with an engine error, not with a cancelled task."""
-    engine = embedders.open("embedded:", data_dir=model_dir)
-    await engine.embed_query("before")
-    batch = asyncio.gather(engine.embed_passages([Passage(context="", content=TEXTS[7])] * 40))
-    await asyncio.sleep(0)
-    await engine.close()
-    await engine.close()
-
-    with pytest.raises(EngineUnavailable, match="closed"):
-        await batch
-    with pytest.raises(EngineUnavailable, match="closed"):
-        await engine.embed_query("after")
 
 
 async def test_opening_loads_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from rookery.memory.models import Passage
 from tests.certificates import write_certificate
 from tests.conftest import eventually
 from tests.embedding_service import KEY, EmbeddingService, Fault, embed, run_embedding_service
+from tests.engines.embedder_contract import EmbedderContract, OpenEngine, numbers
 
 Kind = Literal["openai", "ollama"]
 HERON = "The heron nests on the roof of the boat house."
@@ -67,11 +68,6 @@ async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -
         yield open_it
 
 
-def numbers(vector: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """Return the numbers of a vector."""
-    return np.frombuffer(vector, dtype="<f4")
-
-
 def expected_vector(text: str, width: int = 32, dimension: int = 32) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the vector that should be stored for the response of the service."""
     row = np.zeros(dimension)
@@ -82,6 +78,18 @@ def expected_vector(text: str, width: int = 32, dimension: int = 32) -> np.ndarr
 def make_passages(*texts: str) -> list[Passage]:
     """Return passages without context."""
     return [Passage(context="", content=text) for text in texts]
+
+
+class TestAnEmbeddingService(EmbedderContract):
+    """The contract, for a service with either protocol. Its vectors are digests of the texts."""
+
+    lacks = remote.RemoteEmbedder.lacks
+    has_meaning = False
+
+    @pytest.fixture
+    def open_engine(self, open_embedder: OpenEmbedder) -> OpenEngine:
+        """Return a function that opens an embedder on the service."""
+        return open_embedder
 
 
 async def test_vectors_are_in_the_order_of_the_texts_and_of_unit_length(open_embedder: OpenEmbedder) -> None:

@@ -48,7 +48,7 @@ async def test_no_word_of_a_deleted_document_stays_in_the_full_text_index(tmp_pa
     async with _open_index(tmp_path) as index, _open_index(tmp_path) as other:
         documents = [make_document(f"m{number}", content=f"{'heron ' * (number * 7)}{secrets[number]} by the pond") for number in range(60)]
         await index.put([*documents, *(make_document(f"n{number}", content=f"pelican{number} " * 40) for number in range(300))])
-        await index.delete(1, [f"m{number}" for number in range(0, 60, 2)])
+        await index.drop(1, [f"m{number}" for number in range(0, 60, 2)])
         await index.put([make_document(f"m{number}", content="pelican") for number in range(1, 60, 2)])
         assert _files_containing(tmp_path) != set()
 
@@ -83,7 +83,7 @@ async def test_the_cache_of_a_large_store_is_rebuilt_after_an_erasure(tmp_path: 
         await command.erase()
         files_after = {path.name for path in caches.rglob("*.store")}
 
-        await server.delete(1, ["m3"])
+        await server.drop(1, ["m3"])
         await eventually(server.is_cached)
         await command.erase()
         await eventually(lambda: bool({path.name for path in caches.rglob("*.store")} - files_before))

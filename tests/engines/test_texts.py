@@ -1,616 +1,82 @@
-"""One suite for every engine of `TextIndex`."""
+"""The embedded engine of `TextIndex`: the contract, and properties of its file."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from rookery.engines import texts
 from rookery.engines.texts import TextEngine, frequencies
 from rookery.engines.texts.embedded import EmbeddedTextIndex
-from rookery.engines.texts.fts_query import MAX_SPACES
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.kernel.tokenization import to_search_terms
-from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
-from rookery.memory.visibility import is_visible
-from tests.engines.conftest import NOW, access_filters, damage, documents, make_document, make_filter, remove
+from rookery.memory.models import TextQuery
+from tests.engines.conftest import damage, make_document, make_filter, remove
+from tests.engines.text_contract import OpenIndex, TextContract, any_of, count_matches, fill, find_ids
 
 
-class OpenIndex(Protocol):
-    """Opens an instance of the engine, which is closed at the end of the test."""
+class TestTheEmbeddedIndex(TextContract):
+    """The contract, for SQLite's FTS5."""
 
-    def __call__(self) -> TextEngine: ...
+    lacks = EmbeddedTextIndex.lacks
 
-
-@pytest.fixture(params=["embedded:"])
-def url(request: pytest.FixtureRequest) -> str:
-    """Return the URL of each engine in turn."""
-    return str(request.param)
-
-
-@pytest.fixture
-async def open_index(url: str, tmp_path: Path) -> AsyncIterator[OpenIndex]:
-    """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        def open_it() -> TextEngine:
-            index = texts.open(url, data_dir=tmp_path)
-            stack.push_async_callback(index.close)
-            return index
-
-        yield open_it
-
-
-@pytest.fixture
-def raw_index(open_index: OpenIndex) -> TextEngine:
-    """Return an empty index."""
-    return open_index()
-
-
-def any_of(*words: str) -> TextQuery:
-    """Return a query for any of *words*."""
-    return TextQuery(any_of=words)
-
-
-async def find_ids(
-    index: TextEngine, query: TextQuery | None = None, *, access_filter: AccessFilter | None = None, limit: int = 100, offset: int = 0
-) -> list[str]:
-    """Return the ids that match, best first."""
-    hits = await index.search(query or any_of("heron"), access_filter=access_filter or make_filter(), limit=limit, offset=offset)
-    assert all(hit.score > 0 for hit in hits)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    return [hit.memory_id for hit in hits]
-
-
-async def fill(index: TextEngine, **contents: str) -> None:
-    """Store a document for each content under its name, and documents with other words, so that no word is in all documents."""
-    other_documents = [make_document(f"other{number}", content="pelican estuary") for number in range(5)]
-    await index.put([*other_documents, *(make_document(name, content=content) for name, content in contents.items())])
-
-
-async def test_more_and_rarer_words_are_better(raw_index: TextEngine) -> None:
-    """Hits are sorted by the number and rarity of the matching words (spec 4.3)."""
-    await fill(raw_index, both="the heron nests on the roof", one="a heron by the river at dawn", none="nothing of the kind")
-
-    assert await find_ids(raw_index, any_of("heron", "roof")) == ["both", "one"]
-
-
-@pytest.mark.parametrize("word", ["nest", "nests", "nesting", "NESTED"])
-async def test_words_are_found_in_their_other_forms(raw_index: TextEngine, word: str) -> None:
-    """Content is analysed as English text (spec 2.6)."""
-    await fill(raw_index, a="The heron nests on the roof.")
-
-    assert await find_ids(raw_index, any_of(word)) == ["a"]
-
-
-async def test_stop_words_are_ignored_beside_other_words(raw_index: TextEngine) -> None:
-    """English analysis removes stop words (spec 2.6)."""
-    await fill(raw_index, a="the heron", b="the roof")
-
-    assert await find_ids(raw_index, any_of("the", "heron")) == ["a"]
-
-
-async def test_type_and_tags_are_searched_with_a_lower_weight(raw_index: TextEngine) -> None:
-    """The indexed text may have more than the content (D-55)."""
-    await raw_index.put(
-        [
-            make_document("tagged", tags=("kingfisher",), content="a bird of the river bank and more"),
-            make_document("in content", content="a kingfisher of the river bank and more"),
-            make_document("typed", type="kingfisher", content="a bird of the river bank and more"),
-        ]
-    )
-    await fill(raw_index)
-
-    names = await find_ids(raw_index, any_of("kingfisher"))
-
-    assert names[0] == "in content"
-    assert sorted(names[1:]) == ["tagged", "typed"]
-
-
-async def test_every_phrase_must_match_as_a_whole(raw_index: TextEngine) -> None:
-    """The words of a phrase must be adjacent (D-49)."""
-    await fill(raw_index, right="the night heron nests", wrong="a heron at night", half="the night heron sleeps")
-
-    assert await find_ids(raw_index, TextQuery(phrases=("night heron",))) == ["half", "right"]
-    assert await find_ids(raw_index, TextQuery(phrases=("night heron", "nests"))) == ["right"]
-
-
-async def test_words_beside_a_phrase_are_optional(raw_index: TextEngine) -> None:
-    """`TextQuery.any_of` must match at least one word, unless there are phrases."""
-    await fill(raw_index, b="the night heron nests here", a="the night heron sleeps here", c="it nests")
-
-    assert await find_ids(raw_index, TextQuery(any_of=("nests", "unknown"), phrases=("night heron",))) == ["b", "a"]
-    assert await raw_index.count_matches(TextQuery(any_of=("nests",), phrases=("night heron",)), access_filter=make_filter()) == 2
-
-
-async def test_excluded_words_and_phrases_are_left_out(raw_index: TextEngine) -> None:
-    """A leading minus excludes words and phrases (D-49)."""
-    await fill(raw_index, a="heron roof", b="heron river", c="heron night river")
-
-    assert await find_ids(raw_index, TextQuery(any_of=("heron",), none_of=("roof",))) == ["b", "c"]
-    assert await find_ids(raw_index, TextQuery(any_of=("heron",), none_of=("night river", "roof"))) == ["b"]
-    assert await find_ids(raw_index, TextQuery(none_of=("roof",))) == []
-
-
-async def test_the_parts_of_a_word_must_be_adjacent(raw_index: TextEngine) -> None:
-    """`fail-over` counts as one word (D-49)."""
-    await fill(raw_index, a="the fail-over test", b="we fail, then it is over")
-
-    assert await find_ids(raw_index, any_of("fail-over")) == ["a"]
-    assert await find_ids(raw_index, any_of("fail/over")) == ["a"]
-
-
-HOSTILE = [
-    '"',
-    '""',
-    '"heron" OR "roof',
-    "NEAR(heron roof)",
-    "NEAR",
-    "AND",
-    "OR",
-    "NOT",
-    "*",
-    "her*",
-    "^heron",
-    "content:heron",
-    "tokens : heron",
-    "{content} : heron",
-    "heron) OR (roof",
-    "-heron",
-    "+",
-    "'; DROP TABLE document; --",
-    "\\",
-    "%",
-    "\0",
-    'heron\0"',
-    "\ud800",
-    "🎉",
-    "!!!",
-    "",
-    " ",
-    "東京タワー",
-    "a" * 5000,
-    "عربى",
-    "\u202e",
-]
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-async def test_a_word_has_no_query_syntax(raw_index: TextEngine, hostile: str) -> None:
-    """Query text is data (D-49)."""
-    await fill(raw_index, a="the roof", b="unrelated")
-
-    for query in (any_of(hostile), any_of(hostile, "roof"), TextQuery(phrases=(hostile,)), TextQuery(any_of=("roof",), none_of=(hostile,))):
-        names = await find_ids(raw_index, query)
-        assert len(names) == await raw_index.count_matches(query, access_filter=make_filter())
-        assert set(names) <= {"a"}
-    assert await find_ids(raw_index, any_of(hostile, "roof")) == ["a"]
-
-
-@given(text=st.text(max_size=30), other_text=st.text(max_size=10))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_any_text_can_be_searched(raw_index: TextEngine, text: str, other_text: str) -> None:
-    """No query text is an error (D-49)."""
-    await raw_index.put([make_document(content=f"heron {text}".replace("\0", " "))])
-    query = TextQuery(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
-
-    assert "a" in await find_ids(raw_index, query)
-    await raw_index.search(
-        TextQuery(any_of=(text,), phrases=(other_text,), none_of=(text + other_text,)), access_filter=make_filter(), limit=1
-    )
-
-
-async def test_words_of_other_scripts_are_found(raw_index: TextEngine) -> None:
-    """All scripts are supported; text without spaces is found by each part of it (D-49)."""
-    await fill(raw_index, a="東京タワー ist hoch", b="Схема базы данных", c="Ärger mit Umlauten")
-
-    assert await find_ids(raw_index, any_of(*to_search_terms("東京タワー"))) == ["a"]
-    assert await find_ids(raw_index, any_of("タワ")) == await find_ids(raw_index, any_of("京")) == ["a"]
-    assert await find_ids(raw_index, TextQuery(phrases=("東京 京タ",))) == ["a"]
-    assert await find_ids(raw_index, any_of("базы")) == ["b"]
-    assert await find_ids(raw_index, any_of("ÄRGER")) == ["c"]
-
-
-async def test_memories_with_equal_scores_are_sorted_by_id(raw_index: TextEngine) -> None:
-    """The order is total, so that pages do not overlap (D-44)."""
-    ids = [f"m{number:02}" for number in range(30)]
-    await raw_index.put([make_document(memory_id) for memory_id in reversed(ids)])
-    await raw_index.put([make_document(f"other{number}", content="pelican") for number in range(40)])
-
-    pages = [await find_ids(raw_index, limit=7, offset=offset) for offset in range(0, 35, 7)]
-
-    assert [name for page in pages for name in page] == ids
-    assert await raw_index.count_matches(any_of("heron"), access_filter=make_filter()) == 30
-
-
-async def test_an_offset_beyond_the_end_finds_nothing(raw_index: TextEngine) -> None:
-    """A page past the last hit is empty (D-49: limit and offset)."""
-    await fill(raw_index, a="heron")
-
-    assert await find_ids(raw_index, offset=1) == []
-
-
-async def test_putting_again_replaces_the_text(raw_index: TextEngine) -> None:
-    """The index has only the current content (D-46)."""
-    await fill(raw_index, a="heron")
-    for _ in range(3):
-        await fill(raw_index, a="kingfisher")
-
-    assert await find_ids(raw_index) == []
-    assert await find_ids(raw_index, any_of("kingfisher")) == ["a"]
-    assert await raw_index.count_matches(any_of("kingfisher"), access_filter=make_filter()) == 1
-
-
-async def test_putting_again_replaces_the_filter_fields(raw_index: TextEngine) -> None:
-    """This also holds if the content is unchanged (D-46)."""
-    await raw_index.put([make_document(confidence=0.2, org="acme", source="manual")])
-    await raw_index.put([make_document(confidence=0.9, org="umbrella", source="import")])
-
-    assert await find_ids(raw_index, access_filter=make_filter(org="umbrella", source="import", min_confidence=0.8)) == ["a"]
-    assert await find_ids(raw_index, access_filter=make_filter(org="acme")) == []
-
-
-async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: TextEngine) -> None:
-    """A batch may contain a memory twice (D-51)."""
-    await raw_index.put([make_document(content="heron"), make_document(content="roof")])
-
-    assert await find_ids(raw_index, any_of("heron", "roof")) == ["a"]
-    assert await find_ids(raw_index, any_of("heron")) == []
-
-
-async def test_put_if_newer_stores_only_newer_documents(raw_index: TextEngine) -> None:
-    """`TextIndex.put_if_newer` and the indexing job may write a memory's words in either order."""
-    await raw_index.put_if_newer([make_document(content="heron")])
-    ids_after_first = await find_ids(raw_index, any_of("heron"))
-    await raw_index.put_if_newer([make_document(content="stork", updated_at=NOW + timedelta(seconds=1))])
-    ids_after_second = await find_ids(raw_index, any_of("stork"))
-    await raw_index.put_if_newer([make_document(content="crane", updated_at=NOW + timedelta(seconds=1)), make_document(content="heron")])
-
-    assert (ids_after_first, ids_after_second) == (["a"], ["a"])
-    assert [await find_ids(raw_index, any_of(word)) for word in ("stork", "crane", "heron")] == [["a"], [], []]
-
-
-async def test_a_deleted_document_is_not_found_and_unknown_ids_are_ignored(raw_index: TextEngine) -> None:
-    """A deletion may be repeated (spec 3.4; D-51)."""
-    await fill(raw_index, a="heron", b="heron")
-
-    for _ in range(2):
-        await raw_index.delete(1, ["a", "never seen"])
-
-    assert await find_ids(raw_index) == ["b"]
-    await fill(raw_index, a="heron")
-    assert await find_ids(raw_index) == ["a", "b"]
-
-
-async def test_workspaces_never_mix(raw_index: TextEngine) -> None:
-    """The workspace is a strict boundary, also for memories with the same id (spec 2.8)."""
-    await raw_index.put([make_document(), make_document(workspace_id=2, content="roof"), make_document("b", workspace_id=2)])
-    await raw_index.delete(1, ["b"])
-
-    assert await find_ids(raw_index, any_of("heron", "roof"), access_filter=make_filter(1)) == ["a"]
-    assert await find_ids(raw_index, access_filter=make_filter(2)) == ["b"]
-    assert await raw_index.count_matches(any_of("heron"), access_filter=make_filter(3)) == 0
-
-
-async def test_names_are_compared_exactly(raw_index: TextEngine) -> None:
-    """A filter never matches a similar name of another org, project or tag (spec 2.8)."""
-    orgs = ["acme", "Acme", "acmé", "acme ", "acme OR umbrella", '"acme"', "acme'", "Acme Inc"]
-    await raw_index.put([make_document(f"m{number}", org=org, project=org, tags=(org,)) for number, org in enumerate(orgs)])
-
-    for number, org in enumerate(orgs):
-        allowed = frozenset([org])
-        for access_filter in (
-            make_filter(org=org),
-            make_filter(project=org),
-            make_filter(tags=allowed),
-            make_filter(orgs=allowed),
-            make_filter(projects=allowed),
-        ):
-            assert await find_ids(raw_index, access_filter=access_filter) == [f"m{number}"]
-
-
-async def test_long_allow_lists_of_orgs_and_projects_are_supported(raw_index: TextEngine) -> None:
-    """Allow-lists may be longer than one query expression can be (D-23)."""
-    names = [f"n{number}" for number in range(MAX_SPACES)]
-    await raw_index.put(
-        [
-            make_document("in", org="n1", project="n2"),
-            make_document("shared", org="n1", project=None, memory_scope=MemoryScope.SHARED),
-            make_document("mine", org=None, project=None, memory_scope=MemoryScope.AGENT, agent_id="kim"),
-            make_document("other org", org="x", project="n2"),
-            make_document("other project", org="n1", project="x"),
-            make_document("no org", org=None, project="n2"),
-            make_document("another's", org="n1", project="n1", memory_scope=MemoryScope.AGENT, agent_id="lee"),
-            make_document("elsewhere", workspace_id=2, org="n1", project="n2"),
-        ]
-    )
-    broad_filter = make_filter(orgs=frozenset(names), projects=frozenset(names), agent_id="kim")
-
-    assert sorted(await find_ids(raw_index, access_filter=broad_filter)) == ["in", "mine", "shared"]
-    assert sorted(await find_ids(raw_index, access_filter=replace(broad_filter, org="n1", project="n2"))) == ["in", "mine", "shared"]
-    assert sorted(await find_ids(raw_index, access_filter=replace(broad_filter, org="n2"))) == ["mine"]
-    assert await raw_index.count_matches(any_of("heron"), access_filter=replace(broad_filter, agent_id=None)) == 2
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(drawn_documents=documents, access_filter=access_filters)
-async def test_a_search_follows_the_visibility_rule(
-    raw_index: TextEngine, drawn_documents: list[IndexDocument], access_filter: AccessFilter
-) -> None:
-    """Every engine applies the same rule (D-43)."""
-    for workspace_id in (1, 2):
-        await raw_index.delete(workspace_id, [f"m{number:02}" for number in range(31)])
-    await raw_index.put(drawn_documents)
-    expected = sorted(document.memory_id for document in drawn_documents if is_visible(access_filter, document))
-
-    assert sorted(await find_ids(raw_index, any_of("heron"), access_filter=access_filter)) == expected
-    assert sorted(await find_ids(raw_index, TextQuery(any_of=("heron",), is_question=True), access_filter=access_filter)) == expected
-    assert await raw_index.count_matches(any_of("heron"), access_filter=access_filter) == len(expected)
-
-
-async def test_a_question_ignores_very_frequent_words(raw_index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`TextQuery.is_question` needs only the best hits; a search still finds all."""
-    monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 20)
-    common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
-    await raw_index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
-    query = TextQuery(any_of=("heron", "roof"))
-
-    assert await find_ids(raw_index, replace(query, is_question=True), limit=1) == await find_ids(raw_index, query, limit=1)
-    assert len(await find_ids(raw_index, query)) == await raw_index.count_matches(query, access_filter=make_filter()) == 35
-
-
-async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(raw_index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words are ignored only for speed, never at the cost of results."""
-    monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 1)
-    monkeypatch.setattr(frequencies, "MIN_DOCUMENTS_FACTOR", 0)
-    await fill(raw_index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
-
-    names = await find_ids(raw_index, TextQuery(any_of=("heron", "pelican"), is_question=True), limit=6)
-
-    assert len(names) == 6
-    assert {"rare", "other_tenants"} < set(names)
-
-
-async def test_word_frequencies_of_other_workspaces_do_not_hide_hits(raw_index: TextEngine) -> None:
-    """The other workspace has nearly all matching documents, this one nearly all documents (spec 2.8)."""
-    await raw_index.put([make_document(f"ours{number}", content="pelican") for number in range(60)])
-    await raw_index.put([make_document(f"theirs{number}", workspace_id=2, content="heron heron") for number in range(50)])
-    await raw_index.put([make_document("mine", content="a heron somewhere in a longer text")])
-
-    assert await find_ids(raw_index, TextQuery(any_of=("heron",), is_question=True), limit=1) == ["mine"]
-    assert len(await find_ids(raw_index, TextQuery(any_of=("heron",), is_question=True), access_filter=make_filter(2), limit=60)) == 50
-
-
-async def test_setting_up_twice_changes_nothing(open_index: OpenIndex) -> None:
-    """brain:elastic-setup may run repeatedly (spec 4.4)."""
-    index = open_index()
-    await index.setup()
-    await fill(index, a="heron")
-    await index.setup()
-    await open_index().setup()
-
-    assert await find_ids(index) == ["a"]
-
-
-async def test_the_next_query_finds_what_another_instance_committed(open_index: OpenIndex) -> None:
-    """Several processes share the data folder (D-01)."""
-    first_index, second_index = open_index(), open_index()
-    await fill(first_index, a="heron")
-    assert await find_ids(second_index) == ["a"]
-    await second_index.delete(1, ["a"])
-    assert await find_ids(first_index) == []
-
-
-_WRITE = """
-import asyncio, sys
-from pathlib import Path
-from rookery.engines import texts
-from tests.engines.conftest import make_document
-
-async def main():
-    index = texts.open(sys.argv[1], data_dir=Path(sys.argv[2]))
-    await index.put([make_document("a"), make_document("b")])
-    await index.delete(1, ["b"])
-    print("stored", flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-@contextlib.contextmanager
-def another_process(url: str, data_dir: Path) -> Generator[subprocess.Popen[str]]:
-    """Run a process that has written documents and then sleeps."""
-    command = [sys.executable, "-c", _WRITE, url, str(data_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "stored\n"
-            yield process
-        finally:
-            process.kill()
-
-
-async def test_stored_documents_survive_a_kill(open_index: OpenIndex, url: str, tmp_path: Path) -> None:
-    """indexed_at is set when `put` returns, so the document must be durable then (D-51)."""
-    with another_process(url, tmp_path) as process:
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-
-    assert await find_ids(open_index()) == ["a"]
-
-
-async def test_the_next_query_finds_what_another_process_committed(open_index: OpenIndex, url: str, tmp_path: Path) -> None:
-    """This includes commits of commands (D-01)."""
-    index = open_index()
-    await index.put([make_document("mine")])
-    assert await find_ids(index) == ["mine"]
-
-    with another_process(url, tmp_path):
-        assert await find_ids(index) == ["a", "mine"]
-
-
-async def test_concurrent_queries_find_either_the_old_or_the_new_document(raw_index: TextEngine) -> None:
-    """While `put` replaces a document, a query never finds neither version."""
-    ids = [f"m{number:02}" for number in range(20)]
-    await raw_index.put([make_document(memory_id) for memory_id in ids])
-
-    async def rewrite() -> None:
-        for turn in range(20):
-            await raw_index.put([make_document(memory_id, content=f"heron {turn}") for memory_id in ids])
-
-    async def query() -> None:
-        for _ in range(40):
-            assert sorted(await find_ids(raw_index)) == ids
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(rewrite())
-        for _ in range(4):
-            tasks.create_task(query())
-
-
-class Machine(RuleBasedStateMachine):
-    """A state machine of writes, compared with a dict; a second instance only reads, and one is reopened at times."""
-
-    url: str = "embedded:"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model: dict[tuple[int, str], IndexDocument] = {}
-        self.folder = tempfile.TemporaryDirectory()
-        self.runner = asyncio.Runner()
-        self.index, self.second_index = self.open_index(), self.open_index()
-
-    def open_index(self) -> TextEngine:
-        """Open the machine's index."""
-
-        async def open_it() -> TextEngine:
-            return texts.open(self.url, data_dir=Path(self.folder.name))
-
-        return self.runner.run(open_it())
-
-    @rule(
-        memory_ids=st.lists(st.integers(0, 9), min_size=1, max_size=6),
-        workspace_id=st.sampled_from([1, 2]),
-        content=st.sampled_from(["heron", "heron nests", "roof", "the night heron"]),
-        org=st.sampled_from(["acme", "Acme"]),
-        expires_at=st.sampled_from([None, NOW, NOW + timedelta(days=1)]),
-    )
-    def put(self, memory_ids: list[int], workspace_id: int, **fields: object) -> None:
-        """Write some memories."""
-        documents_to_put = [make_document(f"m{number}", workspace_id=workspace_id, **fields) for number in memory_ids]
-        self.model |= {(workspace_id, document.memory_id): document for document in documents_to_put}
-        self.runner.run(self.index.put(documents_to_put))
-
-    @rule(memory_ids=st.sets(st.integers(0, 10), max_size=5), workspace_id=st.sampled_from([1, 2]))
-    def delete(self, memory_ids: set[int], workspace_id: int) -> None:
-        """Delete memories, known or not."""
-        ids = [f"m{number}" for number in memory_ids]
-        for memory_id in ids:
-            self.model.pop((workspace_id, memory_id), None)
-        self.runner.run(self.index.delete(workspace_id, ids))
-
-    @rule()
-    def reopen(self) -> None:
-        """Close and open the index."""
-        self.runner.run(self.index.close())
-        self.index = self.open_index()
-
-    @rule(word=st.sampled_from(["heron", "nest", "roof"]), workspace_id=st.sampled_from([1, 2]), org=st.sampled_from([None, "acme"]))
-    def check_search(self, word: str, workspace_id: int, org: str | None) -> None:
-        """Search both instances."""
-        access_filter = make_filter(workspace_id, org=org)
-        expected = sorted(
-            document.memory_id for document in self.model.values() if word in document.content and is_visible(access_filter, document)
-        )
-        for index in (self.index, self.second_index):
-            assert sorted(self.runner.run(find_ids(index, any_of(word), access_filter=access_filter))) == expected
-            assert self.runner.run(index.count_matches(any_of(word), access_filter=access_filter)) == len(expected)
-
-    def teardown(self) -> None:
-        """Close the instances and delete their folder."""
-        for index in (self.index, self.second_index):
-            self.runner.run(index.close())
-        self.runner.close()
-        self.folder.cleanup()
-
-
-def test_any_order_of_writes_equals_a_dict(url: str) -> None:
-    """The state machine compares every search with a dict."""
-
-    class EngineMachine(Machine):
-        pass
-
-    EngineMachine.url = url
-    run_state_machine_as_test(EngineMachine, settings=settings(max_examples=15, stateful_step_count=15, deadline=None))
-
-
-def test_an_unknown_engine_is_rejected(tmp_path: Path) -> None:
-    """The error is one line without the URL, which may contain a password (D-02)."""
-    with pytest.raises(WrongSettings) as error:
-        texts.open("nothing://user:secret@host", data_dir=tmp_path)
-
-    assert "secret" not in error.value.message
-
-
-class TestTheEmbeddedEngine:
-    """Properties of an engine with its own file."""
+    @staticmethod
+    def open_engine(folder: Path) -> TextEngine:
+        return texts.open("embedded:", data_dir=folder)
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         """Return the path of the engine's file."""
         return tmp_path / "texts.db"
 
-    @pytest.fixture
-    async def open_engine(self, path: Path) -> AsyncIterator[Callable[[], TextEngine]]:
-        """Yield a function that opens another instance."""
-        async with contextlib.AsyncExitStack() as stack:
+    async def test_a_question_ignores_very_frequent_words(self, index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`TextQuery.is_question` needs only the best hits; a search still finds all."""
+        monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 20)
+        common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
+        await index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
+        query = TextQuery(any_of=("heron", "roof"))
 
-            def open_it() -> TextEngine:
-                index = texts.open("embedded:", data_dir=path.parent)
-                stack.push_async_callback(index.close)
-                return index
+        assert await find_ids(index, replace(query, is_question=True), limit=1) == await find_ids(index, query, limit=1)
+        assert len(await find_ids(index, query)) == await count_matches(index, query) == 35
 
-            yield open_it
+    async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(
+        self, index: TextEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Words are ignored only for speed, never at the cost of results."""
+        monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 1)
+        monkeypatch.setattr(frequencies, "MIN_DOCUMENTS_FACTOR", 0)
+        await fill(index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
+
+        names = await find_ids(index, TextQuery(any_of=("heron", "pelican"), is_question=True), limit=6)
+
+        assert len(names) == 6
+        assert {"rare", "other_tenants"} < set(names)
 
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])
     async def test_a_deleted_file_is_an_empty_index_that_can_be_filled(
-        self, open_engine: Callable[[], TextEngine], path: Path, while_in_use: bool, with_journal: bool
+        self, open_index: OpenIndex, path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
         """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
-        index = open_engine()
+        index = open_index()
         await fill(index, a="heron")
         assert await find_ids(index) == ["a"]
         if not while_in_use:
             await index.close()
-            index = open_engine()
+            index = open_index()
 
         remove(path, with_journal=with_journal)
 
         assert await find_ids(index) == []
         await fill(index, b="heron")
         assert await find_ids(index) == ["b"]
-        assert await find_ids(open_engine()) == ["b"]
+        assert await find_ids(open_index()) == ["b"]
 
-    async def test_a_damaged_file_is_reported_with_a_remedy(self, open_engine: Callable[[], TextEngine], path: Path) -> None:
+    async def test_a_damaged_file_is_reported_with_a_remedy(self, open_index: OpenIndex, path: Path) -> None:
         """The remedy is to rebuild the index, and it needs no restart (D-46)."""
         damage(path, at=0)
-        index = open_engine()
+        index = open_index()
 
         for call in (index.setup(), index.put([make_document()]), index.search(any_of("heron"), access_filter=make_filter(), limit=1)):
             with pytest.raises(EngineUnavailable, match=r"texts\.db .*delete it.*rookery brain:reindex"):
@@ -629,15 +95,15 @@ class TestTheEmbeddedEngine:
             await index.start()
         await index.close()
 
-    async def test_damage_inside_the_file_is_reported_with_the_same_remedy(self, open_engine: Callable[[], TextEngine], path: Path) -> None:
+    async def test_damage_inside_the_file_is_reported_with_the_same_remedy(self, open_index: OpenIndex, path: Path) -> None:
         """Such a file opens without an error (D-46)."""
-        index = open_engine()
+        index = open_index()
         await index.put([make_document(f"m{number}", content="heron " * 100) for number in range(100)])
         await index.close()
         damage(path, at=4096)
 
         with pytest.raises(EngineUnavailable, match=r"texts\.db .*delete it.*rookery brain:reindex"):
-            await find_ids(open_engine())
+            await find_ids(open_index())
 
     async def test_a_query_that_takes_too_long_is_interrupted(self, path: Path) -> None:
         """No request waits without a bound, and the engine still works."""
@@ -651,3 +117,11 @@ class TestTheEmbeddedEngine:
             assert await index.search(any_of("unknown"), access_filter=make_filter(), limit=1) == []
         finally:
             await index.close()
+
+
+def test_an_unknown_engine_is_rejected(tmp_path: Path) -> None:
+    """The error is one line without the URL, which may contain a password (D-02)."""
+    with pytest.raises(WrongSettings) as error:
+        texts.open("nothing://user:secret@host", data_dir=tmp_path)
+
+    assert "secret" not in error.value.message

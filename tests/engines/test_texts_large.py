@@ -146,7 +146,7 @@ async def test_documents_newer_than_the_cache_are_found(
     await put_and_cache(index, *make_documents(4))
     monkeypatch.setattr(term_cache, "_UPDATE_AFTER_ROWS", 10_000)
     await index.put([make_document("new", content="a heron just came"), make_document("m0", content="nothing of the kind")])
-    await index.delete(1, ["m1"])
+    await index.drop(1, ["m1"])
 
     assert sorted(await find_ids(index, make_question("heron"), limit=3)) == ["m2", "m3", "new"]
     assert search_counts.from_cache == 1
@@ -175,7 +175,7 @@ async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenInde
     """Deleted memories are removed from all stores (spec 3.4)."""
     index = open_index()
     await put_and_cache(index, *make_documents(6))
-    await index.delete(1, ["m0", "m1"])
+    await index.drop(1, ["m0", "m1"])
     await index.put([make_document("m2", content="a pelican now")])
     await eventually(index.is_cached)
 

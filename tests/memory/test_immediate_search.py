@@ -38,7 +38,7 @@ async def _has_content(rig: MemoryRig, memory: Memory, content: str) -> bool:
 
 async def _count_index_matches(rig: MemoryRig, word: str) -> int:
     """Return the number of matches in the full-text index itself, also of entries without a record."""
-    return await rig.texts.count_matches(TextQuery(any_of=(word,)), access_filter=AccessFilter(workspace_id=1, at=rig.clock()))
+    return await rig.texts.count(1, query=TextQuery(any_of=(word,)), access_filter=AccessFilter(workspace_id=1, at=rig.clock()))
 
 
 async def _is_index_empty(rig: MemoryRig, word: str) -> bool:
@@ -149,18 +149,21 @@ class _ControlledTexts:
 
     def __init__(self, rig: MemoryRig) -> None:
         self._texts = rig.texts
-        self.put_before = rig.texts.put_if_newer
+        self.put_before = rig.texts.put
         self.failing: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.started = self.finished = 0
 
-    async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
+    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
+        if not is_early:
+            await self.put_before(documents)
+            return
         self.started += 1
         await self.gate.wait()
         if self.failing is not None:
             raise self.failing
-        await self.put_before(documents)
+        await self.put_before(documents, is_early=True)
         self.finished += 1
 
 
@@ -168,7 +171,7 @@ class _ControlledTexts:
 def texts(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> _ControlledTexts:
     """Wrap the full-text engine of the rig."""
     texts = _ControlledTexts(rig)
-    monkeypatch.setattr(rig.texts, "put_if_newer", texts.put_if_newer)
+    monkeypatch.setattr(rig.texts, "put", texts.put)
     return texts
 
 

@@ -79,7 +79,7 @@ class FailureBudget:
     def record_failure(self, address: str, lookup: str, now: float) -> None:
         """Count one wrong secret."""
         for name, limit in _budget_limits(address, lookup):
-            self._counts.hit(name, limit=limit, window_us=MINUTE_US, now_us=int(now * SECOND_US))
+            self._counts.spend(name, limit=limit, window_us=MINUTE_US, now_us=int(now * SECOND_US))
 
 
 class VerifiedKeyCache:

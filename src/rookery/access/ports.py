@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
@@ -12,15 +13,28 @@ class WindowCount(NamedTuple):
     started_at_us: int
 
 
+class CounterFeature(StrEnum):
+    """A feature that a counter may lack. Its engine class lists it in `lacks`, and the documentation shows it."""
+
+    SHARED_BY_PROCESSES = "shared by processes"
+    """All processes of one host have the same counts."""
+
+    SHARED_BY_HOSTS = "shared by hosts"
+    """The same, for processes of several hosts."""
+
+    OUTLIVES_PROCESS = "outlives the process"
+    """A restart does not reset the windows."""
+
+
 class RateLimitCounter(Protocol):
     """
-    An exact counter in windows that begin with their first hit, shared by all processes on the store.
+    An exact counter in windows that begin with their first request, shared by all processes on the store.
 
     A window that began at s ends at t if |t - s| >= its length, so a clock that is set back cannot freeze it.
     Every method raises `EngineUnavailable("counters", …)` and no other engine error.
     """
 
-    async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
+    async def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         """
         Count one request and return the new count, in one atomic step.
 

@@ -112,8 +112,8 @@ class LocalCounter:
     def __init__(self) -> None:
         self._counts: OrderedDict[str, WindowCount] = OrderedDict()
 
-    def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
-        """Count one request as `RateLimitCounter.hit` does."""
+    def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
+        """Count one request as `RateLimitCounter.spend` does."""
         used, started_at = self.peek(key, window_us=window_us, now_us=now_us)
         count = WindowCount(used if used > limit else used + 1, started_at)
         self._counts[key] = count
@@ -148,13 +148,13 @@ class RateLimiter:
             return RateLimitStatus(rate_limit, 0, now, now)
         if not self._fallback_until or self._monotonic() >= self._fallback_until:
             try:
-                used, started_at = await self._counter.hit(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
+                used, started_at = await self._counter.spend(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
             except EngineUnavailable:
                 self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
             else:
                 self._fallback_until = 0.0
                 return RateLimitStatus(rate_limit, used, started_at, now)
-        used, started_at = self._local_counter.hit(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
+        used, started_at = self._local_counter.spend(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
         return RateLimitStatus(rate_limit, used, started_at, now, is_local=True)
 
     async def get_status(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:

@@ -158,7 +158,7 @@ class Indexer:
         if not documents:
             return False
         try:
-            await self._texts.put_if_newer(documents)
+            await self._texts.put(documents, is_early=True)
         except OUTAGES:
             return False
         except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it
@@ -194,7 +194,7 @@ class Indexer:
 
     async def _delete_words(self, memories: Sequence[Memory]) -> None:
         with contextlib.suppress(*OUTAGES):  # recall reads the records and skips missing ones (D-46)
-            await self._texts.delete(memories[0].workspace_id, [memory.id for memory in memories])
+            await self._texts.drop(memories[0].workspace_id, [memory.id for memory in memories])
 
     async def delete(self, workspace_id: int, ids: Sequence[str]) -> None:
         """
@@ -206,7 +206,7 @@ class Indexer:
         if not ids:
             return
         await self._vectors.delete(workspace_id, ids)
-        await self._texts.delete(workspace_id, ids)
+        await self._texts.drop(workspace_id, ids)
         # A memory restored before this deletion may have been indexed by its own job already.
         at = self._clock()
         live_memories = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))

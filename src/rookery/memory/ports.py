@@ -5,9 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Passage, TextHit, TextQuery, Vector, VectorHit
+
+
+class EmbedderFeature(StrEnum):
+    """A feature that an embedder may lack. Its engine class lists it in `lacks`, and the documentation shows it."""
+
+    OFFLINE = "offline"
+    """Works without a network, and without a server beside Rookery."""
+
+    WHOLE_TEXTS = "whole texts"
+    """Embeds any text: none is rejected with `NotEmbeddable`."""
+
+
+class TextFeature(StrEnum):
+    """A feature that a full-text engine may lack. Its engine class lists it in `lacks`, and the documentation shows it."""
+
+    PHRASES = "phrases"
+    """Finds words that are adjacent; without it, a phrase matches where all of its words occur."""
+
+    SHARED_BY_PROCESSES = "shared by processes"
+    """Several processes of one host use the same index, and each sees the writes of the others at once."""
+
+    SHARED_BY_HOSTS = "shared by hosts"
+    """The same, for processes of several hosts."""
 
 
 class Embedder(Protocol):
@@ -187,15 +211,13 @@ class TextIndex(Protocol):
         """Create missing tables or indexes. Idempotent (spec 4.4, brain:elastic-setup)."""
         ...
 
-    async def put(self, documents: Sequence[IndexDocument]) -> None:
-        """Replace each memory's document. Idempotent."""
-        ...
-
-    async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
+    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
         """
-        Write documents ahead of a later `put`. An existing document that is as new or newer, by `updated_at`, stays.
+        Replace each memory's document. Idempotent.
 
-        Queries see the write once this returns, and it survives a killed process. It may be lost in a power failure.
+        Args:
+            is_early: A later `put` writes *documents* again. An existing document that is as new or newer, by `updated_at`, stays. The
+                write survives a killed process, but may be lost in a power failure.
         """
         ...
 
@@ -203,16 +225,12 @@ class TextIndex(Protocol):
         """Return at most *limit* memories that match *access_filter*, after *offset*, best first, ties by id."""
         ...
 
-    async def count_matches(self, query: TextQuery, *, access_filter: AccessFilter) -> int:
-        """Return the number of memories that match the query and *access_filter*."""
-        ...
-
-    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Delete *ids* of the workspace. Unknown ids are ignored."""
         ...
 
-    async def count(self, workspace_id: int) -> int:
-        """Return the number of indexed memories of the workspace."""
+    async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
+        """Return the number of memories of the workspace: of all, or of those that match *query* and *access_filter*, passed together."""
         ...
 
 

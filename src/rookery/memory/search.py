@@ -44,7 +44,7 @@ class MemorySearch:
         if words.any_of or words.phrases:
             # In a large store counting costs as much as searching, so both run concurrently.
             (hits, dropped_count), hit_count = await gather_pair(
-                self._collect_hits(words, access, limit, offset), self._texts.count_matches(words, access_filter=access)
+                self._collect_hits(words, access, limit, offset), self._texts.count(access.workspace_id, query=words, access_filter=access)
             )
             total = max(hit_count - dropped_count, len(hits))
         return SearchResult(hits=tuple(hits), total=total, took_ms=(self._timer() - started_s) * 1000)

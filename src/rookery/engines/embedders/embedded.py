@@ -14,6 +14,7 @@ from rookery.engines.embedders.chunks import group_by_length
 from rookery.engines.embedders.query_cache import MAX_CACHED_QUERIES, QueryCache
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
+from rookery.memory.ports import EmbedderFeature
 
 if TYPE_CHECKING:
     # Types only: the module imports numpy, onnxruntime and tokenizers, which take a third of a second at start.
@@ -35,6 +36,7 @@ class EmbeddedEmbedder:
     """
 
     dimension = 384
+    lacks = frozenset[EmbedderFeature]()
 
     def __init__(self, *, model: str, load: Callable[[], EmbeddingModel], max_cached_queries: int = MAX_CACHED_QUERIES) -> None:
         """

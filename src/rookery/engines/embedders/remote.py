@@ -16,6 +16,7 @@ from rookery.engines.embedders.query_cache import QueryCache
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
+from rookery.memory.ports import EmbedderFeature
 
 T = TypeVar("T")
 
@@ -56,6 +57,8 @@ class RemoteEmbedder:
     Queries do not wait behind passages: both have their own request limits. When a text is rejected, a probe text shows whether the service
     works. A passage that is rejected for its length is split again.
     """
+
+    lacks = frozenset({EmbedderFeature.OFFLINE, EmbedderFeature.WHOLE_TEXTS})
 
     def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True) -> None:
         """Store the configuration. Nothing is sent yet."""

@@ -24,6 +24,7 @@ from rookery.engines.texts.text_file import TextFile
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
+from rookery.memory.ports import TextFeature
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ class EmbeddedTextIndex:
 
     Deleting the file (with its -wal and -shm) empties the index, also while it is in use.
     """
+
+    lacks = frozenset({TextFeature.SHARED_BY_HOSTS})
 
     def __init__(self, path: Path, *, timeout_s: float = _QUERY_TIMEOUT_S) -> None:
         self._path = path
@@ -64,22 +67,23 @@ class EmbeddedTextIndex:
         async with self._use_file():
             pass
 
-    async def put(self, documents: Sequence[IndexDocument]) -> None:
+    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
         async with self._use_file() as file:
-            await file.writer.submit(lambda connection: file.put(connection, documents))
+            await file.writer.submit(lambda connection: file.put(connection, documents, is_only_newer=is_early), is_synced=not is_early)
 
-    async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
-        async with self._use_file() as file:
-            await file.writer.submit(lambda connection: file.put(connection, documents, is_only_newer=True), is_synced=False)
-
-    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
         async with self._use_file() as file:
             await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
 
-    async def count(self, workspace_id: int) -> int:
+    async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
+        fts_query = None if query is None or access_filter is None else build_query(query, access_filter)
+        if query is not None and fts_query is None:
+            return 0
         async with self._use_file() as file:
-            return await self._run_in_thread(lambda: file.count(workspace_id))
+            if fts_query is None or access_filter is None:
+                return await self._run_in_thread(lambda: file.count(workspace_id))
+            return await self._run_in_thread(lambda: file.count_matches(fts_query, access_filter=access_filter, timeout_s=self._timeout_s))
 
     async def erase(self) -> None:
         async with self._use_file() as file:
@@ -94,13 +98,6 @@ class EmbeddedTextIndex:
             return await self._run_in_thread(
                 lambda: file.search(fts_query, access_filter=access_filter, limit=limit, offset=offset, timeout_s=self._timeout_s)
             )
-
-    async def count_matches(self, query: TextQuery, *, access_filter: AccessFilter) -> int:
-        fts_query = build_query(query, access_filter)
-        if fts_query is None:
-            return 0
-        async with self._use_file() as file:
-            return await self._run_in_thread(lambda: file.count_matches(fts_query, access_filter=access_filter, timeout_s=self._timeout_s))
 
     async def is_cached(self) -> bool:
         """Return whether the cache of a large store contains all documents. Until then searches take longer."""

@@ -1,7 +1,7 @@
 """
-Rate limit counters in a SQLite file that the processes of one host share.
+Engines of `access.ports.RateLimitCounter`. The embedded one is a SQLite file that the processes of one host share.
 
-A hit takes about 10 µs (measured), so it runs on the event loop without a thread. With `synchronous=OFF`, a power failure can lose the
+A call takes about 10 µs (measured), so it runs on the event loop without a thread. With `synchronous=OFF`, a power failure can lose the
 counts of the last moments, and nothing of other files.
 """
 
@@ -11,8 +11,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from rookery.access.ports import WindowCount
-from rookery.kernel.errors import EngineUnavailable
+from rookery.access.ports import CounterFeature, RateLimitCounter, WindowCount
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
 _BUSY_TIMEOUT_S = 1.0
@@ -24,7 +24,7 @@ _ROW_RETENTION_MICROS = 48 * 3600 * 1_000_000
 
 _TABLE = "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, started_at INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
 _DELETE_OLD = "DELETE FROM counts WHERE started_at < ?"
-_HIT = """
+_SPEND = """
 INSERT INTO counts (name, started_at, used) VALUES (?1, ?2, 1)
 ON CONFLICT (name) DO UPDATE SET
     used = CASE WHEN abs(?2 - started_at) >= ?3 THEN 1 WHEN used > ?4 THEN used ELSE used + 1 END,
@@ -34,17 +34,31 @@ RETURNING used, started_at
 _PEEK = "SELECT used, started_at FROM counts WHERE name = ?1 AND abs(?2 - started_at) < ?3"
 
 
+def open_counter(address: str, *, data_dir: Path) -> RateLimitCounter:
+    """
+    Return the counter at *address*. `embedded:` is counters.db in *data_dir*.
+
+    Raises:
+        WrongSettings: No engine has this address.
+    """
+    if address == "embedded:":
+        return EmbeddedCounter(data_dir / "counters.db")
+    raise WrongSettings(f"ROOKERY_COUNTERS: unknown counter {address.partition(':')[0]!r}; use embedded:")
+
+
 class EmbeddedCounter:
     """A `RateLimitCounter` on a file. The file is opened at first use, so a process that forks before that shares no connection."""
+
+    lacks = frozenset({CounterFeature.SHARED_BY_HOSTS})
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
+    async def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         try:
             # Fetch all rows: an unfinished statement holds its lock.
-            ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now_us, window_us, limit)).fetchall()
+            ((used, started_at),) = (self._connection or self._open()).execute(_SPEND, (key, now_us, window_us, limit)).fetchall()
         except sqlite3.Error as error:
             raise self._map_error(error) from error
         return WindowCount(used, started_at)

@@ -1,0 +1,29 @@
+"""The documentation lists what each engine lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rookery.engines.counters import EmbeddedCounter
+from rookery.engines.embedders.embedded import EmbeddedEmbedder
+from rookery.engines.embedders.remote import RemoteEmbedder
+from rookery.engines.texts.embedded import EmbeddedTextIndex
+
+_PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+@pytest.mark.parametrize(
+    ("port", "engine", "lacks"),
+    [
+        ("TextIndex", "`embedded:`", EmbeddedTextIndex.lacks),
+        ("RateLimitCounter", "`embedded:`", EmbeddedCounter.lacks),
+        ("Embedder", "`embedded:`, `embedded:f32`", EmbeddedEmbedder.lacks),
+        ("Embedder", "`openai:`, `ollama:`", RemoteEmbedder.lacks),
+    ],
+)
+def test_the_documentation_shows_what_an_engine_lacks(port: str, engine: str, lacks: Iterable[str]) -> None:
+    """Operators choose an engine by this table."""
+    assert f"| `{port}` | {engine} | {', '.join(sorted(lacks)) or '–'} |" in _PAGE.read_text(encoding="utf-8").splitlines()
