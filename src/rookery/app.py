@@ -31,11 +31,11 @@ from rookery.reference.document_cache import DocumentCache
 from rookery.reference.examples import load_packaged_examples
 from rookery.reference.openapi import EventDocs, build_document
 from rookery.tools.api import ToolsApi
-from rookery.tools.api.logins import CALLBACK_PATH, LoginRoutes
+from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
 from rookery.tools.api.pages import HtmlPages
 from rookery.tools.api.start_page import StartPage
 from rookery.tools.discovery.documents import get_version
-from rookery.tools.gateway.routes import GatewayRoutes
+from rookery.tools.gateway.routes import GatewayApi
 from rookery.webhooks.api import WebhooksApi
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.wiring import STATUS_STARTING, Rookery
@@ -80,7 +80,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         resources=tools.resources,
         workspace_servers=tools.workspace_servers,
         checker=tools.checker,
-        logins=LoginRoutes(tools.logins, tools.catalogue, rookery.clock, rookery.settings.public_url_of(CALLBACK_PATH)),
+        logins=LoginApi(tools.logins, tools.catalogue, rookery.clock, rookery.settings.public_url_of(CALLBACK_PATH)),
         discovery=tools.discovery,
         search=tools.search,
         api=rookery.settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
@@ -99,14 +99,14 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         pages=HtmlPages(has_docs=rookery.settings.has_api_docs),
     )
     tables: list[tuple[str, list[Operation]]] = [
-        (TOOLS_PREFIX, tools_api.gateway_routes()),
-        ("", tools_api.host_routes()),
-        ("", GatewayRoutes(tools.gateway, list_allowed_origins(rookery.settings)).routes()),
+        (TOOLS_PREFIX, tools_api.gateway_operations()),
+        ("", tools_api.host_operations()),
+        ("", GatewayApi(tools.gateway, list_allowed_origins(rookery.settings)).operations()),
         (BRAIN_PREFIX, rookery.memory_api.operations()),
         (PLATFORM_PREFIX, access.platform_operations()),
-        (PLATFORM_PREFIX, tools_api.platform_routes()),
+        (PLATFORM_PREFIX, tools_api.platform_operations()),
         (AGENT_PREFIX, access.agent_operations()),
-        (AGENT_PREFIX, tools_api.agent_routes()),
+        (AGENT_PREFIX, tools_api.agent_operations()),
         (AGENT_PREFIX, rookery.agents_api.operations()),
         (UNPREFIXED_AGENT_PREFIX, rookery.agents_api.operations()),
         (PLATFORM_PREFIX, webhooks_api.operations()),

@@ -63,7 +63,7 @@ def connect_events(
     EventMapper(outbox, mappings).subscribe(bus)
 
     redact_deliveries(bus, outbox)
-    return ServerHealthPublisher(db, bus, outbox, ServerSerializer(tools.catalogue, tools.sessions, tools.resources))
+    return ServerHealthPublisher(db, bus, outbox, ServerSerializer(tools.catalogue, tools.sessions, tools.resources, tools.discovery))
 
 
 class ServerHealthPublisher:

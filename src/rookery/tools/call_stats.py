@@ -44,7 +44,7 @@ class CallStats:
         p50_ms: Median duration of the calls that reached their tool; None if none did. The other durations likewise.
     """
 
-    server_id: str | None = None
+    server: str | None = None
     tool: str | None = None
     key_id: str | None = None
     key_kind: str | None = None
@@ -58,7 +58,7 @@ class CallStats:
     p99_ms: float | None = None
     max_ms: float | None = None
     last_called_at: datetime | None = None
-    last_failure: CallRecord | None = None
+    last_error: CallRecord | None = None
 
     @property
     def error_rate(self) -> float:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, RootModel, field_validator
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, RootModel, field_validator
 
 from rookery.kernel.schema import JsonSchemaOf, Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.tools.models import HealthStatus, ServerStatus
 
 _ACTIONS = ("accept", "decline", "cancel")
 _SAMPLING_FIELDS = frozenset({"role", "content", "model"})
+
+
+def _round_to_hundredths(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _round_to_micros(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 3)
+
+
+Hundredths = Annotated[float | None, BeforeValidator(_round_to_hundredths)]
+Milliseconds = Annotated[float | None, BeforeValidator(_round_to_micros)]
+TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+"""A text that is null if it is empty."""
 
 
 class ToolCallRequest(RequestModel):
@@ -94,16 +109,16 @@ class ServerSummary(ResponseModel):
         use_when: The operator's advice on when to use it.
     """
 
-    id: str
-    name: str
-    tagline: str
-    status: Annotated[str, enum_schema(ServerStatus)]
+    id: Annotated[str, Field(validation_alias=AliasPath("server", "id"))]
+    name: Annotated[str, Field(validation_alias=AliasPath("server", "name"))]
+    tagline: Annotated[str, Field(validation_alias=AliasPath("server", "tagline"))]
+    status: Annotated[str, enum_schema(ServerStatus), Field(validation_alias=AliasPath("server", "status"))]
     health: Annotated[str, enum_schema(HealthStatus)]
     tool_count: int
     resource_count: int
-    icon: str | None = None
-    use_when: str | None = None
-    related_servers: list[str] = Field(default_factory=list[str])
+    icon: Annotated[str | None, Field(validation_alias=AliasPath("server", "icon"))] = None
+    use_when: Annotated[str | None, Field(validation_alias=AliasPath("server", "use_when"))] = None
+    related_servers: Annotated[list[str], Field(validation_alias="related")] = Field(default_factory=list[str])
 
 
 class ServerList(ResponseModel):
@@ -112,22 +127,27 @@ class ServerList(ResponseModel):
     servers: list[ServerSummary]
     count: int
 
+    @classmethod
+    def from_listings(cls, listings: Sequence[object]) -> ServerList:
+        """Return the list of these `ServerListing`s."""
+        return cls(servers=[ServerSummary.model_validate(listing, from_attributes=True) for listing in listings], count=len(listings))
+
 
 class SessionHealthResponse(ResponseModel):
     """The state of one session with a server."""
 
     state: Literal["open", "opening", "waiting", "closed"]
     pid: int | None = None
-    era: str | None = None
-    software: str | None = None
-    uptime_s: float | None = None
+    era: Annotated[str | None, Field(validation_alias="protocol_version")] = None
+    software: TextOrNull = None
+    uptime_s: Hundredths = None
     restarts: int
     in_flight: int
     queued: int
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    last_error: str | None = None
-    retry_s: float | None = None
+    p50_ms: Hundredths = None
+    p95_ms: Hundredths = None
+    last_error: TextOrNull = None
+    retry_s: Hundredths = None
 
 
 class ServerHealthResponse(ResponseModel):
@@ -137,8 +157,8 @@ class ServerHealthResponse(ResponseModel):
     restarts: int
     in_flight: int
     queued: int
-    p50_ms: float | None = None
-    p95_ms: float | None = None
+    p50_ms: Hundredths = None
+    p95_ms: Hundredths = None
     sessions: list[SessionHealthResponse]
 
 
@@ -350,11 +370,11 @@ class AnalyticsQuery(ToolCallsQuery):
 class LastError(ResponseModel):
     """The latest failure of a group of calls."""
 
-    code: str
-    message: str | None
+    code: Annotated[str, BeforeValidator(lambda code: code or "")]
+    message: Annotated[str | None, Field(validation_alias="error")]
     tool: str
-    server: str
-    at: Timestamp
+    server: Annotated[str, Field(validation_alias="server_id")]
+    at: Annotated[Timestamp, Field(validation_alias="called_at")]
     request_id: str
 
 
@@ -369,12 +389,12 @@ class CallStatsResponse(ResponseModel):
 
     calls: int
     errors: int
-    error_rate: float
+    error_rate: Annotated[float, BeforeValidator(lambda rate: round(rate, 4))]
     cached: int
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    max_ms: float | None
+    p50_ms: Milliseconds
+    p95_ms: Milliseconds
+    p99_ms: Milliseconds
+    max_ms: Milliseconds
     last_called_at: Timestamp | None
     last_error: LastError | None
 
@@ -412,7 +432,7 @@ class CallRecordResponse(ResponseModel):
     """The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them."""
 
     id: str
-    server: str
+    server: Annotated[str, Field(validation_alias="server_id")]
     tool: str
     key_id: str
     key_kind: str
@@ -422,8 +442,8 @@ class CallRecordResponse(ResponseModel):
     code: str | None
     error: str | None
     cached: bool
-    duration_ms: int
-    duration_exact_ms: float
+    duration_ms: Annotated[int, BeforeValidator(round)]
+    duration_exact_ms: Annotated[float, BeforeValidator(_round_to_micros), Field(validation_alias="duration_ms")]
     arguments_bytes: int
     result_bytes: int
     arguments: str | None

@@ -198,7 +198,7 @@ class RouteEndpoint:
         if signature.request is not None:
             arguments[signature.request] = request
         if signature.takes_caller:
-            arguments[CALLER_PARAMETER] = cast("dict[str, object]", scope["state"])["caller"]
+            arguments[CALLER_PARAMETER] = cast("dict[str, object]", scope["state"]).get("caller")
         if signature.takes_if_match:
             arguments[IF_MATCH_PARAMETER] = parse_if_match(request.headers.getlist("if-match"))
         return arguments

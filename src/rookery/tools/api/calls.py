@@ -1,4 +1,4 @@
-"""Routes that call tools and read resources: the executing half of spec 4.1, and the additions of D-34."""
+"""Operations that call tools and read resources: the executing half of spec 4.1, and the additions of D-34."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import get_caller
+from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.http import (
     DocumentedResponse,
@@ -28,7 +29,7 @@ from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_
 from rookery.kernel.http.request_body import ClientDisconnected, InvalidJson
 from rookery.kernel.http.responses import set_error
 from rookery.kernel.http.routes import NO_QUERY_MESSAGE
-from rookery.tools.api.listing import READ_SCOPE, build_deprecation_headers, get_session_id
+from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, get_session_id
 from rookery.tools.calling.results import describe_failure
 from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.calling.tool_call import CallOptions
@@ -72,106 +73,84 @@ _describes_call = document_route(
     media_types=("text/event-stream",),
     request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
     response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
-    errors=(
-        ArgumentsInvalid,
-        CallInvalid,
-        ToolDisabled,
-        PermissionDenied,
-        TestKeyRefused,
-        ServerNotFound,
-        ToolNotFound,
-        SessionNotOpen,
-        ServerBusy,
-    ),
 )
-"""The documentation that all routes of tool calls share."""
+"""The documentation that all calls of tools share."""
+
+_CALL_ERRORS = (
+    ArgumentsInvalid,
+    CallInvalid,
+    ToolDisabled,
+    PermissionDenied,
+    TestKeyRefused,
+    ServerNotFound,
+    ToolNotFound,
+    SessionNotOpen,
+    ServerBusy,
+)
+_operation = partial(Operation, tags=("Execution",))
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallRoutes:
-    """Calls tools and reads resources."""
+class ToolCallApi:
+    """
+    Calls tools and reads resources.
+
+    The responses of calls are written by hand: the result of a tool is JSON already, and parsing it again would cost more than the call.
+    """
 
     catalogue: Catalogue
     runner: ToolRunner
     resources: ResourceReader
 
-    def routes(self) -> list[Operation]:
-        """Return the routes, with paths relative to the prefix."""
-        execution = ("Execution",)
+    def operations(self) -> list[Operation]:
+        """Return the operations, with paths relative to the prefix."""
+        call = partial(_operation, method="POST", required_scope=WRITE_SCOPE, response_model=ToolCallResponse,
+                       description=_STREAMS_DESCRIPTION, errors=_CALL_ERRORS)  # fmt: skip
         return [
-            Operation(
-                method="POST",
-                path="/tools/call",
-                handler=self.post_call,
-                required_scope=WRITE_SCOPE,
-                response_model=ToolCallResponse,
-                operation_id="call_tool",
-                summary="Call a tool",
-                description=_STREAMS_DESCRIPTION,
-                tags=execution,
-                map_error=_map_call_error,
-            ),
-            Operation(
-                method="POST",
-                path="/servers/{server_id}/tools/{tool:path}",
-                handler=self.post_tool,
-                required_scope=WRITE_SCOPE,
-                response_model=ToolCallResponse,
-                operation_id="call_server_tool",
-                summary="Call a tool with the bare arguments",
-                description=_STREAMS_DESCRIPTION,
-                tags=execution,
-                map_error=_map_tool_error,
-            ),
-            Operation(
-                method="GET",
-                path="/resources/{uri:path}",
-                handler=self.get_resource,
-                required_scope=READ_SCOPE,
-                response_model=ResourceResponse,
-                operation_id="read_resource",
-                summary="Read a resource",
-                map_error=_map_resource_error,
-                tags=execution,
-            ),
-        ]
+            call(path="/tools/call", handler=self.post_call, operation_id="call_tool", summary="Call a tool", map_error=_map_call_error),
+            call(path="/servers/{server_id}/tools/{tool:path}", handler=self.post_tool, operation_id="call_server_tool",
+                 summary="Call a tool with the bare arguments", map_error=_map_tool_error),
+            _operation(method="GET", path="/resources/{uri:path}", handler=self.get_resource, required_scope=READ_SCOPE,
+                       response_model=ResourceResponse, operation_id="read_resource", summary="Read a resource",
+                       map_error=_map_resource_error,
+                       errors=(*SERVER_ERRORS, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy)),
+        ]  # fmt: skip
 
     @allowed_on_full_disk
     @_describes_call
-    async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
+    async def post_call(self, caller: Caller, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names. `input_responses` and `request_state` answer an earlier request for input."""
         options = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
-        return await self._call(request, body.server, body.tool, body.arguments or {}, options)
+        return await self._call(caller, request, body.server, body.tool, body.arguments or {}, options)
 
     @allowed_on_full_disk
     @_describes_call
-    async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
+    async def post_tool(self, caller: Caller, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
-        return await self._call(request, server_id, tool, body.root, _to_call_options(request))
+        return await self._call(caller, request, server_id, tool, body.root, _to_call_options(request))
 
-    @document_route(
-        errors=(PermissionDenied, ToolDisabled, ServerNotFound, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy),
-        request_headers=("X-Session-ID",),
-    )
-    async def get_resource(self, request: Request, uri: str) -> Response:
+    @document_route(request_headers=("X-Session-ID",))
+    async def get_resource(self, caller: Caller, request: Request, uri: str) -> Mapping[str, object]:
         """
         Return the contents of a resource.
 
         The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
         """
-        content = await self.resources.read(get_caller(request), uri, options=CallOptions(session_id=get_session_id(request)))
-        return json_response({"uri": uri, "content": content})
+        content = await self.resources.read(caller, uri, options=CallOptions(session_id=get_session_id(request)))
+        return {"uri": uri, "content": content}
 
-    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions) -> Response:
+    async def _call(  # noqa: PLR0917 - in the order of a call's parts
+        self, caller: Caller, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
+    ) -> Response:
         if accepts_events(request.headers.get("accept")):
-            return await self._call_streamed(request, server_id, tool, arguments, options)
+            return await self._call_streamed(caller, request, server_id, tool, arguments, options)
         async with _cancel_on_disconnect(request):
-            outcome = await self.runner.call(get_caller(request), server_id, tool, arguments, options=options)
+            outcome = await self.runner.call(caller, server_id, tool, arguments, options=options)
         return self._reply(request, outcome)
 
     def _reply(self, request: Request, outcome: CallOutcome) -> Response:
         """Return the plain response, without a stream."""
-        headers = build_deprecation_headers(self.catalogue, outcome.server) or {}
+        headers = dict(build_deprecation_headers(self.catalogue, outcome.server))
         if outcome.cache is not None:
             headers["X-Rookery-Cache"] = outcome.cache
             headers["Age"] = str(int(outcome.age_s))
@@ -182,10 +161,9 @@ class ToolCallRoutes:
             set_error(cast("MutableMapping[str, object]", request.scope["state"]), outcome.code, is_upstream=True)
         return json_response(_to_json(outcome), status=status, headers=headers)
 
-    async def _call_streamed(
-        self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
+    async def _call_streamed(  # noqa: PLR0917 - as `_call`
+        self, caller: Caller, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
     ) -> Response:
-        caller = get_caller(request)
         server = self.catalogue.find_server(caller, server_id)
 
         def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[CallOutcome]:

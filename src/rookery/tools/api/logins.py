@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import get_caller
 from rookery.access.models import TEST, Actor, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.http import DocumentedResponse, Operation, document_route, json_response
+from rookery.kernel.http import DocumentedResponse, Operation, document_route
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.schema import QueryModel, ResponseModel, Timestamp
 from rookery.tools.api.pages import HtmlPages
@@ -38,7 +37,6 @@ _MAX_FORM_BYTES = 16 * 1024
 _MAX_FORM_FIELDS = 20
 _MAX_ERROR_LENGTH = 300
 
-_describes_server = document_route(errors=(ToolDisabled, ServerNotFound))
 _describes_page = document_route(
     media_types=("text/html",),
     responses={status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)},
@@ -77,8 +75,11 @@ class CallbackQuery(QueryModel):
     error_description: str = ""
 
 
+_operation = partial(Operation, tags=("Tool servers",))
+
+
 @dataclass(frozen=True, slots=True)
-class LoginRoutes:
+class LoginApi:
     """
     Starts logins and receives their responses.
 
@@ -91,45 +92,40 @@ class LoginRoutes:
     clock: Clock
     address: str
 
-    def routes(self) -> list[Operation]:
-        """Return the routes under {api_url}'s prefix."""
-        login_path, tags = "/servers/{server_id}/login", ("Tool servers",)
+    def operations(self) -> list[Operation]:
+        """Return the operations under {api_url}'s prefix."""
+        login = partial(_operation, path="/servers/{server_id}/login")
+        errors = (ToolDisabled, ServerNotFound)
         return [
-            Operation(method="GET", path=login_path, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
-                  operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server", tags=tags),
-            Operation(method="POST", path=login_path, handler=self.post_login, required_scope=WRITE_SCOPE,
-                      response_model=LoginStartResponse,
-                  operation_id="start_server_login", summary="Start a login at a tool server", tags=tags),
-            Operation(method="DELETE", path=login_path, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
-                  operation_id="delete_server_login", summary="Log out at a tool server", tags=tags),
+            login(method="GET", handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse, errors=errors,
+                  operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server"),
+            login(method="POST", handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginStartResponse,
+                  operation_id="start_server_login", summary="Start a login at a tool server",
+                  errors=(*errors, AddressRefused, LoginFailed, LoginNotSupported, TestKeyRefused)),
+            login(method="DELETE", handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
+                  operation_id="delete_server_login", summary="Log out at a tool server", errors=(*errors, TestKeyRefused)),
         ]  # fmt: skip
 
-    def host_routes(self) -> list[Operation]:
-        """Return the routes at the root of {api_url}, for browsers and authorisation servers. They need no key."""
-        tags = ("Tool servers",)
+    def host_operations(self) -> list[Operation]:
+        """Return the operations at the root of {api_url}, for browsers and authorisation servers. They need no key."""
+        operation = partial(_operation, required_scope=None, public=True)
         return [
-            Operation(method="GET", path=CALLBACK_PATH, handler=self.get_callback, required_scope=None, public=True,
-                  operation_id="confirm_login", summary="Receive the redirect of an OAuth login", tags=tags),
-            Operation(method="POST", path=CALLBACK_PATH, handler=self.post_callback, required_scope=None, public=True,
-                  operation_id="finish_login", summary="Finish an OAuth login", tags=tags),
-            Operation(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, required_scope=None, public=True,
-                  operation_id="get_oauth_client", summary="Show Rookery's OAuth client metadata", tags=tags),
+            operation(method="GET", path=CALLBACK_PATH, handler=self.get_callback, operation_id="confirm_login",
+                      summary="Receive the redirect of an OAuth login"),
+            operation(method="POST", path=CALLBACK_PATH, handler=self.post_callback, operation_id="finish_login",
+                      summary="Finish an OAuth login"),
+            operation(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, operation_id="get_oauth_client",
+                      summary="Show Rookery's OAuth client metadata"),
         ]  # fmt: skip
 
-    @_describes_server
-    async def get_login(self, request: Request, server_id: str) -> Response:
+    async def get_login(self, caller: Caller, server_id: str) -> LoginResponse:
         """Return whether there is a login at the tool server. Tokens are never returned."""
-        caller = get_caller(request)
         server = self.catalogue.get_server(caller, server_id)
-        return json_response(
-            LoginResponse(server=server.id, logged_in=await self.logins.has_login(server, _get_login_workspace(caller, server)))
-        )
+        return LoginResponse(server=server.id, logged_in=await self.logins.has_login(server, _get_login_workspace(caller, server)))
 
-    @_describes_server
-    @document_route(errors=(AddressRefused, LoginFailed, LoginNotSupported, TestKeyRefused))
-    async def post_login(self, request: Request, server_id: str) -> Response:
+    async def post_login(self, caller: Caller, server_id: str) -> LoginStartResponse:
         """Discover the authorisation server of a tool server, and return the address to open in a browser."""
-        caller = _require_live_key(get_caller(request))
+        _require_live_key(caller)
         server = self.catalogue.get_server(caller, server_id)
         document = self.address + CLIENT_METADATA_PATH if urlsplit(self.address).scheme == "https" else None
         pending_login = await self.logins.begin(
@@ -140,18 +136,14 @@ class LoginRoutes:
             document=document,
         )
         await self.logins.save_pending(pending_login)
-        expires_at: datetime = self.clock() + CONSENT_TIMEOUT
-        return json_response(LoginStartResponse(server=server.id, authorization_url=pending_login.start.url, expires_at=expires_at))
+        return LoginStartResponse(server=server.id, authorization_url=pending_login.start.url, expires_at=self.clock() + CONSENT_TIMEOUT)
 
-    @_describes_server
-    @document_route(errors=(TestKeyRefused,))
-    async def delete_login(self, request: Request, server_id: str) -> Response:
+    async def delete_login(self, caller: Caller, server_id: str) -> None:
         """Delete the workspace's tokens of a tool server. Every process stops using them within a second."""
-        caller = _require_live_key(get_caller(request))
+        _require_live_key(caller)
         server = self.catalogue.get_server(caller, server_id)
         if not await self.logins.log_out(server, _get_login_workspace(caller, server), Actor.from_caller(caller)):
             raise NotFound("login", server_id)
-        return Response(status_code=204)
 
     @_describes_page
     async def get_callback(self, query: CallbackQuery) -> Response:
@@ -189,30 +181,27 @@ class LoginRoutes:
             return _render_page("Not logged in", error.message, status=error.status)
         return _render_page("Logged in", f"{pending_login.server_name} can be used now. You may close this page.")
 
-    async def get_document(self) -> Response:
+    async def get_document(self) -> Mapping[str, object]:
         """Return the client metadata document that authorisation servers read."""
-        return json_response(
-            {
-                "client_id": self.address + CLIENT_METADATA_PATH,
-                "client_name": "Rookery",
-                "client_uri": self.address,
-                "redirect_uris": [self.address + CALLBACK_PATH],
-                "grant_types": ["authorization_code", "refresh_token"],
-                "response_types": ["code"],
-                "token_endpoint_auth_method": "none",
-                "application_type": "web",
-            }
-        )
+        return {
+            "client_id": self.address + CLIENT_METADATA_PATH,
+            "client_name": "Rookery",
+            "client_uri": self.address,
+            "redirect_uris": [self.address + CALLBACK_PATH],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+            "application_type": "web",
+        }
 
 
 def _get_login_workspace(caller: Caller, server: Server) -> int:
     return caller.workspace_id if server.owner is None else server.owner
 
 
-def _require_live_key(caller: Caller) -> Caller:
+def _require_live_key(caller: Caller) -> None:
     if caller.environment == TEST:
         raise TestKeyRefused("A test key may not log in at a server, because a login acts in a user's name. Use a live key.")
-    return caller
 
 
 def _parse_form(encoded: str) -> dict[str, str]:

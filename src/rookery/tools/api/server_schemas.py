@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.tools.models import HealthStatus, JsonObject, ServerStatus
-from rookery.tools.servers.workspace_servers import NewServer, ServerChange, WorkspaceServer
+from rookery.tools.schemas import TextOrNull
 
 _MAX_ITEMS = 64
 Text = Annotated[str, Field(max_length=4000)]
@@ -18,6 +19,15 @@ Texts = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], Text
 Seconds = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], float], Field(max_length=_MAX_ITEMS)]
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretText = Annotated[str, Field(min_length=1, max_length=8000)]
+
+ENTRY_FIELDS = ("url", "headers", "command", "args", "env", "cwd", "tools", "auth", "roots")
+"""Fields of a response that show the entry as written."""
+
+SERVER_FIELDS = (
+    "name", "tagline", "description", "icon", "status", "use_when", "related_servers", "enabled", "sandbox", "isolation", "replicas",
+    "lifecycle", "idle_s", "timeout_s", "max_concurrency", "forward_headers", "start_timeout_s", "deprecated_at", "sunset_at",
+)  # fmt: skip
+"""Fields of a response that show the server, with the defaults of fields that the entry omits."""
 
 _SECRETS_HINT = "may refer to each of `secrets` as ${NAME}"
 
@@ -105,10 +115,6 @@ class NewServerBody(_ServerFields):
         Field(max_length=_MAX_ITEMS, description="Values for ${NAME}; never shown again.", examples=[{"TOKEN": "…"}]),
     ] = Field(default_factory=dict)
 
-    def to_request(self) -> NewServer:
-        """Return the request for the domain."""
-        return NewServer(id=self.id, entry=self.to_entry(), secrets=dict(self.secrets))
-
 
 class ServerChangeBody(_ServerFields):
     """Changes of a server. Omitted fields keep their value; null removes a field."""
@@ -117,10 +123,6 @@ class ServerChangeBody(_ServerFields):
         dict[SecretName, SecretText | None],
         Field(max_length=_MAX_ITEMS, description="Each value replaces the old one; null removes the secret."),
     ] = Field(default_factory=dict)
-
-    def to_change(self) -> ServerChange:
-        """Return the change for the domain."""
-        return ServerChange(entry=self.to_entry(), secrets=dict(self.secrets))
 
 
 class AddedServerResponse(ResponseModel):
@@ -136,13 +138,13 @@ class AddedServerResponse(ResponseModel):
     args: list[str] | None = None
     env: dict[str, str] | None = None
     cwd: str | None = None
-    secrets: list[str]
+    secrets: Sequence[str]
     tagline: str
     description: str
     icon: str | None = None
     status: Annotated[str, enum_schema(ServerStatus)]
     use_when: str | None = None
-    related_servers: list[str]
+    related_servers: Sequence[str]
     enabled: bool
     sandbox: bool
     isolation: str
@@ -151,7 +153,7 @@ class AddedServerResponse(ResponseModel):
     idle_s: float | None = None
     timeout_s: float
     max_concurrency: int
-    forward_headers: list[str]
+    forward_headers: Sequence[str]
     tools: dict[str, object] | None = None
     auth: object = None
     roots: object = None
@@ -169,60 +171,13 @@ class AddedServerResponse(ResponseModel):
 class CheckResponse(ResponseModel):
     """The result of a connection check."""
 
-    id: str
+    id: Annotated[str, Field(validation_alias="server_id")]
     ok: bool
     error: str | None = None
     advice: str | None = None
-    warnings: list[str]
-    software: str | None = None
-    era: str | None = None
-    tools: list[str]
-    took_ms: int
-    stderr: Annotated[list[str], Field(description="The last lines that its process wrote to standard error.")]
-
-
-def to_workspace_server_response(
-    workspace_server: WorkspaceServer, public_workspace_id: int, *, health: str, last_error: str | None, counts: tuple[int, int]
-) -> AddedServerResponse:
-    """Return a server for its owners: the entry as written, with defaults for omitted fields."""
-    server, entry = workspace_server.server, workspace_server.stored.entry
-    return AddedServerResponse(
-        id=workspace_server.stored.server_id,
-        workspace_id=public_workspace_id,
-        name=server.name,
-        url=cast("str | None", entry.get("url")),
-        type="stdio" if entry.get("command") else cast("str", entry.get("type") or "http"),
-        headers=cast("dict[str, str] | None", entry.get("headers")),
-        command=cast("str | None", entry.get("command")),
-        args=cast("list[str] | None", entry.get("args")),
-        env=cast("dict[str, str] | None", entry.get("env")),
-        cwd=cast("str | None", entry.get("cwd")),
-        secrets=list(workspace_server.secret_names),
-        tagline=server.tagline,
-        description=server.description,
-        icon=server.icon,
-        status=server.status,
-        use_when=server.use_when,
-        related_servers=list(server.related_servers),
-        enabled=server.enabled,
-        sandbox=server.sandbox,
-        isolation=server.isolation,
-        replicas=server.replicas,
-        lifecycle=server.lifecycle,
-        idle_s=server.idle_s,
-        timeout_s=server.timeout_s,
-        max_concurrency=server.max_concurrency,
-        forward_headers=list(server.forward_headers),
-        tools=cast("dict[str, object] | None", entry.get("tools")),
-        auth=entry.get("auth"),
-        roots=entry.get("roots"),
-        start_timeout_s=server.start_timeout_s,
-        deprecated_at=server.deprecated_at,
-        sunset_at=server.sunset_at,
-        health=health,
-        last_error=server.fault or last_error,
-        tool_count=counts[0],
-        resource_count=counts[1],
-        created_at=workspace_server.stored.created_at,
-        updated_at=workspace_server.stored.updated_at,
-    )
+    warnings: Sequence[str]
+    software: Annotated[TextOrNull, Field(validation_alias=AliasPath("info", "software"))] = None
+    era: Annotated[str | None, Field(validation_alias=AliasPath("info", "protocol_version"))] = None
+    tools: Annotated[list[str], Field(validation_alias="tool_names")]
+    took_ms: Annotated[int, BeforeValidator(round)]
+    stderr: Annotated[Sequence[str], Field(description="The last lines that its process wrote to standard error.")]

@@ -1,4 +1,4 @@
-"""The routes `/` and `/favicon.ico`, for visitors of the bare host."""
+"""The operations `/` and `/favicon.ico`, for visitors of the bare host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import find_caller
+from rookery.access.models import Caller
 from rookery.kernel.http import Operation, Output
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
@@ -64,10 +64,10 @@ class StartPage:
                       operation_id="get_favicon", summary="Get the icon of the pages"),
         ]  # fmt: skip
 
-    async def get_start(self, request: Request) -> Response | Output:
+    async def get_start(self, caller: Caller | None, request: Request) -> Response | Output:
         """Return an HTML page to a browser, and JSON to any other client: what runs here, its status, and where to begin."""
         status = await self.status()
-        version = self.version if self.is_public or find_caller(request) is not None else None
+        version = self.version if self.is_public or caller is not None else None
         links = {"servers": "/servers", "connect": "/connect", "mcp": "/mcp", "health": "/readyz"}
         if self.has_docs:
             links |= {"docs": "/api/docs", "openapi": "/docs/openapi.json"}

@@ -81,6 +81,10 @@ class Discovery:
         visible_ids = {server.id for server in visible}
         return [self._to_listing(caller, server, visible_ids) for server in visible]
 
+    def build_listing(self, caller: Caller, server: Server) -> ServerListing:
+        """Return one server as *caller* sees it."""
+        return self._to_listing(caller, server, {visible.id for visible in self._list_visible(caller)})
+
     def get_server(self, caller: Caller | None, server_id: str) -> ServerListing:
         """
         Return one server that *caller* sees.

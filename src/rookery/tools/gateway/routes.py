@@ -1,9 +1,10 @@
-"""The gateway's routes: the checks before the MCP server receives a request (D-36)."""
+"""The gateway's operations: the checks before the MCP server receives a request (D-36)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
@@ -12,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from rookery.access.guard import get_caller
+from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk, document_route
 from rookery.kernel.http.request_body import parse_json, read_body
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, error_response
-from rookery.kernel.http.routes import Handler, InternalError
+from rookery.kernel.http.routes import InternalError
 from rookery.kernel.schema import QueryModel
 from rookery.tools.errors import ServerNotFound, ToolDisabled, TooManySessions
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
@@ -29,7 +30,6 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 _READ_SCOPE = "mcp:read"
-_TAGS = ("MCP",)
 _ERRORS_DESCRIPTION = (
     "A trailing slash in the path is accepted. Errors before the protocol layer keep their HTTP status and headers, with a JSON-RPC "
     "error as the body: `error.message` is the sentence, `error.data` is the error body of the other routes (`error`, `message`, …)."
@@ -43,12 +43,9 @@ _describes_post = document_route(
     responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED},
     request_media_types=("application/json",),
     response_headers=("Mcp-Session-Id",),
-    errors=(TooManySessions,),
 )
-_describes_stream = document_route(
-    responses=_PROTOCOL_ERRORS, media_types=("text/event-stream",), response_headers=("Mcp-Session-Id",), errors=(TooManySessions,)
-)
-_describes_server = document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound))
+_describes_stream = document_route(responses=_PROTOCOL_ERRORS, media_types=("text/event-stream",), response_headers=("Mcp-Session-Id",))
+_operation = partial(Operation, required_scope=_READ_SCOPE, tags=("MCP",), allows_slash=True)
 
 
 class GatewayModeQuery(QueryModel):
@@ -59,97 +56,56 @@ class GatewayModeQuery(QueryModel):
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayRoutes:
-    """The routes that forward requests to the MCP server."""
+class GatewayApi:
+    """The operations that forward requests to the MCP server."""
 
     gateway: Gateway
     origins: Collection[str]
 
-    def routes(self) -> list[Operation]:
-        """Return the routes for messages, the session's event stream and its end, for all servers and for one."""
+    def operations(self) -> list[Operation]:
+        """Return the operations for messages, the session's event stream and its end, for all servers and for one."""
+        every = partial(_operation, path="/mcp", errors=(TooManySessions,))
+        one = partial(_operation, path="/mcp/{server_id}", errors=(TooManySessions, PermissionDenied, ToolDisabled, ServerNotFound))
         return [
-            Operation(
-                method="POST",
-                path="/mcp",
-                handler=self.post_all,
-                required_scope=_READ_SCOPE,
-                operation_id="send_mcp_message",
-                summary="Send an MCP message",
-                description=_ERRORS_DESCRIPTION,
-                tags=_TAGS,
-                max_body_bytes=MAX_BODY_BYTES,
-                error_format=JSON_RPC_ERRORS,
-                allows_slash=True,
-            ),
-            self._without_body("GET", "/mcp", self.open_all, "open_mcp_stream", summary="Open the event stream of an MCP session"),
-            self._without_body("DELETE", "/mcp", self.open_all, "end_mcp_session", summary="End an MCP session"),
-            Operation(
-                method="POST",
-                path="/mcp/{server_id}",
-                handler=self.post_one,
-                required_scope=_READ_SCOPE,
-                operation_id="send_server_mcp_message",
-                summary="Send an MCP message to one server",
-                description=_ERRORS_DESCRIPTION,
-                tags=_TAGS,
-                max_body_bytes=MAX_BODY_BYTES,
-                error_format=JSON_RPC_ERRORS,
-                allows_slash=True,
-            ),
-            self._without_body(
-                "GET",
-                "/mcp/{server_id}",
-                self.open_one,
-                "open_server_mcp_stream",
-                summary="Open the event stream of an MCP session with one server",
-            ),
-            self._without_body(
-                "DELETE", "/mcp/{server_id}", self.open_one, "end_server_mcp_session", summary="End an MCP session with one server"
-            ),
-        ]
-
-    @staticmethod
-    def _without_body(method: str, path: str, handler: Handler, operation_id: str, *, summary: str) -> Operation:
-        return Operation(
-            method=method,
-            path=path,
-            handler=handler,
-            required_scope=_READ_SCOPE,
-            operation_id=operation_id,
-            summary=summary,
-            tags=_TAGS,
-            allows_slash=True,
-        )
+            every(method="POST", handler=self.post_all, operation_id="send_mcp_message", summary="Send an MCP message",
+                  description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS),
+            every(method="GET", handler=self.open_all, operation_id="open_mcp_stream", summary="Open the event stream of an MCP session"),
+            every(method="DELETE", handler=self.open_all, operation_id="end_mcp_session", summary="End an MCP session"),
+            one(method="POST", handler=self.post_one, operation_id="send_server_mcp_message", summary="Send an MCP message to one server",
+                description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS),
+            one(method="GET", handler=self.open_one, operation_id="open_server_mcp_stream",
+                summary="Open the event stream of an MCP session with one server"),
+            one(method="DELETE", handler=self.open_one, operation_id="end_server_mcp_session",
+                summary="End an MCP session with one server"),
+        ]  # fmt: skip
 
     @allowed_on_full_disk
     @_describes_post
-    async def post_all(self, request: Request, query: GatewayModeQuery) -> Response:
+    async def post_all(self, caller: Caller, request: Request, query: GatewayModeQuery) -> Response:
         """
         Process one JSON-RPC message of the Model Context Protocol.
 
         Tools, resources and prompts of all servers are served under gateway names.
         """
-        return await self._handle_post(request, GatewayView(is_search=query.mode is not None))
+        return await self._handle_post(caller, request, GatewayView(is_search=query.mode is not None))
 
     @allowed_on_full_disk
     @_describes_post
-    @_describes_server
-    async def post_one(self, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
+    async def post_one(self, caller: Caller, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
-        return await self._handle_post(request, GatewayView(server_id=server_id, is_search=query.mode is not None))
+        return await self._handle_post(caller, request, GatewayView(server_id=server_id, is_search=query.mode is not None))
 
     @_describes_stream
-    async def open_all(self, request: Request, query: GatewayModeQuery) -> Response:
+    async def open_all(self, caller: Caller, request: Request, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session (GET), or end the session (DELETE)."""
-        return self._forward(request, GatewayView(is_search=query.mode is not None), None)
+        return self._forward(caller, request, GatewayView(is_search=query.mode is not None), None)
 
     @_describes_stream
-    @_describes_server
-    async def open_one(self, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
+    async def open_one(self, caller: Caller, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session with one server (GET), or end the session (DELETE)."""
-        return self._forward(request, GatewayView(server_id=server_id, is_search=query.mode is not None), None)
+        return self._forward(caller, request, GatewayView(server_id=server_id, is_search=query.mode is not None), None)
 
-    async def _handle_post(self, request: Request, view: GatewayView) -> Response:
+    async def _handle_post(self, caller: Caller, request: Request, view: GatewayView) -> Response:
         """
         Validate the message as strictly as any request body, and forward it.
 
@@ -161,9 +117,9 @@ class GatewayRoutes:
         store_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
         if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
             raise BadRequest('The body must be one JSON-RPC message, an object with "jsonrpc": "2.0". Batches are not supported.')
-        return self._forward(request, view, raw)
+        return self._forward(caller, request, view, raw)
 
-    def _forward(self, request: Request, view: GatewayView, body: bytes | None) -> Response:
+    def _forward(self, caller: Caller, request: Request, view: GatewayView, body: bytes | None) -> Response:
         """
         Return a response that the MCP server writes.
 
@@ -175,7 +131,7 @@ class GatewayRoutes:
         if origin is not None and origin.lower() not in self.origins and not _is_local(origin):
             raise CrossSiteCredentials(f"The origin {origin[:100]!r} is not allowed. Add it to ROOKERY_CORS_ORIGINS.")
         if view.server_id is not None:
-            self.gateway.catalogue.get_server(get_caller(request), view.server_id)
+            self.gateway.catalogue.get_server(caller, view.server_id)
         cast("MutableMapping[str, object]", request.scope["state"])[VIEW_STATE_KEY] = view
         return _ForwardedResponse(self.gateway, body)
 

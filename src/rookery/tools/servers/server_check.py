@@ -57,6 +57,11 @@ class ServerCheckResult:
     stderr: tuple[str, ...] = ()
 
     @property
+    def ok(self) -> bool:
+        """True if the server can be used."""
+        return self.error is None
+
+    @property
     def tool_names(self) -> list[str]:
         """The names of the server's tools."""
         return [str(tool.get("name", "")) for tool in self.features.tools]

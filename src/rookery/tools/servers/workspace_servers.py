@@ -51,23 +51,6 @@ RemovalHook = Callable[[Tx, int, str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewServer:
-    """A server to add. *entry* has the form of the file."""
-
-    id: str
-    entry: JsonObject
-    secrets: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerChange:
-    """Changes of a server. Each field and secret replaces the old value; None removes it."""
-
-    entry: JsonObject
-    secrets: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceServer:
     """One server of a workspace, as its owners may see it: with the names of its secrets only."""
 
@@ -151,30 +134,30 @@ class WorkspaceServers:
             raise NotFound("server", server_id)
         return self._to_workspace_server(stored_server)
 
-    async def create(self, caller: Caller, new: NewServer) -> WorkspaceServer:
+    async def create(self, caller: Caller, server_id: str, entry: JsonObject, secrets: Mapping[str, str]) -> WorkspaceServer:
         """
-        Add a server to the caller's workspace. It can be called from the next request on.
+        Add a server to the caller's workspace. It can be called from the next request on. *entry* has the form of the file.
 
         Raises:
             ValidationFailed: The id or a field is invalid, or the URL is not allowed (D-82).
             Conflict: The workspace sees another server with this id, or has reached its limit.
             NotInAllowList: The key's allow-list excludes the id.
         """
-        if not SERVER_ID_PATTERN.fullmatch(new.id) or new.id in RESERVED_IDS:
-            raise ValidationFailed({"id": [_explain_invalid_id(new.id)]})
-        if not is_server_allowed(caller, new.id):
-            raise NotInAllowList("servers", new.id, f"This key may only use some servers; {new.id!r} is not among them.")
-        entry = {name: value for name, value in new.entry.items() if value is not None or name in _NULLABLE_FIELDS}
-        await self._validate_entry(new.id, entry, new.secrets)
-        other = self._registry.find(new.id, caller)
+        if not SERVER_ID_PATTERN.fullmatch(server_id) or server_id in RESERVED_IDS:
+            raise ValidationFailed({"id": [_explain_invalid_id(server_id)]})
+        if not is_server_allowed(caller, server_id):
+            raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
+        entry = _without_absent(entry)
+        await self._validate_entry(server_id, entry, secrets)
+        other = self._registry.find(server_id, caller)
         if other is not None and other.owner is None:
-            raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
+            raise Conflict(f"A server with the id {server_id!r} already exists; choose another id.")
         now = self._clock()
         entry = _with_deprecation_date(entry, {}, now)
         new_server = StoredServer(
             row_id=self._ids(),
             workspace_id=caller.workspace_id,
-            server_id=new.id,
+            server_id=server_id,
             entry=entry,
             sealed=None,
             created_at=now,
@@ -185,20 +168,28 @@ class WorkspaceServers:
             require_workspace(tx, caller.public_workspace_id)
             if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
-            stored_server = replace(new_server, sealed=self._seal_secrets(tx, new_server, new.secrets))
+            stored_server = replace(new_server, sealed=self._seal_secrets(tx, new_server, secrets))
             if not store.add(tx, stored_server, stored_server.sealed):
-                raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
+                raise Conflict(f"A server with the id {server_id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
-            self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, new.secrets)))
+            self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, secrets)))
             return stored_server
 
         stored_server = await self._db.write(work)
         await self.refresh()
         return self._to_workspace_server(stored_server)
 
-    async def change(self, caller: Caller, server_id: str, change: ServerChange, *, expected: ExpectedETags = None) -> WorkspaceServer:
+    async def change(
+        self,
+        caller: Caller,
+        server_id: str,
+        changes: JsonObject,
+        secret_changes: Mapping[str, str | None],
+        *,
+        expected: ExpectedETags = None,
+    ) -> WorkspaceServer:
         """
-        Change a server. The next call uses the new settings.
+        Change a server. The next call uses the new settings. Each field and secret replaces the old value; None removes it.
 
         A key that may write but not read secrets could send them elsewhere. Therefore a URL at another host, or another command,
         requires that all kept secrets are given again.
@@ -210,9 +201,9 @@ class WorkspaceServers:
         """
         previous = (await self.get(caller, server_id)).stored
         require_match("server", previous.version, expected)
-        entry, secrets = _merge(previous.entry, change.entry), self._open_secrets_if_possible(previous)
-        unchanged_secrets = {name: value for name, value in secrets.items() if name not in change.secrets}
-        new_secrets = {**unchanged_secrets, **{name: value for name, value in change.secrets.items() if value is not None}}
+        entry, secrets = _without_absent({**previous.entry, **changes}), self._open_secrets_if_possible(previous)
+        unchanged_secrets = {name: value for name, value in secrets.items() if name not in secret_changes}
+        new_secrets = {**unchanged_secrets, **{name: value for name, value in secret_changes.items() if value is not None}}
         has_moved = get_secret_destination(previous.entry, secrets) != get_secret_destination(entry, new_secrets)
         if has_moved and unchanged_secrets:
             message = (
@@ -238,7 +229,7 @@ class WorkspaceServers:
             store.increment_revision(tx, store.SERVERS_REVISION)
             before, after = _to_audit_fields(old, secrets), _to_audit_fields(new, new_secrets)
             removed_fields = dict.fromkeys(before.keys() - after.keys())
-            given_secrets = {"secrets_given": sorted(change.secrets)} if change.secrets else {}
+            given_secrets = {"secrets_given": sorted(secret_changes)} if secret_changes else {}
             self._audit_change(tx, caller, "server.changed", new, (before, {**after, **removed_fields, **given_secrets}))
             return new
 
@@ -404,9 +395,8 @@ def _explain_invalid_id(server_id: str) -> str:
     return "must be 1 to 64 letters, digits and dashes, and begin with a letter or digit"
 
 
-def _merge(old: JsonObject, changes: JsonObject) -> JsonObject:
-    merged_fields = {**old, **changes}
-    return {name: value for name, value in merged_fields.items() if value is not None or name in _NULLABLE_FIELDS}
+def _without_absent(entry: JsonObject) -> JsonObject:
+    return {name: value for name, value in entry.items() if value is not None or name in _NULLABLE_FIELDS}
 
 
 def _to_audit_fields(stored_server: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:

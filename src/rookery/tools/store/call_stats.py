@@ -18,8 +18,8 @@ CallGroupBy: TypeAlias = Literal["tool", "server", "key", "session", "day"]
 _c = tool_calls.c
 _MICROS_PER_DAY = 86_400_000_000
 _GROUP_COLUMNS: dict[CallGroupBy, tuple[ColumnElement[Any], ...]] = {
-    "tool": (_c.server_id.label("server_id"), _c.tool.label("tool")),
-    "server": (_c.server_id.label("server_id"),),
+    "tool": (_c.server_id.label("server"), _c.tool.label("tool")),
+    "server": (_c.server_id.label("server"),),
     "key": (_c.key_id.label("key_id"), _c.key_kind.label("key_kind")),
     "session": (_c.session_id.label("session_id"),),
     "day": ((_c.called_at // _MICROS_PER_DAY).label("day"),),
@@ -123,9 +123,8 @@ def _to_stats(row: Row, times: Row | None, failed: dict[str, CallRecord]) -> Cal
     def duration(name: str) -> float | None:
         return None if times is None or times.values[times.index[name]] is None else times.number(name)
 
-    failure = failed.get(row.maybe_text("last_failed") or "")
     return CallStats(
-        server_id=text("server_id"),
+        server=text("server"),
         tool=text("tool"),
         key_id=text("key_id"),
         key_kind=text("key_kind"),
@@ -139,7 +138,7 @@ def _to_stats(row: Row, times: Row | None, failed: dict[str, CallRecord]) -> Cal
         p99_ms=duration("p99"),
         max_ms=duration("longest"),
         last_called_at=from_micros(row.integer("last_called_at")),
-        last_failure=failure,
+        last_error=failed.get(row.maybe_text("last_failed") or ""),
     )
 
 

@@ -42,6 +42,16 @@ class SessionHealth:
     retry_s: float | None = None
     durations_ms: tuple[float, ...] = ()
 
+    @property
+    def p50_ms(self) -> float | None:
+        """The median duration of its last calls."""
+        return percentile(self.durations_ms, 0.5)
+
+    @property
+    def p95_ms(self) -> float | None:
+        """The duration that 95 % of its last calls did not exceed."""
+        return percentile(self.durations_ms, 0.95)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealth:
@@ -72,8 +82,17 @@ class ServerHealth:
         """The number of queued calls."""
         return sum(session.queued for session in self.sessions)
 
-    def percentile_ms(self, fraction: float) -> float | None:
-        """Return the duration that *fraction* of the last calls did not exceed, or None without calls."""
+    @property
+    def p50_ms(self) -> float | None:
+        """The median duration of the last calls."""
+        return self._percentile_ms(0.5)
+
+    @property
+    def p95_ms(self) -> float | None:
+        """The duration that 95 % of the last calls did not exceed."""
+        return self._percentile_ms(0.95)
+
+    def _percentile_ms(self, fraction: float) -> float | None:
         return percentile((duration for session in self.sessions for duration in session.durations_ms), fraction)
 
 
