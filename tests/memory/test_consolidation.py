@@ -104,7 +104,7 @@ async def test_a_restore_keeps_text_written_after_the_merge(rig: MemoryRig) -> N
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March.\n\nOr in April."
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=content))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=content))
     await rig.services.records.restore(make_caller(), second.id)
 
     assert (await rig.reload(primary)).content == f"{BASE}\n\nOr in April."
@@ -115,7 +115,7 @@ async def test_a_restore_keeps_a_merged_paragraph_that_was_extended(rig: MemoryR
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March. Not all of them."
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=content))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=content))
     await rig.services.records.restore(make_caller(), second.id)
 
     assert (await rig.reload(primary)).content == content
@@ -176,7 +176,7 @@ async def test_memories_that_expire_or_are_not_indexed_are_left_out(rig: MemoryR
     third = await rig.remember(BASE, expires_in_h=5)
     await rig.run_jobs()
     fourth = await rig.remember(BASE)
-    change = MemoryChange(changed_fields=frozenset({"content"}), content=OTHER)
+    change = MemoryChange(content=OTHER)
     await rig.services.records.change(make_caller(), second.id, change)
 
     report, _ = await _consolidate(rig)
@@ -241,7 +241,7 @@ async def test_a_memory_changed_during_the_merge_is_not_archived(
     async def change_and_put(items: Sequence[object]) -> None:
         monkeypatch.setattr(rig.vectors, "put", put)
         memory = second if changed_memory == "other" else primary
-        await rig.services.records.change(make_caller(), memory.id, MemoryChange(changed_fields=frozenset({"content"}), content=OTHER))
+        await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=OTHER))
         await put(items)  # pyright: ignore[reportArgumentType] - passed on unchanged
         if changed_memory == "primary and indexed":
             await rig.run_jobs()
@@ -359,7 +359,7 @@ async def test_all_chunks_of_a_long_memory_must_be_similar(rig: MemoryRig, monke
 
     assert (await _consolidate(rig))[0].counts["merged"] == 0
     assert await _are_live(rig, one_topic, two_topics) == [True, True]
-    await rig.services.records.change(make_caller(), two_topics.id, MemoryChange(changed_fields=frozenset({"confidence"}), confidence=0.95))
+    await rig.services.records.change(make_caller(), two_topics.id, MemoryChange(confidence=0.95))
     await rig.run_jobs()
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _are_live(rig, one_topic, two_topics) == [False, True]

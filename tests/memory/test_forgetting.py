@@ -172,9 +172,7 @@ async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.run_jobs()
     await rig.services.maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1, threshold=0.7))
-    await rig.services.records.change(
-        make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=f"{BASE}. KIM SAW THEM.")
-    )
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=f"{BASE}. KIM SAW THEM."))
 
     _, items = await _forget(rig, merged.id)
 

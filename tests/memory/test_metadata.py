@@ -7,7 +7,7 @@ from typing import cast
 import httpx2
 import pytest
 
-from rookery.memory.metadata import MAX_BYTES, MAX_KEYS
+from rookery.memory.metadata import MAX_BYTES, MAX_KEYS, build_facet_label, build_label, build_labels
 from tests.conftest import Instance
 from tests.memory.makers import MemoryRig, make_caller, make_memory_api
 
@@ -243,3 +243,11 @@ async def test_lists_accept_every_state_of_the_specification(api: httpx2.AsyncCl
     assert (await api.get("/memories?state=deleted")).json()["data"] == []
     history = (await api.get(f"/memories/{superseded['id']}/history")).json()["data"]
     assert [(entry["id"], entry["state"]) for entry in history] == [(superseded["id"], "deleted"), (current["id"], "pending_embed")]
+
+
+def test_the_label_of_a_field_differs_from_that_of_a_metadata_key() -> None:
+    """A field that is filtered by label cannot be matched by metadata of the same name."""
+    labels = build_labels({"topic": "birds"}, {"topic": "birds", "mood": None})
+
+    assert labels == {build_label("topic", "birds"), build_facet_label("topic", "birds")}
+    assert len(labels) == 2

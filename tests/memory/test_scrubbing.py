@@ -92,7 +92,7 @@ async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig, monkeypatch
     """The run cleans the current content, not the content that it read before (issue)."""
     memory = await rig.remember(PRIVATE)
     write = rig.db.write
-    change = MemoryChange(changed_fields=frozenset({"content"}), content="Ask Lee at lee@example.org instead.")
+    change = MemoryChange(content="Ask Lee at lee@example.org instead.")
 
     async def change_before_write(work: Callable[[Tx], object]) -> object:
         monkeypatch.setattr(rig.db, "write", write)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
 
 from rookery.access.models import Caller, not_in_allow_list
 from rookery.kernel.errors import PermissionDenied, ValidationFailed
-from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope
+from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope, read_fields
 from rookery.memory.visibility import is_visible
 
 ADMIN_SCOPE = "brain:admin"
+
+_FILTER_FIELDS = tuple(column.name for column in fields(MemoryFilter))
 
 ALL_AGENTS = "*"
 """A wildcard agent id for lists: the own memories of every agent."""
@@ -41,24 +44,10 @@ def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: date
     if not all_agents:
         _require_can_name_agent(caller, agent_id)
     _require_owners(memory_filter, agent_id)
+    values = read_fields(memory_filter, _FILTER_FIELDS)
+    values["agent_id"] = None if all_agents else agent_id
     return AccessFilter(
-        workspace_id=caller.workspace_id,
-        at=at,
-        org=memory_filter.org,
-        project=memory_filter.project,
-        agent_id=None if all_agents else agent_id,
-        includes_all_agents=all_agents,
-        session_id=memory_filter.session_id,
-        scopes=memory_filter.scopes,
-        type=memory_filter.type,
-        tags=memory_filter.tags,
-        labels=memory_filter.labels,
-        source=memory_filter.source,
-        since=memory_filter.since,
-        until=memory_filter.until,
-        min_confidence=memory_filter.min_confidence,
-        orgs=caller.orgs,
-        projects=caller.projects,
+        workspace_id=caller.workspace_id, at=at, includes_all_agents=all_agents, orgs=caller.orgs, projects=caller.projects, **values
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 import structlog
@@ -16,8 +17,7 @@ from rookery.kernel.tracing import start_span
 from rookery.memory.backoff import ForegroundBackoff
 from rookery.memory.batcher import Batcher
 from rookery.memory.embedding_migration import EmbeddingMigration
-from rookery.memory.metadata import build_labels
-from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage
+from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage, read_fields
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import indexing as store
 
@@ -33,6 +33,8 @@ FORCE_FIELD = "again"
 
 _MAX_CONTEXT_TAGS = 12
 """Maximum tags that are embedded with each chunk. A long list of tags describes a text poorly."""
+
+_DOCUMENT_FIELDS = tuple(column.name for column in fields(IndexDocument) if column.name != "memory_id")
 
 T = TypeVar("T")
 
@@ -256,24 +258,7 @@ class Indexer:
 
 def build_document(memory: Memory) -> IndexDocument:
     """Return the document that the derived indexes store for *memory* (spec 2.6, D-46)."""
-    return IndexDocument(
-        memory_id=memory.id,
-        workspace_id=memory.workspace_id,
-        org=memory.org,
-        project=memory.project,
-        agent_id=memory.agent_id,
-        session_id=memory.session_id,
-        memory_scope=memory.memory_scope,
-        type=memory.type,
-        tags=memory.tags,
-        confidence=memory.confidence,
-        source=memory.source,
-        content=memory.content,
-        created_at=memory.created_at,
-        updated_at=memory.updated_at,
-        expires_at=memory.expires_at,
-        labels=build_labels(memory.metadata) if memory.metadata else frozenset(),
-    )
+    return IndexDocument(memory_id=memory.id, **read_fields(memory, _DOCUMENT_FIELDS))
 
 
 def build_passage(memory: Memory) -> Passage:

@@ -75,6 +75,14 @@ def build_label(key: str, text: str) -> str:
     return blake2b(orjson.dumps((key, text)), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def build_labels(metadata: Metadata) -> frozenset[str]:
-    """Return the labels of all pairs of *metadata* that can be filtered by."""
-    return frozenset(build_label(key, text) for key, value in metadata.items() if (text := to_filter_text(value)) is not None)
+def build_facet_label(field: str, value: str) -> str:
+    """Return the label of a facet field. It differs from those of metadata, whose keys have no NUL."""
+    return build_label(f"\0{field}", value)
+
+
+def build_labels(metadata: Metadata, facets: Mapping[str, str | None]) -> frozenset[str]:
+    """Return the labels of *facets* that are not None, and of all pairs of *metadata* that can be filtered by."""
+    if not metadata and not facets:
+        return frozenset()
+    pairs = [build_label(key, text) for key, value in metadata.items() if (text := to_filter_text(value)) is not None]
+    return frozenset([*pairs, *(build_facet_label(field, value) for field, value in facets.items() if value is not None)])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
-from rookery.memory.metadata import Metadata
+from rookery.memory.metadata import Metadata, build_labels
 
 Vector = bytes
 """Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it (D-54)."""
@@ -20,6 +21,9 @@ SCORE_DECIMALS = 4
 
 DEFAULT_TYPE = "observation"
 """The type of a memory whose author gives none."""
+
+FACET: Mapping[str, bool] = {"facet": True}
+"""The metadata of a field of `Memory` that can be filtered by."""
 
 
 class MemoryScope(StrEnum):
@@ -57,36 +61,43 @@ class ArchivedReason(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """
-    A memory as the record store has it; times are UTC.
+    A memory as the record store has it; times are UTC. Exports have the fields up to `content`, in this order.
+
+    A field with the metadata `FACET` can be filtered by in every index, without a column there: it becomes a label.
 
     Attributes:
         superseded_by: The memory that this one was merged into and therefore archived (D-52). None if it was not merged.
     """
 
     id: str
-    workspace_id: int
+    type: str
+    tags: tuple[str, ...]
     org: str | None
     project: str | None
     agent_id: str | None
     session_id: str | None
     memory_scope: MemoryScope
-    type: str
-    tags: tuple[str, ...]
     confidence: float
     base_confidence: float
     source: str
-    content: str
     metadata: Metadata = field(default_factory=dict[str, object])
     supersedes_id: str | None = None
-    expires_at: datetime | None = None
-    archived_at: datetime | None = None
-    index_failed_at: datetime | None = None
-    indexed_at: datetime | None = None
-    content_at: datetime
+    superseded_by: str | None = None
     created_at: datetime
     updated_at: datetime
+    content_at: datetime
+    expires_at: datetime | None = None
+    archived_at: datetime | None = None
+    content: str
+    workspace_id: int
+    indexed_at: datetime | None = None
     indexed_model: str | None = None
-    superseded_by: str | None = None
+    index_failed_at: datetime | None = None
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels by which `AccessFilter.labels` selects it: of its metadata and of its facet fields."""
+        return build_labels(self.metadata, {name: getattr(self, name) for name in FACET_FIELDS})
 
     @property
     def version(self) -> str:
@@ -104,6 +115,13 @@ class Memory:
             self.superseded_by,
             None if self.archived_at is None else to_micros(self.archived_at),
         )
+
+
+MEMORY_FIELDS: tuple[str, ...] = tuple(column.name for column in fields(Memory))
+EXPORTED_FIELDS = MEMORY_FIELDS[: MEMORY_FIELDS.index("content")]
+"""The fields of a memory that an export has beside its content. The workspace and the indexing state are not exported."""
+
+FACET_FIELDS: tuple[str, ...] = tuple(column.name for column in fields(Memory) if "facet" in column.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,33 +153,24 @@ class IndexDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessFilter:
+class MemoryFilter:
     """
-    The memories that a query may return, as data that every engine can translate (D-43).
-
-    `visibility.is_visible` is the reference definition. Engines must agree with it and are tested against it.
+    The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key (D-42, D-43).
 
     Attributes:
         org: Memories of this org, and those without an org in scope agent or session.
         project: Memories of this project (in any org if *org* is None), and those without a project in scope shared, agent or session.
         agent_id: The agent whose own memories (scope agent) match; None excludes them.
-        includes_all_agents: Every agent's own memories match. Supported by the record store only.
         session_id: The session whose memories (scope session) match; None excludes them.
         scopes: Only these scopes; None for all that the other fields allow.
         tags: A memory must have all of them.
-        labels: A memory must have all of these metadata labels, as `metadata.build_label` writes them.
+        labels: A memory must have all of these labels of metadata and of facet fields, as `metadata` builds them.
         since: Created at or after; *until*: created before.
-        orgs: The key's allow-list of orgs (D-23). Memories without an org match as for *org*. None allows any.
-        projects: The key's allow-list of projects, likewise as for *project*.
-        at: Memories that expire at or before this time do not match.
     """
 
-    workspace_id: int
-    at: datetime
     org: str | None = None
     project: str | None = None
     agent_id: str | None = None
-    includes_all_agents: bool = False
     session_id: str | None = None
     scopes: frozenset[MemoryScope] | None = None
     type: str | None = None
@@ -171,6 +180,25 @@ class AccessFilter:
     since: datetime | None = None
     until: datetime | None = None
     min_confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFilter(MemoryFilter):
+    """
+    The memories that a query may return, as data that every engine can translate (D-43).
+
+    `visibility.is_visible` is the reference definition. Engines must agree with it and are tested against it.
+
+    Attributes:
+        at: Memories that expire at or before this time do not match.
+        includes_all_agents: Every agent's own memories match. Supported by the record store only.
+        orgs: The key's allow-list of orgs (D-23). Memories without an org match as for `org`. None allows any.
+        projects: The key's allow-list of projects, likewise as for `project`.
+    """
+
+    workspace_id: int
+    at: datetime
+    includes_all_agents: bool = False
     orgs: frozenset[str] | None = None
     projects: frozenset[str] | None = None
 
@@ -276,25 +304,18 @@ class RememberResult:
     is_duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryChange:
-    """
-    A partial update of a memory. Only the fields in *changed_fields* apply; None clears a field that may be empty.
+class MemoryChange(TypedDict, total=False):
+    """A partial update of a memory. `expires_in_h` counts the hours from now; None removes the expiry."""
 
-    Attributes:
-        expires_in_h: Hours from now until it expires; None removes the expiry.
-    """
-
-    changed_fields: frozenset[str]
-    content: str = ""
-    type: str = ""
-    org: str | None = None
-    project: str | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Metadata = field(default_factory=dict[str, object])
-    confidence: float = 0.8
-    source: str = "manual"
-    expires_in_h: float | None = None
+    content: str
+    type: str
+    org: str | None
+    project: str | None
+    tags: tuple[str, ...]
+    metadata: Metadata
+    confidence: float
+    source: str
+    expires_in_h: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,24 +333,6 @@ class Tombstone:
     superseded_by: str | None
     created_at: datetime
     ended_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFilter:
-    """The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key (D-42, D-43)."""
-
-    org: str | None = None
-    project: str | None = None
-    agent_id: str | None = None
-    session_id: str | None = None
-    scopes: frozenset[MemoryScope] | None = None
-    type: str | None = None
-    tags: frozenset[str] = field(default_factory=frozenset[str])
-    labels: frozenset[str] = field(default_factory=frozenset[str])
-    source: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    min_confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,6 +456,11 @@ class BootMemories:
     shared: tuple[Memory, ...]
     project: tuple[Memory, ...]
     session: tuple[Memory, ...]
+
+
+def read_fields(item: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields *names* of *item* by name."""
+    return {name: getattr(item, name) for name in names}
 
 
 def get_state(memory: Memory, *, model: str) -> MemoryState:

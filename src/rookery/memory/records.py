@@ -80,10 +80,7 @@ class Records:
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
-            changed_memory = _apply_change(old, change)
-            if "expires_in_h" in change.changed_fields:
-                lifetime_h = change.expires_in_h
-                changed_memory = replace(changed_memory, expires_at=None if lifetime_h is None else now + hours_delta(lifetime_h))
+            changed_memory = _apply_change(old, change, at=now)
             if changed_memory == old:
                 return old
             require_owner(changed_memory)
@@ -298,22 +295,14 @@ def require_owner(memory: Memory) -> None:
             return
 
 
-def _apply_change(memory: Memory, change: MemoryChange) -> Memory:
-    changed_memory = memory
-    if "content" in change.changed_fields:
-        changed_memory = replace(changed_memory, content=change.content)
-    if "type" in change.changed_fields:
-        changed_memory = replace(changed_memory, type=change.type)
-    if "org" in change.changed_fields:
-        changed_memory = replace(changed_memory, org=change.org)
-    if "project" in change.changed_fields:
-        changed_memory = replace(changed_memory, project=change.project)
-    if "source" in change.changed_fields:
-        changed_memory = replace(changed_memory, source=change.source)
-    if "tags" in change.changed_fields:
-        changed_memory = replace(changed_memory, tags=normalize_tags(change.tags))
-    if "metadata" in change.changed_fields:
-        changed_memory = replace(changed_memory, metadata=change.metadata)
-    if "confidence" in change.changed_fields:
-        changed_memory = replace(changed_memory, confidence=change.confidence, base_confidence=change.confidence)
-    return changed_memory
+def _apply_change(memory: Memory, change: MemoryChange, *, at: datetime) -> Memory:
+    values: dict[str, object] = {**change}
+    lifetime_h = change.get("expires_in_h")
+    if "expires_in_h" in values:
+        del values["expires_in_h"]
+        values["expires_at"] = None if lifetime_h is None else at + hours_delta(lifetime_h)
+    if "tags" in change:
+        values["tags"] = normalize_tags(change["tags"])
+    if "confidence" in change:
+        values["base_confidence"] = change["confidence"]
+    return replace(memory, **values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from rookery.memory.batcher import Batcher
 from rookery.memory.capacity import Capacity
 from rookery.memory.errors import AlreadySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
-from rookery.memory.models import Draft, Memory, MemoryScope, RememberResult
+from rookery.memory.models import MEMORY_FIELDS, Draft, Memory, MemoryScope, RememberResult, read_fields
 from rookery.memory.ports import SessionLookup
 from rookery.memory.records import hours_delta, normalize_tags, require_owner
 from rookery.memory.store import records
@@ -34,6 +34,8 @@ _JOB_DELAY_S = 10.0
 
 _MIN_POLL_INTERVAL_S = 0.005
 _MAX_POLL_INTERVAL_S = 0.05
+
+_DRAFTED_FIELDS = tuple(column.name for column in fields(Draft) if column.name in MEMORY_FIELDS)
 
 RememberOutcome = RememberResult | RookeryError
 
@@ -156,26 +158,18 @@ class Remember:
         lifetime = None if draft.expires_in_h is None else hours_delta(draft.expires_in_h)
         if lifetime is None and draft.memory_scope is MemoryScope.SESSION and draft.session_id not in open_sessions:
             lifetime = _SESSION_TTL
+        values = read_fields(draft, _DRAFTED_FIELDS)
+        values["tags"] = normalize_tags(draft.tags)
+        values["agent_id"] = draft.agent_id if draft.agent_id is not None else caller.agent_id
         memory = Memory(
             id=self._ids(),
             workspace_id=caller.workspace_id,
-            org=draft.org,
-            project=draft.project,
-            agent_id=draft.agent_id if draft.agent_id is not None else caller.agent_id,
-            session_id=draft.session_id,
-            memory_scope=draft.memory_scope,
-            type=draft.type,
-            tags=normalize_tags(draft.tags),
-            metadata=draft.metadata,
-            confidence=draft.confidence,
             base_confidence=draft.confidence,
-            source=draft.source,
-            content=draft.content,
-            supersedes_id=draft.supersedes_id,
             expires_at=None if lifetime is None else now + lifetime,
             content_at=now,
             created_at=now,
             updated_at=now,
+            **values,
         )
         require_owner(memory)
         require_can_write(caller, memory, at=now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rookery.memory.metadata import build_labels
 from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryScope
 
 _ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
@@ -52,10 +51,7 @@ def _matches_fields(access_filter: AccessFilter, memory: Memory | IndexDocument)
         and (access_filter.type is None or memory.type == access_filter.type)
         and (access_filter.source is None or memory.source == access_filter.source)
         and access_filter.tags.issubset(memory.tags)
-        and (
-            not access_filter.labels
-            or access_filter.labels.issubset(build_labels(memory.metadata) if isinstance(memory, Memory) else memory.labels)
-        )
+        and (not access_filter.labels or access_filter.labels.issubset(memory.labels))
         and (access_filter.since is None or memory.created_at >= access_filter.since)
         and (access_filter.until is None or memory.created_at < access_filter.until)
         and (access_filter.min_confidence is None or memory.confidence >= access_filter.min_confidence)

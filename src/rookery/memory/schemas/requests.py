@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Annotated, ClassVar, Literal, cast
 from unicodedata import category
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
-from rookery.memory.metadata import MAX_BYTES, MAX_FILTER_VALUE_CHARS, MAX_KEYS, build_label, to_filter_text, validate_metadata
-from rookery.memory.models import DEFAULT_TYPE, Draft, MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallMode, RecallRequest
+from rookery.memory.metadata import (
+    MAX_BYTES,
+    MAX_FILTER_VALUE_CHARS,
+    MAX_KEYS,
+    build_facet_label,
+    build_label,
+    to_filter_text,
+    validate_metadata,
+)
+from rookery.memory.models import (
+    DEFAULT_TYPE,
+    FACET_FIELDS,
+    Draft,
+    MemoryChange,
+    MemoryFilter,
+    MemoryScope,
+    MemoryState,
+    RecallMode,
+    RecallRequest,
+)
 
 MAX_CONTENT_CHARS = 50_000
 MAX_BATCH_SIZE = 500
@@ -20,6 +39,7 @@ MAX_FORGET_IDS = 100
 MAX_BATCH_BYTES = 10 * 1024 * 1024
 
 _MAX_EXPIRY_H = 87_600
+_FILTER_FIELDS = frozenset(column.name for column in fields(MemoryFilter))
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 """Unicode categories of white space, controls and characters without width. A text of only these is blank."""
 
@@ -200,22 +220,11 @@ class DraftBody(RequestModel):
 
     def to_draft(self) -> Draft:
         """Return the draft, with the defaults of D-40."""
-        return Draft(
-            content=self.content,
-            type=self.type or DEFAULT_TYPE,
-            org=self.org,
-            project=self.project,
-            agent_id=self.agent_id,
-            session_id=self.session_id,
-            memory_scope=MemoryScope.PROJECT if self.memory_scope is None else MemoryScope(self.memory_scope),
-            tags=tuple(self.tags or ()),
-            metadata=self.metadata or {},
-            confidence=0.8 if self.confidence is None else self.confidence,
-            source=self.source or "manual",
-            supersedes_id=self.supersedes_id,
-            expires_in_h=self.expires_in,
-            dedupe=bool(self.dedupe),
-        )
+        values = {name: value for name, value in self if value is not None and name not in {"expires_in", "wait_ms"}}
+        values |= {"tags": tuple(self.tags or ()), "expires_in_h": self.expires_in}
+        if self.memory_scope is not None:
+            values["memory_scope"] = MemoryScope(self.memory_scope)
+        return Draft(**values)
 
 
 class RememberBody(DraftBody):
@@ -263,21 +272,14 @@ class ChangeBody(RequestModel):
 
     def to_change(self) -> MemoryChange:
         """Return the change."""
-        changed_fields = set(self.model_fields_set)
-        if "expires_in" in changed_fields:
-            changed_fields = changed_fields - {"expires_in"} | {"expires_in_h"}
-        return MemoryChange(
-            changed_fields=frozenset(changed_fields),
-            content=self.content,
-            type=self.type,
-            org=self.org,
-            project=self.project,
-            tags=tuple(self.tags or ()),
-            metadata=self.metadata or {},
-            confidence=self.confidence,
-            source=self.source,
-            expires_in_h=self.expires_in,
-        )
+        values: dict[str, object] = {name: getattr(self, name) for name in self.model_fields_set}
+        if "tags" in values:
+            values["tags"] = tuple(self.tags or ())
+        if "metadata" in values:
+            values["metadata"] = self.metadata or {}
+        if "expires_in" in values:
+            values["expires_in_h"] = values.pop("expires_in")
+        return cast("MemoryChange", values)
 
 
 class RecallBody(RequestModel):
@@ -360,7 +362,7 @@ class SpaceQuery(QueryModel):
 
     def to_filter(self) -> MemoryFilter:
         """Return the filters."""
-        return MemoryFilter(org=self.org, project=self.project, agent_id=self.agent_id, session_id=self.session_id)
+        return _build_filter(self)
 
 
 class FilterQuery(SpaceQuery):
@@ -424,7 +426,7 @@ class ContextQuery(PageQuery):
 
     def to_filter(self, agent_id: str) -> MemoryFilter:
         """Return the filters."""
-        return MemoryFilter(org=self.org, project=self.project, type=self.type, agent_id=agent_id)
+        return replace(_build_filter(self), agent_id=agent_id)
 
 
 class BootQuery(QueryModel):
@@ -437,7 +439,7 @@ class BootQuery(QueryModel):
 
     def to_filter(self, agent_id: str | None) -> MemoryFilter:
         """Return the filters."""
-        return MemoryFilter(org=self.org, project=self.project, session_id=self.session_id, agent_id=agent_id)
+        return replace(_build_filter(self), agent_id=agent_id)
 
 
 class MemoriesQuery(FilterQuery, PageQuery):
@@ -450,19 +452,13 @@ class MemoriesQuery(FilterQuery, PageQuery):
         return None if self.state is None else MemoryState(self.state)
 
 
-def _build_filter(body: RecallBody | FilterQuery, scopes: frozenset[MemoryScope] | None) -> MemoryFilter:
-    """Return the filter of *body*. Only scopes have different fields in the two models."""
+def _build_filter(body: BaseModel, scopes: frozenset[MemoryScope] | None = None) -> MemoryFilter:
+    """Return the filter of the fields of *body*. Scopes have different fields in its models."""
+    values = {name: value for name, value in body if value is not None}
+    pairs = [build_label(key, to_filter_text(value) or "") for key, value in values.get("metadata", {}).items()]
     return MemoryFilter(
-        org=body.org,
-        project=body.project,
-        agent_id=body.agent_id,
-        session_id=body.session_id,
         scopes=scopes,
-        type=body.type,
-        tags=frozenset(tag.lower() for tag in body.tags or ()),
-        labels=frozenset(build_label(key, to_filter_text(value) or "") for key, value in (body.metadata or {}).items()),
-        source=body.source,
-        since=body.since,
-        until=body.until,
-        min_confidence=body.min_confidence,
+        tags=frozenset(tag.lower() for tag in values.pop("tags", ())),
+        labels=frozenset([*pairs, *(build_facet_label(name, values[name]) for name in FACET_FIELDS if name in values)]),
+        **{name: value for name, value in values.items() if name in _FILTER_FIELDS},
     )

@@ -9,6 +9,7 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.schema import Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
 from rookery.memory.models import (
+    MEMORY_FIELDS,
     SCORE_DECIMALS,
     ArchivedReason,
     BootMemories,
@@ -22,6 +23,7 @@ from rookery.memory.models import (
     SearchResult,
     Tombstone,
     get_state,
+    read_fields,
 )
 from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
 from rookery.memory.recall_records import FeedbackResult
@@ -278,6 +280,10 @@ class MemoryBootResponse(ResponseModel):
     session: list[MemoryResponse]
 
 
+_BASE_FIELDS = tuple(name for name in MemoryBaseResponse.model_fields if name in MEMORY_FIELDS)
+_RECALLED_FIELDS = tuple(name for name in RecalledMemory.model_fields if name in MEMORY_FIELDS)
+
+
 class MemorySerializer:
     """
     A serializer of the results of the memory services.
@@ -364,29 +370,15 @@ class MemorySerializer:
     def _base_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
         state = get_state(memory, model=self._model)
         decay = memory_decay_factor(memory, at=self._clock(), half_lives_days=self._half_lives_days)
+        is_merged = memory.archived_at is not None and memory.superseded_by is not None
         return {
-            "id": memory.id,
+            **read_fields(memory, _BASE_FIELDS),
             "workspace_id": caller.public_workspace_id,
-            "org": memory.org,
-            "project": memory.project,
-            "agent_id": memory.agent_id,
-            "session_id": memory.session_id,
             "memory_scope": memory.memory_scope.value,
-            "type": memory.type,
-            "tags": memory.tags,
-            "confidence": memory.confidence,
             "effective_confidence": round_score(memory.confidence * decay),
-            "source": memory.source,
-            "supersedes_id": memory.supersedes_id,
-            "superseded_by": memory.superseded_by,
-            "expires_at": memory.expires_at,
-            "archived_at": memory.archived_at,
-            "archived_reason": ArchivedReason.MERGED.value if memory.archived_at is not None and memory.superseded_by is not None else None,
+            "archived_reason": ArchivedReason.MERGED.value if is_merged else None,
             "indexed": state is MemoryState.INDEXED,
-            "indexed_at": memory.indexed_at,
             "state": state.value,
-            "created_at": memory.created_at,
-            "updated_at": memory.updated_at,
         }
 
 
@@ -409,25 +401,12 @@ def _serialize_count(name_count: NameCount) -> CountResponse:
 
 
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
-    memory = hit.memory
     return {
-        "id": memory.id,
-        "content": memory.content,
-        "type": memory.type,
-        "org": memory.org,
-        "project": memory.project,
-        "agent_id": memory.agent_id,
-        "session_id": memory.session_id,
-        "memory_scope": memory.memory_scope.value,
-        "tags": memory.tags,
-        "metadata": memory.metadata,
-        "source": memory.source,
+        **read_fields(hit.memory, _RECALLED_FIELDS),
+        "memory_scope": hit.memory.memory_scope.value,
         "score": round_score(hit.score),
         "similarity": None if hit.similarity is None else round_score(hit.similarity),
-        "confidence": memory.confidence,
         "effective_confidence": round_score(hit.effective_confidence),
-        "created_at": memory.created_at,
-        "updated_at": memory.updated_at,
     }
 
 

@@ -9,7 +9,6 @@ from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select,
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value
-from rookery.memory.metadata import build_labels
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.rows import memory_from_row, memory_to_row, tombstone_from_row
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories, memory_labels, memory_tags, tombstones, training_rows
@@ -39,11 +38,8 @@ _DUPLICATES = (
     .order_by(memories.c.created_at, memories.c.id)
     .limit(MAX_DUPLICATES)
 )
-_UPDATED_COLUMNS = (
-    "org", "project", "type", "tags", "confidence", "base_confidence", "source", "content", "metadata", "fingerprint",
-    "expires_at", "archived_at", "index_failed_at", "indexed_at", "indexed_model",
-    "supersedes_id", "superseded_by", "content_at", "updated_at",
-)  # fmt: skip
+_FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "recalled_at"}
+_UPDATED_COLUMNS = [column.name for column in memories.c if column.name not in _FIXED_COLUMNS]
 _UPDATE = update(memories).where(*_IS_MEMORY).values({name: bindparam(f"new_{name}") for name in _UPDATED_COLUMNS})
 _DELETE = delete(memories).where(*_IS_MEMORY)
 _DELETE_TAG = delete(memory_tags).where(
@@ -122,7 +118,7 @@ def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
     if old.tags != new.tags:
         _delete_tags(tx, old)
         _add_tags(tx, new)
-    if old.metadata != new.metadata:
+    if old.labels != new.labels:
         _delete_labels(tx, old)
         add_labels(tx, new)
 
@@ -201,17 +197,15 @@ def _delete_tags(tx: Tx, memory: Memory) -> None:
 def add_labels(tx: Tx, *new_memories: Memory) -> None:
     """Store the metadata labels of memories. Most memories have none."""
     rows = [
-        {"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id} for memory in new_memories for name in _labels(memory)
+        {"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id}
+        for memory in new_memories
+        for name in sorted(memory.labels)
     ]
     if rows:
         tx.execute_many(_ADD_LABEL, rows)
 
 
 def _delete_labels(tx: Tx, memory: Memory) -> None:
-    rows = [{"workspace": memory.workspace_id, "name": name, "memory": memory.id} for name in _labels(memory)]
+    rows = [{"workspace": memory.workspace_id, "name": name, "memory": memory.id} for name in sorted(memory.labels)]
     if rows:
         tx.execute_many(_DELETE_LABEL, rows)
-
-
-def _labels(memory: Memory) -> list[str]:
-    return sorted(build_labels(memory.metadata)) if memory.metadata else []
