@@ -30,6 +30,7 @@ notes = Table(
     Column("names", Text),
     Column("extra", Text, nullable=False),
     Column("result", Text),
+    Column("page", Text),
     Column("words", Text, nullable=False),
     Column("written", BigInteger, nullable=False),
     Column("read_at", BigInteger),
@@ -54,6 +55,14 @@ class NoteLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of a note."""
+
+    lines: tuple[str, ...]
+    refs: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A dataclass with a field of each type."""
 
@@ -67,6 +76,7 @@ class Note:
     names: frozenset[str] | None = None
     extra: Mapping[str, object]
     result: object = None
+    page: Page | None = None
     words: tuple[str, ...] = ("a", "b")
     written_at: datetime = _NOW
     read_at: datetime | None = None
@@ -99,6 +109,7 @@ _FULL = Note(
     names=frozenset({"b", "a"}),
     extra={"é": [1, None]},
     result=[False],
+    page=Page(lines=("1", "2"), refs={"n": [1]}),
     read_at=_NOW,
     lease=NoteLease(owner="me", until=_NOW),
 )

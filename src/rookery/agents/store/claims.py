@@ -11,8 +11,7 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, exists,
 
 from rookery.agents.models.plans import PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.store.dependencies import OPEN_TASK_STATUS_VALUES
-from rookery.agents.store.row_mapping import task_from_row
-from rookery.agents.store.tables import phases, plans, tasks
+from rookery.agents.store.tables import TASKS, phases, plans, tasks
 from rookery.agents.store.tasks import HAS_OPEN_DEPENDENCY, PHASE_IS_BLOCKED, WORKABLE_PHASE_STATUSES
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Statement, Tx, Value
@@ -112,8 +111,7 @@ def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> T
         params["priority"] = priority
         candidate = tx.fetch_one(first, params)
         if candidate is not None:
-            place = tx.fetch_one(_BY_POSITION, {"phase": candidate.text("phase_id"), "place": candidate.integer("place")})
-            return None if place is None else task_from_row(place)
+            return TASKS.fetch_one(tx, _BY_POSITION, {"phase": candidate.text("phase_id"), "place": candidate.integer("place")})
 
 
 @lru_cache

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from rookery.agents.models.plans import Checkpoint, Phase
-from rookery.agents.store.row_mapping import checkpoint_from_row, checkpoint_to_row, phase_from_row, phase_to_row
-from rookery.agents.store.tables import checkpoints, phases, tasks
-from rookery.kernel.db import Tx
+from rookery.agents.store.tables import CHECKPOINTS, PHASES, checkpoints, phases, tasks
+from rookery.kernel.db import Tx, fetch_count
 
 _c = phases.c
-_ADD = insert(phases)
 _BY_PLANS = select(phases).where(_c.plan_id.in_(bindparam("plans", expanding=True))).order_by(_c.plan_id, _c.position)
 _BY_PLAN = select(phases).where(_c.plan_id == bindparam("plan")).order_by(_c.position)
 _BY_IDS = select(phases).where(_c.id.in_(bindparam("ids", expanding=True)))
@@ -28,12 +26,11 @@ _CHANGEABLE_COLUMNS = (
     "position", "name", "description", "status", "hold_reason", "acceptance_criteria", "metadata", "version", "updated_at",
     "started_at", "completed_at",
 )  # fmt: skip
-_CHANGE = update(phases).where(_c.id == bindparam("phase")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
+_CHANGE = update(phases).where(_c.id == bindparam("phase"))
 _DELETE = delete(phases).where(_c.id == bindparam("phase"))
 _DELETE_CHECKPOINTS = delete(checkpoints).where(checkpoints.c.plan_id == bindparam("plan"), checkpoints.c.phase_id == bindparam("phase"))
 _DELETE_TASKS = delete(tasks).where(tasks.c.phase_id == bindparam("phase"))
 
-_ADD_CHECKPOINT = insert(checkpoints)
 _CHECKPOINTS = (
     select(checkpoints)
     .where(checkpoints.c.plan_id == bindparam("plan"))
@@ -48,40 +45,37 @@ _CHECKPOINT_COUNT = (
 
 def add(tx: Tx, new_phases: Sequence[Phase]) -> None:
     """Store *new_phases*. Their positions must be free."""
-    tx.execute_many(_ADD, [phase_to_row(phase) for phase in new_phases])
+    PHASES.add(tx, *new_phases)
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> list[Phase]:
     """Return the phases of the plan, ordered by position."""
-    return [phase_from_row(row) for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id})]
+    return PHASES.fetch_all(tx, _BY_PLAN, {"plan": plan_id})
 
 
 def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
     """Return the phases of each plan, ordered by position."""
     phases_by_plan: dict[str, list[Phase]] = {plan_id: [] for plan_id in plan_ids}
-    for row in tx.fetch_all(_BY_PLANS, {"plans": plan_ids}):
-        phases_by_plan[row.text("plan_id")].append(phase_from_row(row))
+    for phase in PHASES.fetch_all(tx, _BY_PLANS, {"plans": plan_ids}):
+        phases_by_plan[phase.plan_id].append(phase)
     return phases_by_plan
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
     """Return the phases with the given ids, by id."""
-    return {row.text("id"): phase_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
+    return {phase.id: phase for phase in PHASES.fetch_all(tx, _BY_IDS, {"ids": ids})}
 
 
 def find(tx: Tx, plan_id: str, ref: str) -> Phase | None:
     """Return the phase of the plan with the id or position *ref*, or None."""
     if ref.isascii() and ref.isdigit() and len(ref) < 10:
-        row = tx.fetch_one(_BY_POSITION, {"plan": plan_id, "place": int(ref)})
-    else:
-        row = tx.fetch_one(_BY_ID, {"plan": plan_id, "phase": ref})
-    return None if row is None else phase_from_row(row)
+        return PHASES.fetch_one(tx, _BY_POSITION, {"plan": plan_id, "place": int(ref)})
+    return PHASES.fetch_one(tx, _BY_ID, {"plan": plan_id, "phase": ref})
 
 
 def count(tx: Tx, plan_id: str) -> int:
     """Return the number of phases of the plan."""
-    row = tx.fetch_one(_COUNT, {"plan": plan_id})
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, _COUNT, {"plan": plan_id})
 
 
 def shift(tx: Tx, plan_id: str, first: int, last: int, *, offset: int) -> None:
@@ -91,8 +85,7 @@ def shift(tx: Tx, plan_id: str, first: int, last: int, *, offset: int) -> None:
 
 def change(tx: Tx, phase: Phase) -> None:
     """Store the changeable columns of *phase*."""
-    row = phase_to_row(phase)
-    tx.execute(_CHANGE, {"phase": phase.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
+    tx.execute(_CHANGE, {"phase": phase.id, **PHASES.to_row(phase, _CHANGEABLE_COLUMNS)})
 
 
 def remove(tx: Tx, phase: Phase) -> int:
@@ -105,19 +98,17 @@ def remove(tx: Tx, phase: Phase) -> int:
 
 def add_checkpoint(tx: Tx, checkpoint: Checkpoint) -> None:
     """Store *checkpoint*."""
-    tx.execute(_ADD_CHECKPOINT, checkpoint_to_row(checkpoint))
+    CHECKPOINTS.add(tx, checkpoint)
 
 
 def count_checkpoints(tx: Tx, phase: Phase) -> int:
     """Return the number of checkpoints of *phase*."""
-    row = tx.fetch_one(_CHECKPOINT_COUNT, {"plan": phase.plan_id, "phase": phase.id})
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, _CHECKPOINT_COUNT, {"plan": phase.plan_id, "phase": phase.id})
 
 
 def list_checkpoints(tx: Tx, plan_id: str) -> Mapping[str, tuple[Checkpoint, ...]]:
     """Return the checkpoints of the plan by phase id, oldest first."""
     checkpoints_by_phase: dict[str, tuple[Checkpoint, ...]] = {}
-    for row in tx.fetch_all(_CHECKPOINTS, {"plan": plan_id}):
-        checkpoint = checkpoint_from_row(row)
+    for checkpoint in CHECKPOINTS.fetch_all(tx, _CHECKPOINTS, {"plan": plan_id}):
         checkpoints_by_phase[checkpoint.phase_id] = (*checkpoints_by_phase.get(checkpoint.phase_id, ()), checkpoint)
     return checkpoints_by_phase

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, false, func, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, false, func, or_, select, update
 
 from rookery.agents.models.drafts import PlanFilter
 from rookery.agents.models.plans import Plan, PlanAccessFilter, PlanEvent, PlanStatus
-from rookery.agents.store.row_mapping import event_from_row, event_to_row, plan_from_row, plan_to_row
-from rookery.agents.store.tables import plan_events, plans
-from rookery.kernel.db import Tx
+from rookery.agents.store.tables import PLAN_EVENTS, PLANS, plan_events, plans
+from rookery.kernel.db import Tx, fetch_count
 from rookery.kernel.ids import is_uuid
 
 _c = plans.c
-_ADD = insert(plans)
 _BY_ID = select(plans).where(_c.id == bindparam("ref"), _c.workspace_id == bindparam("workspace"))
 _BY_SLUG = select(plans).where(_c.slug == bindparam("ref"), _c.workspace_id == bindparam("workspace"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
@@ -27,9 +25,8 @@ _CHANGEABLE_COLUMNS = (
     "title", "description", "status", "org", "project", "metadata", "archived_from", "archive_reason", "version", "updated_at",
     "started_at", "completed_at", "archived_at",
 )  # fmt: skip
-_CHANGE = update(plans).where(_c.id == bindparam("plan")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
+_CHANGE = update(plans).where(_c.id == bindparam("plan"))
 _NEXT_SEQ = update(plans).where(_c.id == bindparam("plan")).values(event_seq=_c.event_seq + 1).returning(_c.event_seq)
-_ADD_EVENT = insert(plan_events)
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _SLUG_LOCK_PREFIX = 0x736C7567 << 32
 """Namespace of these advisory locks, which PostgreSQL identifies by number."""
@@ -59,7 +56,7 @@ _COMPLETED_TASK_COUNTS = (
 
 def add(tx: Tx, plan: Plan) -> None:
     """Store *plan*. Its slug must be free."""
-    tx.execute(_ADD, plan_to_row(plan))
+    PLANS.add(tx, plan)
 
 
 def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = False) -> Plan | None:
@@ -70,14 +67,13 @@ def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = Fals
         lock: Lock the plan with everything in it until this transaction ends.
     """
     free, locked = (_BY_ID, _BY_ID_LOCKED) if is_uuid(ref) else (_BY_SLUG, _BY_SLUG_LOCKED)
-    row = tx.fetch_one(locked if lock else free, {"ref": ref, "workspace": access_filter.workspace_id})
-    plan = None if row is None else plan_from_row(row)
+    plan = PLANS.fetch_one(tx, locked if lock else free, {"ref": ref, "workspace": access_filter.workspace_id})
     return plan if plan is not None and access_filter.allows(plan) else None
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
     """Return the plans with the given ids, by id."""
-    return {row.text("id"): plan_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
+    return {plan.id: plan for plan in PLANS.fetch_all(tx, _BY_IDS, {"ids": ids})}
 
 
 def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
@@ -94,16 +90,14 @@ def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
 
 def change(tx: Tx, plan: Plan) -> None:
     """Store the changeable columns of *plan*, which this transaction must have locked."""
-    row = plan_to_row(plan)
-    tx.execute(_CHANGE, {"plan": plan.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
+    tx.execute(_CHANGE, {"plan": plan.id, **PLANS.to_row(plan, _CHANGEABLE_COLUMNS)})
 
 
 def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[Plan], int]:
     """Return a page of the plans that *access_filter* and *filters* include, newest first, and the total count."""
     condition = and_(access_condition(access_filter), *_filter_conditions(filters))
-    rows = tx.fetch_all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
-    total = tx.fetch_one(select(func.count().label("found")).select_from(plans).where(condition))
-    return [plan_from_row(row) for row in rows], 0 if total is None else total.integer("found")
+    newest = select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc())
+    return PLANS.fetch_page(tx, newest, limit=limit, offset=offset)
 
 
 def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
@@ -131,20 +125,18 @@ def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
 
 def reserve_event_seq(tx: Tx, plan_id: str) -> int:
     """Return the seq of the next event of the plan. This locks the plan."""
-    row = tx.fetch_one(_NEXT_SEQ, {"plan": plan_id})
-    return 0 if row is None else row.integer("event_seq")
+    return fetch_count(tx, _NEXT_SEQ, {"plan": plan_id})
 
 
 def add_event(tx: Tx, event: PlanEvent) -> None:
     """Store *event*."""
-    tx.execute(_ADD_EVENT, event_to_row(event))
+    PLAN_EVENTS.add(tx, event)
 
 
 def list_events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
     """Return a page of the events with a seq greater than *after*, oldest first, and their total count."""
-    rows = tx.fetch_all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
-    total = tx.fetch_one(_EVENT_COUNT, {"plan": plan_id, "after": after})
-    return [event_from_row(row) for row in rows], 0 if total is None else total.integer("found")
+    params = {"plan": plan_id, "after": after}
+    return PLAN_EVENTS.fetch_all(tx, _EVENTS, params | {"most": limit, "skip": offset}), fetch_count(tx, _EVENT_COUNT, params)
 
 
 def count_completed_tasks(tx: Tx, workspace_id: int, session_ids: Sequence[str]) -> dict[str, int]:

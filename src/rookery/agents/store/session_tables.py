@@ -1,10 +1,11 @@
-"""The tables of sessions. `migrations/versions/0012_sessions.py` creates the same."""
+"""The tables of sessions, and the mappers of their rows. `migrations/versions/0012_sessions.py` creates the same tables."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
-from rookery.kernel.db import metadata
+from rookery.agents.models.sessions import AgentSession, Handoff, SessionEvent
+from rookery.kernel.db import Mapper, metadata
 
 sessions = Table(
     "agent_sessions",
@@ -36,6 +37,7 @@ sessions = Table(
     Column("version", BigInteger, nullable=False),
 )
 
+SESSIONS = Mapper(AgentSession, sessions)
 Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at, sessions.c.id)
 Index("ix_agent_sessions_plan", sessions.c.plan_id)
 _is_open = sessions.c.ended_at.is_(None)
@@ -69,6 +71,7 @@ session_events = Table(
     Column("created_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+SESSION_EVENTS = Mapper(SessionEvent, session_events)
 _state = session_events.c.state
 Index(
     "ix_agent_session_events_checkpoints",
@@ -92,4 +95,5 @@ handoffs = Table(
     Column("taken_at", BigInteger),
     Column("taken_how", Text),
 )
+HANDOFFS = Mapper(Handoff, handoffs)
 Index("ix_agent_handoffs_plan_id", handoffs.c.plan_id, handoffs.c.written_at)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import cast
 
-import orjson
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, func, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, or_, select, update
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
-from rookery.agents.store.session_tables import sessions
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value
+from rookery.agents.store.session_tables import SESSIONS, sessions
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx, Value
 
 _c = sessions.c
 _IS_SESSION = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
-_ADD = insert(sessions)
 _BY_ID = select(sessions).where(*_IS_SESSION)
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _BY_IDS = select(sessions).where(_c.id.in_(bindparam("ids", expanding=True)))
@@ -35,7 +32,7 @@ _CHANGEABLE_COLUMNS = (
     "status", "goal", "context", "summary", "resumed_by", "offered_id", "end_reason", "last_activity_at", "ended_at",
     "memories_due", "version",
 )  # fmt: skip
-_CHANGE = update(sessions).where(*_IS_SESSION).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
+_CHANGE = update(sessions).where(*_IS_SESSION)
 _NOW = bindparam("at", type_=BigInteger())
 _LATEST_ACTIVITY = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
 """The later of the stored and the new time, since the clocks of several processes differ."""
@@ -82,43 +79,38 @@ def add(tx: Tx, session: AgentSession) -> None:
     Raises:
         Conflict: The id is in use, or the agent has an open session on the plan.
     """
-    tx.execute(_ADD, _to_row(session))
+    SESSIONS.add(tx, session)
 
 
 def find(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
     """Return a session of the workspace, or None."""
-    row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else from_row(row)
+    return SESSIONS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "session": session_id})
 
 
 def find_for_update(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
     """Return a session as `find` does, and lock it until this transaction ends."""
-    row = tx.fetch_one(_BY_ID_LOCKED, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else from_row(row)
+    return SESSIONS.fetch_one(tx, _BY_ID_LOCKED, {"workspace": workspace_id, "session": session_id})
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[AgentSession]:
     """Return the sessions with the given ids, of any workspace. Unknown ids are left out."""
-    return [from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})] if ids else []
+    return SESSIONS.fetch_all(tx, _BY_IDS, {"ids": ids}) if ids else []
 
 
 def find_open_for_update(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> AgentSession | None:
     """Return the open session of an agent on a plan, or None, and lock it until this transaction ends."""
-    row = tx.fetch_one(_OPEN_BY_PLAN_AND_AGENT, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
-    return None if row is None else from_row(row)
+    return SESSIONS.fetch_one(tx, _OPEN_BY_PLAN_AND_AGENT, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
 
 
 def change(tx: Tx, session: AgentSession) -> None:
     """Store the changeable columns of *session*, which this transaction must have locked."""
-    row = _to_row(session)
-    values: dict[str, Value] = {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS}
-    tx.execute(_CHANGE, {**values, "workspace": session.workspace_id, "session": session.id})
+    values = SESSIONS.to_row(session, _CHANGEABLE_COLUMNS)
+    tx.execute(_CHANGE, {"workspace": session.workspace_id, "session": session.id, **values})
 
 
 def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> AgentSession | None:
     """Record activity in an open session and return it, or None if it is not open."""
-    row = tx.fetch_one(_TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
-    return None if row is None else from_row(row)
+    return SESSIONS.fetch_one(tx, _TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
 
 
 def reserve_event(
@@ -137,17 +129,14 @@ def reserve_event(
         "more_out": tokens_out,
         "at": to_micros(at),
     }
-    row = tx.fetch_one(_RESERVE_EVENT, params)
-    return None if row is None else from_row(row)
+    return SESSIONS.fetch_one(tx, _RESERVE_EVENT, params)
 
 
 def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, offset: int) -> tuple[list[AgentSession], int]:
     """Return a page of the sessions that match *filters*, newest first, and the total count."""
     condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
-    newest = (_c.started_at.desc(), _c.id.desc())
-    rows = tx.fetch_all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
-    total = tx.fetch_one(select(func.count().label("found")).select_from(sessions).where(condition))
-    return [from_row(row) for row in rows], 0 if total is None else total.integer("found")
+    newest = select(sessions).where(condition).order_by(_c.started_at.desc(), _c.id.desc())
+    return SESSIONS.fetch_page(tx, newest, limit=limit, offset=offset)
 
 
 def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:
@@ -157,81 +146,18 @@ def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout
         "paused_before": to_micros(at - paused_timeout),
         "most": limit,
     }
-    return [from_row(row) for row in tx.fetch_all(_IDLE, params)]
+    return SESSIONS.fetch_all(tx, _IDLE, params)
 
 
 def list_memories_due(tx: Tx, *, at: datetime, limit: int) -> list[AgentSession]:
     """Return and lock sessions of all workspaces whose memories are due for archiving. Rows locked by others are skipped."""
-    return [from_row(row) for row in tx.fetch_all(_MEMORIES_DUE, {"at": to_micros(at), "most": limit})]
+    return SESSIONS.fetch_all(tx, _MEMORIES_DUE, {"at": to_micros(at), "most": limit})
 
 
 def set_memories_due(tx: Tx, workspace_id: int, session_id: str, moment: datetime | None) -> None:
     """Set the time to archive the memories of a session. None means that they are archived."""
     due_at = None if moment is None else to_micros(moment)
     tx.execute(_SET_MEMORIES_DUE, {"workspace": workspace_id, "session": session_id, "due": due_at})
-
-
-def from_row(row: Row) -> AgentSession:
-    """Return the session of a complete row."""
-    ended_at, memories_due = row.maybe_integer("ended_at"), row.maybe_integer("memories_due")
-    return AgentSession(
-        id=row.text("id"),
-        workspace_id=row.integer("workspace_id"),
-        agent_id=row.text("agent_id"),
-        agent_type=row.text("agent_type"),
-        key_id=row.text("key_id"),
-        plan_id=row.maybe_text("plan_id"),
-        org=row.maybe_text("org"),
-        project=row.maybe_text("project"),
-        status=SessionStatus(row.text("status")),
-        goal=row.maybe_text("goal"),
-        context=cast("Mapping[str, object]", orjson.loads(row.text("context"))),
-        summary=row.maybe_text("summary"),
-        resumed_from=row.maybe_text("resumed_from"),
-        resumed_by=row.maybe_text("resumed_by"),
-        offered_id=row.maybe_text("offered_id"),
-        end_reason=row.maybe_text("end_reason"),
-        started_at=from_micros(row.integer("started_at")),
-        last_activity_at=from_micros(row.integer("last_activity_at")),
-        ended_at=None if ended_at is None else from_micros(ended_at),
-        memories_due=None if memories_due is None else from_micros(memories_due),
-        last_seq=row.integer("last_seq"),
-        size=row.integer("size"),
-        tokens_in=row.integer("tokens_in"),
-        tokens_out=row.integer("tokens_out"),
-        version=row.integer("version"),
-    )
-
-
-def _to_row(session: AgentSession) -> dict[str, Value]:
-    ended_at, memories_due = session.ended_at, session.memories_due
-    return {
-        "id": session.id,
-        "workspace_id": session.workspace_id,
-        "agent_id": session.agent_id,
-        "agent_type": session.agent_type,
-        "key_id": session.key_id,
-        "plan_id": session.plan_id,
-        "org": session.org,
-        "project": session.project,
-        "status": session.status.value,
-        "goal": session.goal,
-        "context": orjson.dumps(session.context).decode(),
-        "summary": session.summary,
-        "resumed_from": session.resumed_from,
-        "resumed_by": session.resumed_by,
-        "offered_id": session.offered_id,
-        "end_reason": session.end_reason,
-        "started_at": to_micros(session.started_at),
-        "last_activity_at": to_micros(session.last_activity_at),
-        "ended_at": None if ended_at is None else to_micros(ended_at),
-        "memories_due": None if memories_due is None else to_micros(memories_due),
-        "last_seq": session.last_seq,
-        "size": session.size,
-        "tokens_in": session.tokens_in,
-        "tokens_out": session.tokens_out,
-        "version": session.version,
-    }
 
 
 def _filter_conditions(filters: SessionFilter) -> list[ColumnElement[bool]]:

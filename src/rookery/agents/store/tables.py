@@ -1,10 +1,26 @@
-"""The tables of plans. `migrations/versions/0011_plans.py` creates the same."""
+"""The tables of plans, and the mappers of their rows. `migrations/versions/0011_plans.py` creates the same tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
+import orjson
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
-from rookery.kernel.db import metadata
+from rookery.agents.models.plans import Checkpoint, Criterion, Phase, Plan, PlanEvent, Task, TaskClaim
+from rookery.kernel.db import Codec, Mapper, encode_json, metadata
+
+
+def _decode_criteria(json_text: str) -> tuple[Criterion, ...]:
+    return tuple(Criterion(text=text, checked=checked) for text, checked in cast("list[tuple[str, bool]]", orjson.loads(json_text)))
+
+
+def _encode_criteria(criteria: Iterable[Criterion]) -> str:
+    return encode_json([(criterion.text, criterion.checked) for criterion in criteria])
+
+
+_CRITERIA = Codec((str,), _decode_criteria, _encode_criteria)
 
 plans = Table(
     "plans",
@@ -32,6 +48,7 @@ plans = Table(
     Column("completed_at", BigInteger),
     Column("archived_at", BigInteger),
 )
+PLANS = Mapper(Plan, plans)
 Index("ix_plans_slug", plans.c.workspace_id, plans.c.slug, unique=True)
 Index("ix_plans_newest", plans.c.workspace_id, plans.c.created_at, plans.c.id)
 Index("ix_plans_status", plans.c.workspace_id, plans.c.status, plans.c.id)
@@ -55,6 +72,7 @@ phases = Table(
     Column("started_at", BigInteger),
     Column("completed_at", BigInteger),
 )
+PHASES = Mapper(Phase, phases, codecs={"acceptance_criteria": _CRITERIA})
 Index("ix_plan_phases_position", phases.c.plan_id, phases.c.position)
 
 tasks = Table(
@@ -89,6 +107,15 @@ tasks = Table(
     Column("completed_at", BigInteger),
 )
 """The `claim_…` columns and `claimed_at` hold a lease, or are all null (D-61)."""
+
+_CLAIM_COLUMNS = {
+    "token": "claim_token",
+    "key_id": "claim_key_id",
+    "agent_id": "claim_agent_id",
+    "session_id": "claim_session_id",
+    "expires_at": "claim_expires_at",
+}
+TASKS = Mapper(Task, tasks, codecs={"acceptance_criteria": _CRITERIA}, nested={"claim": Mapper(TaskClaim, tasks, columns=_CLAIM_COLUMNS)})
 
 # For the next task and the open tasks of a phase: each is the first row of an index range.
 Index("ix_plan_tasks_next", tasks.c.phase_id, tasks.c.status, tasks.c.priority, tasks.c.position)
@@ -127,6 +154,7 @@ checkpoints = Table(
     Column("agent_id", Text),
     Column("created_at", BigInteger, nullable=False),
 )
+CHECKPOINTS = Mapper(Checkpoint, checkpoints)
 Index("ix_phase_checkpoints_plan", checkpoints.c.plan_id, checkpoints.c.phase_id, checkpoints.c.id)
 
 plan_events = Table(
@@ -145,5 +173,6 @@ plan_events = Table(
     Column("data", Text, nullable=False),
     sqlite_with_rowid=False,
 )
+PLAN_EVENTS = Mapper(PlanEvent, plan_events)
 _in_session = plan_events.c.session_id.is_not(None)
 Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, update
 
 from rookery.agents.models.drafts import TaskState
 from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanAccessFilter, PlanStatus, Task, TaskStatus
 from rookery.agents.store.dependencies import CLOSED_PHASE_STATUS_VALUES, OPEN_TASK_STATUS_VALUES, is_unfinished
 from rookery.agents.store.plans import access_condition
-from rookery.agents.store.row_mapping import task_from_row, task_to_row
-from rookery.agents.store.tables import dependencies, phases, plans, tasks
+from rookery.agents.store.tables import TASKS, dependencies, phases, plans, tasks
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx
+from rookery.kernel.db import Tx, fetch_count
 
 _c = tasks.c
-_ADD = insert(tasks)
 _BY_ID = select(tasks).where(_c.id == bindparam("task"), _c.workspace_id == bindparam("workspace"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _BY_PLAN = select(tasks).where(_c.plan_id == bindparam("plan")).order_by(_c.phase_id, _c.position)
@@ -35,7 +33,7 @@ _CHANGEABLE_COLUMNS = (
     "attempts", "claim_token", "claim_key_id", "claim_agent_id", "claim_session_id", "claimed_at", "claim_expires_at", "version",
     "updated_at", "started_at", "completed_at",
 )  # fmt: skip
-_CHANGE = update(tasks).where(_c.id == bindparam("task")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
+_CHANGE = update(tasks).where(_c.id == bindparam("task"))
 _DELETE = delete(tasks).where(_c.id == bindparam("task"))
 
 _task_dependency, _required_task, _required_task_phase = dependencies.alias("n"), tasks.alias("d"), phases.alias("dp")
@@ -70,7 +68,7 @@ WORKABLE_PHASE_STATUSES = [PhaseStatus.PENDING.value, PhaseStatus.IN_PROGRESS.va
 
 def add(tx: Tx, new_tasks: Sequence[Task]) -> None:
     """Store *new_tasks*. Their positions must be free."""
-    tx.execute_many(_ADD, [task_to_row(task) for task in new_tasks])
+    TASKS.add(tx, *new_tasks)
 
 
 def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task | None:
@@ -80,21 +78,20 @@ def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task
     Args:
         lock: Lock the row for a change. A heartbeat does not lock the plan, so without this lock its update could be overwritten.
     """
-    row = tx.fetch_one(_BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
-    return None if row is None else task_from_row(row)
+    return TASKS.fetch_one(tx, _BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
     """Return the tasks of the plan by phase id, ordered by position."""
     tasks_by_phase: dict[str, list[Task]] = {}
-    for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
-        tasks_by_phase.setdefault(row.text("phase_id"), []).append(task_from_row(row))
+    for task in TASKS.fetch_all(tx, _BY_PLAN, {"plan": plan_id}):
+        tasks_by_phase.setdefault(task.phase_id, []).append(task)
     return tasks_by_phase
 
 
 def list_by_phase(tx: Tx, phase_id: str) -> list[Task]:
     """Return the tasks of a phase, ordered by position."""
-    return [task_from_row(row) for row in tx.fetch_all(_BY_PHASE, {"phase": phase_id})]
+    return TASKS.fetch_all(tx, _BY_PHASE, {"phase": phase_id})
 
 
 def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
@@ -105,14 +102,12 @@ def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
 
 def count(tx: Tx, plan_id: str) -> int:
     """Return the number of tasks of the plan."""
-    row = tx.fetch_one(_COUNT, {"plan": plan_id})
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, _COUNT, {"plan": plan_id})
 
 
 def get_last_position(tx: Tx, phase_id: str) -> int:
     """Return the position of the last task of the phase, or 0 if it has none."""
-    row = tx.fetch_one(_LAST_POSITION, {"phase": phase_id})
-    return 0 if row is None else row.maybe_integer("last") or 0
+    return fetch_count(tx, _LAST_POSITION, {"phase": phase_id})
 
 
 def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
@@ -122,8 +117,7 @@ def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
 
 def change(tx: Tx, task: Task) -> None:
     """Store the changeable columns of *task*, whose plan this transaction must have locked."""
-    row = task_to_row(task)
-    tx.execute(_CHANGE, {"task": task.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
+    tx.execute(_CHANGE, {"task": task.id, **TASKS.to_row(task, _CHANGEABLE_COLUMNS)})
 
 
 def remove(tx: Tx, task: Task) -> None:
@@ -162,10 +156,7 @@ def list_page(
     joined = tasks.join(phases, phases.c.id == _c.phase_id).join(plans, plans.c.id == _c.plan_id)
     in_plan = (plans.c.id, phases.c.position, _c.position)
     order = (_c.priority, *in_plan) if state is TaskState.READY else in_plan
-    condition = and_(*conditions)
-    rows = tx.fetch_all(select(tasks).select_from(joined).where(condition).order_by(*order).limit(limit).offset(offset))
-    total = tx.fetch_one(select(func.count().label("found")).select_from(joined).where(condition))
-    return [task_from_row(row) for row in rows], 0 if total is None else total.integer("found")
+    return TASKS.fetch_page(tx, select(tasks).select_from(joined).where(*conditions).order_by(*order), limit=limit, offset=offset)
 
 
 def _state_conditions(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, func,
 
 from rookery.agents.models.templates import JsonObject, StoredTemplate, Template, TemplateSource, TemplateVersion
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata, upsert
+from rookery.kernel.db import Mapper, Row, Tx, Value, encode_json, fetch_count, metadata, upsert
 
 plan_templates = Table(
     "plan_templates",
@@ -105,6 +105,9 @@ class TemplateHeader:
     category: str
 
 
+_HEADER_MAPPER = Mapper(TemplateHeader, plan_templates)
+
+
 def add(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime) -> bool:
     """Store a new template. Return False if the slug is in use."""
     template = stored_template.template
@@ -151,16 +154,12 @@ def change(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datet
 
 def list_headers(tx: Tx, workspace_id: int) -> list[TemplateHeader]:
     """Return the headers of all templates of a workspace, ordered by slug."""
-    return [
-        TemplateHeader(slug=row.text("slug"), name=row.text("name"), description=row.text("description"), category=row.text("category"))
-        for row in tx.fetch_all(_HEADERS, {"workspace": workspace_id})
-    ]
+    return _HEADER_MAPPER.fetch_all(tx, _HEADERS, {"workspace": workspace_id})
 
 
 def count(tx: Tx, workspace_id: int) -> int:
     """Return the number of templates of a workspace."""
-    row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
-    return 0 if row is None else row.integer("n")
+    return fetch_count(tx, _COUNT, {"workspace": workspace_id})
 
 
 def find_by_slugs(tx: Tx, workspace_id: int, slugs: Sequence[str]) -> list[StoredTemplate]:
@@ -233,7 +232,7 @@ def _version_values(workspace_id: int, stored_template: StoredTemplate, at: date
         "workspace_id": workspace_id,
         "slug": stored_template.template.slug,
         "version": stored_template.version,
-        "document": orjson.dumps(stored_template.template.document).decode(),
+        "document": encode_json(stored_template.template.document),
         "created_at": to_micros(at),
     }
 

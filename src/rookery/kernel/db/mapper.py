@@ -2,7 +2,7 @@
 Conversion between a dataclass and the rows of its table, derived from the types of the fields.
 
 The dataclass declares what a column type cannot: a time is stored as microseconds, a flag as 0 or 1, an enumeration as its value, and a
-mapping, tuple or set as JSON. A field that may be None has a nullable column.
+mapping, tuple, set or other dataclass, whose sequences are tuples, as JSON. A field that may be None has a nullable column.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -182,6 +183,8 @@ def _codec_for(hint: Any) -> Codec | None:  # noqa: ANN401 - a type form
     origin = get_origin(hint)
     if origin is Literal:
         return _CODECS[type(get_args(hint)[0])]
+    if dataclasses.is_dataclass(hint):
+        return Codec((str,), partial(_decode_dataclass, cast("type[object]", hint)), encode_json)
     if origin is None and issubclass(hint, Enum):
         return Codec((str,), {member.value: member for member in hint}.__getitem__, attrgetter("value"))
     if origin in _JSON_TYPES and get_args(hint)[-1] is not types.NoneType:
@@ -199,6 +202,11 @@ def _json_decoder(parsed_type: type, make: Callable[[Any], object] | None) -> Ca
         return parsed if make is None else make(parsed)
 
     return decode
+
+
+def _decode_dataclass(model: Callable[..., object], text: str) -> object:
+    fields = cast("dict[str, object]", orjson.loads(text))
+    return model(**{name: tuple(cast("list[object]", value)) if isinstance(value, list) else value for name, value in fields.items()})
 
 
 def encode_json(value: object) -> str:
