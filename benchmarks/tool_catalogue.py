@@ -17,7 +17,6 @@ import orjson
 from tokenizers import Tokenizer
 
 from rookery.kernel.config import Settings
-from rookery.tools.builtin_schemas import to_published_schema
 from rookery.wiring import build_platform
 
 CHARS_PER_TOKEN = 4
@@ -28,7 +27,7 @@ def catalogue() -> Sequence[Mapping[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
         servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
     return [
-        {"name": f"{server.id}__{tool.name}", "description": tool.description, "inputSchema": to_published_schema(tool.input_schema)}
+        {"name": f"{server.id}__{tool.name}", "description": tool.description, "inputSchema": tool.input_schema}
         for server in servers
         for tool in server.tools()
     ]

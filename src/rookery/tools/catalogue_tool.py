@@ -10,9 +10,9 @@ import structlog
 
 from rookery.access.models import Caller
 from rookery.tools.arguments import ArgumentValidator
-from rookery.tools.builtin_schemas import to_accepted_schema
 from rookery.tools.models import JsonObject, Server, ServerFeatures
 
+_ALL_TYPES = frozenset({"object", "array", "string", "number", "boolean"})
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 
@@ -34,7 +34,7 @@ class CatalogueTool:
             schema = self.definition.get("inputSchema")
             accepted_schema = cast("JsonObject", schema) if isinstance(schema, dict) else {}
             if self.required_scope is not None:  # a built-in tool
-                accepted_schema = to_accepted_schema(accepted_schema)
+                accepted_schema = _to_accepted_schema(accepted_schema)
             self._argument_validator = ArgumentValidator(accepted_schema)
             if self._argument_validator.fault is not None:
                 _log.warning("tools.schema_unusable", tool=self.name, error=self._argument_validator.fault)
@@ -56,6 +56,21 @@ class CatalogueTool:
     def needs_task(self) -> bool:
         """True if the server runs the tool only as a task (2025-11-25). Rookery does not support tasks."""
         return requires_task(self.definition)
+
+
+def _to_accepted_schema(published: JsonObject) -> JsonObject:
+    """
+    Return the schema that arguments of a built-in tool are validated against.
+
+    It is *published*, except that an argument whose `anyOf` lists every JSON type but null accepts any JSON value. Model providers
+    reject a schema without a type, so such an argument is published with types, but it is not restricted by them (D-08).
+    """
+    fields = cast("Mapping[str, JsonObject]", published.get("properties", {}))
+    return {**published, "properties": {name: {} if _lists_all_types(field) else field for name, field in fields.items()}}
+
+
+def _lists_all_types(schema: JsonObject) -> bool:
+    return {option.get("type") for option in cast("list[JsonObject]", schema.get("anyOf", []))} >= _ALL_TYPES
 
 
 def requires_task(definition: JsonObject) -> bool:

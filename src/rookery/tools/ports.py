@@ -66,7 +66,7 @@ class BuiltinTool(Protocol):
         name: 1 to 128 characters of `[A-Za-z0-9_-]`.
         description: Text for the model that selects a tool: what it does and when to use it.
         input_schema: JSON Schema 2020-12 of the arguments, with "type": "object" at the top level. Arguments are validated
-            against it before `call`, so set "additionalProperties": false and every bound in it.
+            against it before `call`.
         output_schema: JSON Schema of the structured content of a result. It also allows the body of an error.
         annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
             "title": …}. readOnlyHint decides whether test keys may call the tool and whether a lost call is retried.

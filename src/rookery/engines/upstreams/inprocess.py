@@ -9,7 +9,6 @@ from typing import cast
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.tools.builtin_schemas import to_published_schema
 from rookery.tools.errors import ConnectFailed, UpstreamErrorResponse
 from rookery.tools.models import BuiltinTarget, ConnectionInfo, JsonObject, Server, ServerFeatures
 from rookery.tools.ports import BuiltinServer, RequestOptions, UpstreamMethod
@@ -95,7 +94,7 @@ class InProcessConnection:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "inputSchema": to_published_schema(tool.input_schema),
+                    "inputSchema": dict(tool.input_schema),
                     "outputSchema": dict(tool.output_schema),
                     "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
                 }

@@ -146,7 +146,7 @@ class _OperationTool:
     def _pop_path_parameter(self, parameters: dict[str, object], name: str) -> str | None:
         value = parameters.pop(name, None)
         if value is None:
-            if self._arguments.get(name, name) in cast("list[str]", self.definition.input_schema["required"]):
+            if self._arguments.get(name, name) in cast("list[str]", self.definition.input_schema.get("required", ())):
                 raise ValidationFailed({name: ["is required"]})
             return None
         text = str(value)

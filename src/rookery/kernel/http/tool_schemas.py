@@ -36,7 +36,7 @@ _ANY_VALUE: JsonSchema = {"anyOf": [*_SIMPLE_TYPES, {"type": "array", "items": {
 The schema of any JSON value.
 
 Some providers reject a schema without a type, so it lists the types. Calls may send more, such as null and lists of lists:
-`tools.builtin_schemas.to_accepted_schema` does not restrict them (D-08).
+`tools.catalogue_tool` does not restrict them (D-08).
 """
 
 
@@ -44,7 +44,8 @@ def build_input_schema(tool: ToolDeclaration, models: Sequence[type[BaseModel]],
     """
     Return the schema of the published arguments of *tool*.
 
-    Lengths and patterns are left out: the models check them, with errors that name the field and the limit.
+    Lengths and patterns are left out: the models check them, with errors that name the field and the limit. The models also reject
+    unknown arguments, and suggest the nearest known one.
 
     Raises:
         KeyError: The operation has no parameter for a published argument.
@@ -63,7 +64,7 @@ def build_input_schema(tool: ToolDeclaration, models: Sequence[type[BaseModel]],
         first, *rest = name.split(".")
         properties[first] = _describe(properties[first], rest, description)
     names = [name for name in published if name in tool.required or tool.renames.get(name, name) in required]
-    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+    return {"type": "object", "properties": properties, **({"required": names} if names else {})}
 
 
 def build_output_schema(operation: Operation, tool: ToolDeclaration) -> JsonSchema:

@@ -21,7 +21,6 @@ from rookery.kernel.http import (
     Operation,
     accepts_events,
     allowed_on_full_disk,
-    document_route,
     encode_event,
     json_response,
 )
@@ -68,25 +67,6 @@ _STREAMS_DESCRIPTION = (
 
 _FAILED_DESCRIPTION = "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable` or `result_too_large`."
 
-_describes_call = document_route(
-    responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallResponse)},
-    media_types=("text/event-stream",),
-    request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
-    response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
-)
-"""The documentation that all calls of tools share."""
-
-_CALL_ERRORS = (
-    ArgumentsInvalid,
-    CallInvalid,
-    ToolDisabled,
-    PermissionDenied,
-    TestKeyRefused,
-    ServerNotFound,
-    ToolNotFound,
-    SessionNotOpen,
-    ServerBusy,
-)
 _operation = partial(Operation, tags=("Execution",))
 
 
@@ -105,31 +85,33 @@ class ToolCallApi:
     def operations(self) -> list[Operation]:
         """Return the operations, with paths relative to the prefix."""
         call = partial(_operation, method="POST", required_scope=WRITE_SCOPE, response_model=ToolCallResponse,
-                       description=_STREAMS_DESCRIPTION, errors=_CALL_ERRORS)  # fmt: skip
+                       description=_STREAMS_DESCRIPTION, media_types=("text/event-stream",),
+                       responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallResponse)},
+                       request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
+                       response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
+                       errors=(ArgumentsInvalid, CallInvalid, ToolDisabled, PermissionDenied, TestKeyRefused, ServerNotFound, ToolNotFound,
+                               SessionNotOpen, ServerBusy))  # fmt: skip
         return [
             call(path="/tools/call", handler=self.post_call, operation_id="call_tool", summary="Call a tool", map_error=_map_call_error),
             call(path="/servers/{server_id}/tools/{tool:path}", handler=self.post_tool, operation_id="call_server_tool",
                  summary="Call a tool with the bare arguments", map_error=_map_tool_error),
             _operation(method="GET", path="/resources/{uri:path}", handler=self.get_resource, required_scope=READ_SCOPE,
                        response_model=ResourceResponse, operation_id="read_resource", summary="Read a resource",
-                       map_error=_map_resource_error,
+                       map_error=_map_resource_error, request_headers=("X-Session-ID",),
                        errors=(*SERVER_ERRORS, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy)),
         ]  # fmt: skip
 
     @allowed_on_full_disk
-    @_describes_call
     async def post_call(self, caller: Caller, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names. `input_responses` and `request_state` answer an earlier request for input."""
         options = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(caller, request, body.server, body.tool, body.arguments or {}, options)
 
     @allowed_on_full_disk
-    @_describes_call
     async def post_tool(self, caller: Caller, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
         return await self._call(caller, request, server_id, tool, body.root, _to_call_options(request))
 
-    @document_route(request_headers=("X-Session-ID",))
     async def get_resource(self, caller: Caller, request: Request, uri: str) -> Mapping[str, object]:
         """
         Return the contents of a resource.

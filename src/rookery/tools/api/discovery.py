@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Operation, Output, document_route, json_response
+from rookery.kernel.http import Operation, Output, json_response
 from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers
 from rookery.tools.api.pages import HtmlPages, wants_html
 from rookery.tools.catalogue import Catalogue
@@ -62,7 +62,8 @@ class DiscoveryApi:
             operation(path="/tools/search", handler=self.get_search, response_model=ToolSearchResponse, operation_id="search_tools",
                       summary="Find tools by meaning and by word"),
             operation(path="/servers/{server_id}/openapi.json", handler=self.get_openapi, response_model=OpenApi,
-                      operation_id="get_server_openapi", summary="Describe a server's tools in OpenAPI 3.1"),
+                      operation_id="get_server_openapi", summary="Describe a server's tools in OpenAPI 3.1",
+                      response_headers=("Deprecation", "Sunset")),
         ]  # fmt: skip
 
     def host_operations(self) -> list[Operation]:
@@ -76,9 +77,9 @@ class DiscoveryApi:
             operation(path="/.well-known/ai-catalog.json", handler=self.get_ai_catalog, operation_id="get_ai_catalog",
                       summary="List the tool servers as an AI Catalog"),
             operation(path="/mcp/server-card", handler=self.get_own_card, operation_id="get_gateway_card",
-                      summary="Show the server card of `/mcp`"),
+                      summary="Show the server card of `/mcp`", media_types=(_CARD_MEDIA_TYPE,)),
             operation(path="/mcp/{server_id}/server-card", handler=self.get_card, operation_id="get_server_card",
-                      summary="Show the server card of one tool server", errors=(ServerNotFound,)),
+                      summary="Show the server card of one tool server", media_types=(_CARD_MEDIA_TYPE,), errors=(ServerNotFound,)),
             operation(path="/v0.1/servers", handler=self.get_entries, operation_id="list_registry_servers",
                       summary="List the tool servers in the format of the MCP registry"),
             operation(path=versions, handler=self.get_versions, operation_id="list_registry_versions",
@@ -86,9 +87,9 @@ class DiscoveryApi:
             operation(path=f"{versions}/{{version}}", handler=self.get_version, operation_id="get_registry_version",
                       summary="Show a server's version in the format of the MCP registry"),
             operation(path="/servers", handler=self.get_servers, response_model=ServerList, operation_id="browse_servers",
-                      summary="Show the tool servers as a page or as JSON"),
+                      summary="Show the tool servers as a page or as JSON", media_types=("text/html",)),
             operation(path="/connect", handler=self.get_connect, response_model=ConnectResponse, operation_id="get_connect_guide",
-                      summary="Show how to connect an MCP client", errors=(ServerNotFound,)),
+                      summary="Show how to connect an MCP client", media_types=("text/html",), errors=(ServerNotFound,)),
         ]  # fmt: skip
 
     async def get_search(self, caller: Caller, query: ToolSearchQuery) -> ToolSearchResponse:
@@ -99,7 +100,6 @@ class DiscoveryApi:
         took_ms = round((time.perf_counter() - started) * 1000)
         return ToolSearchResponse(query=query.q, tools=tools, count=len(tools), took_ms=took_ms)
 
-    @document_route(response_headers=("Deprecation", "Sunset"))
     async def get_openapi(self, caller: Caller, server_id: str) -> Output:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.
@@ -120,12 +120,10 @@ class DiscoveryApi:
         """Return the tool servers in the format of AI Catalog 1.0."""
         return self.discovery.build_ai_catalog(self.discovery.list_servers(caller))
 
-    @document_route(media_types=(_CARD_MEDIA_TYPE,))
     async def get_own_card(self, caller: Caller | None) -> Response:
         """Return the MCP server card of `/mcp`, which serves the tools of all servers."""
         return _card_response(caller, self.discovery.build_gateway_card())
 
-    @document_route(media_types=(_CARD_MEDIA_TYPE,))
     async def get_card(self, caller: Caller | None, server_id: str) -> Response:
         """Return the MCP server card of `/mcp/{server_id}`, which serves the tools of one server."""
         return _card_response(caller, self.discovery.build_card(self.discovery.get_server(caller, server_id)))
@@ -162,7 +160,6 @@ class DiscoveryApi:
             raise NotFound("version", version)
         return entry
 
-    @document_route(media_types=("text/html",))
     async def get_servers(self, caller: Caller | None, request: Request) -> ServerList | Response:
         """Return the list of tool servers as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         listings = self.discovery.list_servers(caller)
@@ -176,7 +173,6 @@ class DiscoveryApi:
             )
         return ServerList.from_listings(listings)
 
-    @document_route(media_types=("text/html",))
     async def get_connect(self, caller: Caller | None, request: Request, query: ConnectQuery) -> ConnectResponse | Response:
         """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         listing = None if query.server is None else self.discovery.get_server(caller, query.server)

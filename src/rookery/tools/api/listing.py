@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Operation, Output, allowed_on_full_disk, document_route
+from rookery.kernel.http import Operation, Output, allowed_on_full_disk
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen, ToolDisabled
@@ -35,7 +35,6 @@ READ_SCOPE = "mcp:read"
 SERVER_ERRORS = (PermissionDenied, ToolDisabled, ServerNotFound)
 
 _operation = partial(Operation, required_scope=READ_SCOPE, tags=("Discovery",))
-_describes_deprecation = document_route(response_headers=("Deprecation", "Sunset"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +49,22 @@ class ListingApi:
         """Return the operations, with paths relative to the prefix."""
         one = "/servers/{server_id}"
         listing = partial(_operation, method="GET", errors=SERVER_ERRORS)
+        dated = partial(listing, response_headers=("Deprecation", "Sunset"))
         return [
             _operation(method="GET", path="/servers", handler=self.get_servers, response_model=ServerList,
                        operation_id="list_servers", summary="List the tool servers"),
-            listing(path=one, handler=self.get_server, response_model=ServerResponse, operation_id="get_server",
-                    summary="Show one server with its tools and resources"),
-            listing(path=f"{one}/tools", handler=self.get_tools, response_model=ToolList, operation_id="list_tools",
-                    summary="List a server's tools"),
-            listing(path=f"{one}/resources", handler=self.get_resources, response_model=ResourceList, operation_id="list_resources",
-                    summary="List a server's resources"),
+            dated(path=one, handler=self.get_server, response_model=ServerResponse, operation_id="get_server",
+                  summary="Show one server with its tools and resources"),
+            dated(path=f"{one}/tools", handler=self.get_tools, response_model=ToolList, operation_id="list_tools",
+                  summary="List a server's tools"),
+            dated(path=f"{one}/resources", handler=self.get_resources, response_model=ResourceList, operation_id="list_resources",
+                  summary="List a server's resources"),
             listing(path=f"{one}/resource-templates", handler=self.get_templates, response_model=TemplateList,
                     operation_id="list_resource_templates", summary="List a server's resource templates"),
             listing(path=f"{one}/prompts", handler=self.get_prompts, response_model=PromptList, operation_id="list_prompts",
                     summary="List a server's prompts"),
             _operation(method="POST", path=f"{one}/prompts/{{name:path}}", handler=self.post_prompt, response_model=PromptResponse,
-                       operation_id="get_prompt", summary="Fill in a prompt",
+                       operation_id="get_prompt", summary="Fill in a prompt", request_headers=("X-Session-ID",),
                        errors=(*SERVER_ERRORS, PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy)),
         ]  # fmt: skip
 
@@ -76,7 +76,6 @@ class ListingApi:
         """
         return ServerList.from_listings(self.serializer.discovery.list_servers(caller))
 
-    @_describes_deprecation
     async def get_server(self, caller: Caller, server_id: str) -> Output:
         """Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before."""
         with_health = caller.has_scope("servers:read")
@@ -84,7 +83,6 @@ class ListingApi:
             caller, server_id, lambda server: self.serializer.serialize_server(caller, server, with_health=with_health)
         )
 
-    @_describes_deprecation
     async def get_tools(self, caller: Caller, server_id: str) -> Output:
         """
         List the tools of a server, each with the JSON Schema of its arguments.
@@ -98,7 +96,6 @@ class ListingApi:
 
         return await self._respond(caller, server_id, present)
 
-    @_describes_deprecation
     async def get_resources(self, caller: Caller, server_id: str) -> Output:
         """List the resources of a server. Waits up to 5 seconds if the server was never listed before."""
 
@@ -119,7 +116,6 @@ class ListingApi:
         return PromptList(server=server.id, prompts=list(prompts), count=len(prompts))
 
     @allowed_on_full_disk
-    @document_route(request_headers=("X-Session-ID",))
     async def post_prompt(self, caller: Caller, request: Request, server_id: str, name: str, body: PromptRequest) -> PromptResponse:
         """Return the messages of a prompt, filled in by its server with the arguments of the body."""
         server = self.catalogue.get_server(caller, server_id)

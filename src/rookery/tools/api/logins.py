@@ -20,7 +20,7 @@ from rookery.access.models import TEST, Actor, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.http import DocumentedResponse, Operation, document_route
+from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.schema import QueryModel, ResponseModel, Timestamp
 from rookery.tools.api.pages import HtmlPages
@@ -37,10 +37,7 @@ _MAX_FORM_BYTES = 16 * 1024
 _MAX_FORM_FIELDS = 20
 _MAX_ERROR_LENGTH = 300
 
-_describes_page = document_route(
-    media_types=("text/html",),
-    responses={status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)},
-)
+_FAILURES = {status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)}
 
 
 class LoginResponse(ResponseModel):
@@ -109,11 +106,11 @@ class LoginApi:
     def host_operations(self) -> list[Operation]:
         """Return the operations at the root of {api_url}, for browsers and authorisation servers. They need no key."""
         operation = partial(_operation, required_scope=None, public=True)
+        page = partial(operation, path=CALLBACK_PATH, media_types=("text/html",), responses=_FAILURES)
         return [
-            operation(method="GET", path=CALLBACK_PATH, handler=self.get_callback, operation_id="confirm_login",
-                      summary="Receive the redirect of an OAuth login"),
-            operation(method="POST", path=CALLBACK_PATH, handler=self.post_callback, operation_id="finish_login",
-                      summary="Finish an OAuth login"),
+            page(method="GET", handler=self.get_callback, operation_id="confirm_login", summary="Receive the redirect of an OAuth login"),
+            page(method="POST", handler=self.post_callback, operation_id="finish_login", summary="Finish an OAuth login",
+                 request_media_types=("application/x-www-form-urlencoded",)),
             operation(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, operation_id="get_oauth_client",
                       summary="Show Rookery's OAuth client metadata"),
         ]  # fmt: skip
@@ -145,7 +142,6 @@ class LoginApi:
         if not await self.logins.log_out(server, _get_login_workspace(caller, server), Actor.from_caller(caller)):
             raise NotFound("login", server_id)
 
-    @_describes_page
     async def get_callback(self, query: CallbackQuery) -> Response:
         """Return a page that asks the user to confirm the login at a tool server. The login is finished by the form on that page."""
         pending_login = await self.logins.find_pending(query.state, consume=False)
@@ -166,8 +162,6 @@ class LoginApi:
         fields = {"state": query.state, "code": query.code} | ({} if query.iss is None else {"iss": query.iss})
         return _render_page(f"Log in at {pending_login.server_name}?", text, fields=fields)
 
-    @_describes_page
-    @document_route(request_media_types=("application/x-www-form-urlencoded",))
     async def post_callback(self, request: Request) -> Response:
         """Exchange the authorisation code for tokens. A code works once."""
         fields = _parse_form((await read_body(request.receive, limit=_MAX_FORM_BYTES)).decode("ascii", "replace"))

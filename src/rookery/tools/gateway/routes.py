@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk, document_route
+from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk
 from rookery.kernel.http.request_body import parse_json, read_body
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, error_response
 from rookery.kernel.http.routes import InternalError
@@ -38,14 +38,11 @@ _ERRORS_DESCRIPTION = (
 _PROTOCOL_ERROR = DocumentedResponse(description="A protocol error, as a JSON-RPC error object.", media_types=("application/json",))
 _PROTOCOL_ERRORS: dict[int, DocumentedResponse] = dict.fromkeys((400, 404, 406), _PROTOCOL_ERROR)
 _ACCEPTED = DocumentedResponse(description="Accepted: a notification or a response of the client. The response has no body.")
-_describes_post = document_route(
-    media_types=("application/json", "text/event-stream"),
-    responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED},
-    request_media_types=("application/json",),
-    response_headers=("Mcp-Session-Id",),
-)
-_describes_stream = document_route(responses=_PROTOCOL_ERRORS, media_types=("text/event-stream",), response_headers=("Mcp-Session-Id",))
-_operation = partial(Operation, required_scope=_READ_SCOPE, tags=("MCP",), allows_slash=True)
+_operation = partial(Operation, required_scope=_READ_SCOPE, tags=("MCP",), allows_slash=True, response_headers=("Mcp-Session-Id",))
+_post = partial(_operation, method="POST", description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS,
+                media_types=("application/json", "text/event-stream"), request_media_types=("application/json",),
+                responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED})  # fmt: skip
+_stream = partial(_operation, media_types=("text/event-stream",), responses=_PROTOCOL_ERRORS)
 
 
 class GatewayModeQuery(QueryModel):
@@ -64,23 +61,24 @@ class GatewayApi:
 
     def operations(self) -> list[Operation]:
         """Return the operations for messages, the session's event stream and its end, for all servers and for one."""
-        every = partial(_operation, path="/mcp", errors=(TooManySessions,))
-        one = partial(_operation, path="/mcp/{server_id}", errors=(TooManySessions, PermissionDenied, ToolDisabled, ServerNotFound))
+        every, one = "/mcp", "/mcp/{server_id}"
+        errors = (TooManySessions, PermissionDenied, ToolDisabled, ServerNotFound)
         return [
-            every(method="POST", handler=self.post_all, operation_id="send_mcp_message", summary="Send an MCP message",
-                  description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS),
-            every(method="GET", handler=self.open_all, operation_id="open_mcp_stream", summary="Open the event stream of an MCP session"),
-            every(method="DELETE", handler=self.open_all, operation_id="end_mcp_session", summary="End an MCP session"),
-            one(method="POST", handler=self.post_one, operation_id="send_server_mcp_message", summary="Send an MCP message to one server",
-                description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS),
-            one(method="GET", handler=self.open_one, operation_id="open_server_mcp_stream",
-                summary="Open the event stream of an MCP session with one server"),
-            one(method="DELETE", handler=self.open_one, operation_id="end_server_mcp_session",
-                summary="End an MCP session with one server"),
+            _post(path=every, handler=self.post_all, operation_id="send_mcp_message", summary="Send an MCP message",
+                  errors=(TooManySessions,)),
+            _stream(method="GET", path=every, handler=self.open_all, operation_id="open_mcp_stream",
+                    summary="Open the event stream of an MCP session", errors=(TooManySessions,)),
+            _stream(method="DELETE", path=every, handler=self.open_all, operation_id="end_mcp_session", summary="End an MCP session",
+                    errors=(TooManySessions,)),
+            _post(path=one, handler=self.post_one, operation_id="send_server_mcp_message", summary="Send an MCP message to one server",
+                  errors=errors),
+            _stream(method="GET", path=one, handler=self.open_one, operation_id="open_server_mcp_stream",
+                    summary="Open the event stream of an MCP session with one server", errors=errors),
+            _stream(method="DELETE", path=one, handler=self.open_one, operation_id="end_server_mcp_session",
+                    summary="End an MCP session with one server", errors=errors),
         ]  # fmt: skip
 
     @allowed_on_full_disk
-    @_describes_post
     async def post_all(self, caller: Caller, request: Request, query: GatewayModeQuery) -> Response:
         """
         Process one JSON-RPC message of the Model Context Protocol.
@@ -90,17 +88,14 @@ class GatewayApi:
         return await self._handle_post(caller, request, GatewayView(is_search=query.mode is not None))
 
     @allowed_on_full_disk
-    @_describes_post
     async def post_one(self, caller: Caller, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
         return await self._handle_post(caller, request, GatewayView(server_id=server_id, is_search=query.mode is not None))
 
-    @_describes_stream
     async def open_all(self, caller: Caller, request: Request, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session (GET), or end the session (DELETE)."""
         return self._forward(caller, request, GatewayView(is_search=query.mode is not None), None)
 
-    @_describes_stream
     async def open_one(self, caller: Caller, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Open the event stream of an MCP session with one server (GET), or end the session (DELETE)."""
         return self._forward(caller, request, GatewayView(server_id=server_id, is_search=query.mode is not None), None)

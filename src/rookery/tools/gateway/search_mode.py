@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 import orjson
+from pydantic import Field
 
+from rookery.kernel.http import ToolDeclaration
+from rookery.kernel.http.tool_schemas import build_input_schema
+from rookery.kernel.schema import RequestModel, SchemaGenerator
 from rookery.tools.arguments import ArgumentValidator
-from rookery.tools.builtin_schemas import to_published_schema
 from rookery.tools.discovery.tool_search import ToolSearch
 from rookery.tools.gateway.catalogue_views import CatalogueViews, GatewayView
 from rookery.tools.gateway.mcp_requests import McpRequest
@@ -15,41 +18,59 @@ from rookery.tools.models import JsonObject
 
 FIND_TOOL, CALL_TOOL = "find_tool", "call_tool"
 
-_FIND_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "A description of what you need."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "Maximum number of tools; default 5."},
-        "server": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Only tools of this server."},
-    },
-    "required": ["query"],
-    "additionalProperties": False,
-}
-_CALL_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 256, "description": "The tool's name, as returned by find_tool."},
-        "arguments": {"type": "object", "description": "The tool's arguments, as its inputSchema describes. Default: none."},
-    },
-    "required": ["name"],
-    "additionalProperties": False,
-}
-INPUT_SCHEMAS = {FIND_TOOL: _FIND_SCHEMA, CALL_TOOL: _CALL_SCHEMA}
 
-SEARCH_MODE_TOOLS: tuple[JsonObject, ...] = (
+class FindToolArguments(RequestModel):
+    """The arguments of find_tool."""
+
+    query: str = Field(min_length=1, max_length=2000)
+    limit: int = Field(default=5, ge=1, le=20)
+    server: str = Field(default="", min_length=1, max_length=64)
+
+
+class CallToolArguments(RequestModel):
+    """The arguments of call_tool."""
+
+    name: str = Field(min_length=1, max_length=256)
+    arguments: dict[str, object] = Field(default_factory=dict[str, object])
+
+
+_ARGUMENTS: dict[str, type[RequestModel]] = {FIND_TOOL: FindToolArguments, CALL_TOOL: CallToolArguments}
+_DECLARATIONS = (
+    ToolDeclaration(
+        name=FIND_TOOL,
+        description="Find tools for a need, best first, each with its inputSchema. Call them with call_tool.",
+        effect="reads",
+        arguments={
+            "query": "A description of what you need.",
+            "limit": "Maximum number of tools; default 5.",
+            "server": "Only tools of this server.",
+        },
+    ),
+    ToolDeclaration(
+        name=CALL_TOOL,
+        description="Call a tool returned by find_tool. Its result is returned unchanged.",
+        effect="destroys",
+        arguments={
+            "name": "The tool's name, as returned by find_tool.",
+            "arguments": "The tool's arguments, as its inputSchema describes. Default: none.",
+        },
+        schemas={"arguments": {"type": "object"}},
+    ),
+)
+INPUT_SCHEMAS: dict[str, JsonObject] = {
+    name: model.model_json_schema(schema_generator=SchemaGenerator) for name, model in _ARGUMENTS.items()
+}
+"""The schemas that arguments are validated against, by tool."""
+
+SEARCH_MODE_TOOLS: tuple[JsonObject, ...] = tuple(
     {
-        "name": FIND_TOOL,
-        "title": "Find a tool",
-        "description": "Find tools for a need, best first, each with its inputSchema. Call them with call_tool.",
-        "inputSchema": to_published_schema(_FIND_SCHEMA),
-        "annotations": {"readOnlyHint": True},
-    },
-    {
-        "name": CALL_TOOL,
-        "title": "Call a tool",
-        "description": "Call a tool returned by find_tool. Its result is returned unchanged.",
-        "inputSchema": to_published_schema(_CALL_SCHEMA),
-    },
+        "name": tool.name,
+        "title": tool.name.replace("_", " a ").capitalize(),
+        "description": tool.description,
+        "inputSchema": build_input_schema(tool, [_ARGUMENTS[tool.name]], {}),
+        **({"annotations": {"readOnlyHint": True}} if tool.effect == "reads" else {}),
+    }
+    for tool in _DECLARATIONS
 )
 
 
@@ -67,7 +88,7 @@ class SearchModeTools:
         Raises:
             ArgumentsInvalid: The arguments do not match find_tool's schema.
         """
-        ArgumentValidator(_FIND_SCHEMA).validate(arguments)
+        ArgumentValidator(INPUT_SCHEMAS[FIND_TOOL]).validate(arguments)
         view = GatewayView(server_id=mcp_request.view.server_id)
         server = mcp_request.view.server_id or cast("str | None", arguments.get("server"))
         limit = cast("int", arguments.get("limit", 5))
@@ -87,5 +108,5 @@ def parse_call(arguments: JsonObject) -> tuple[str, JsonObject]:
     Raises:
         ArgumentsInvalid: The arguments do not match call_tool's schema.
     """
-    ArgumentValidator(_CALL_SCHEMA).validate(arguments)
+    ArgumentValidator(INPUT_SCHEMAS[CALL_TOOL]).validate(arguments)
     return cast("str", arguments["name"]), cast("JsonObject", arguments.get("arguments") or {})
