@@ -23,7 +23,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     A transport whose connections go to addresses checked by *guard*, while the certificate is still verified for the host name.
 
     A refused address raises `httpx2.ConnectError` with the guard's message. Proxies of the environment are not used, because they
-    would resolve names again.
+    would resolve names again. `httpx2` has no parameter for a network backend, so this sets a private attribute; its version is pinned.
     """
 
     def __init__(self, guard: EgressGuard, *, limits: httpx2.Limits = _CONNECTION_LIMITS) -> None:
