@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.personal_data.measures import EVERYTHING, measure
 from benchmarks.personal_data.sample import SAMPLE, UNSEEN, read
 from rookery.memory.maintenance.cleaning import load_finders
-from rookery.memory.maintenance.cleaning.normalization import clean_tags, normalize_text
-from rookery.memory.maintenance.cleaning.redaction import PiiKind, redact, redaction_mark
+from rookery.memory.maintenance.cleaning.redaction import PiiKind, clean_tags, normalize_text, redact, redaction_mark
 
 FINDERS = load_finders()
 PIECES = [line.text for line in read(SAMPLE) if line.labels] + [redaction_mark(kind) for kind in PiiKind]

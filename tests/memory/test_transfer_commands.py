@@ -129,7 +129,7 @@ def _count_stored(folder: Path) -> int:
     async def count() -> int:
         db = open_database("embedded:", data_dir=folder)
         try:
-            return await db.read(lambda tx: transfer.count_memories(tx, ExportSelection(workspace_id=1, at=utc_now())))
+            return await db.read(lambda tx: transfer.count_memories(tx, ExportSelection(workspace_id=1), at=utc_now()))
         finally:
             await db.close()
 

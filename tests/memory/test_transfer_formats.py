@@ -23,7 +23,7 @@ from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer import formats
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import ImportRequest
-from rookery.memory.transfer.markdown import build_parser, parse_document, split_document
+from rookery.memory.transfer.notes import build_parser, parse_document, split_document
 from tests.memory.makers import MemoryRig
 from tests.memory.transfers import EVERYTHING, NOON, Transfers, lines_of_kind, make_source, read_memories, read_rejections
 

@@ -16,11 +16,10 @@ from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.indexing import EMBED_IMPORTED_JOB
 from rookery.memory.models import Memory
 from rookery.memory.transfer.exporting import ExportRequest, MemoryExport
-from rookery.memory.transfer.import_source import ImportSource
+from rookery.memory.transfer.formats import ImportSource, open_source
 from rookery.memory.transfer.importing import ImportRequest, MemoryImport
 from rookery.memory.transfer.items import ImportedMemory, RejectedItem
 from rookery.memory.transfer.jsonl import JsonlDestination
-from rookery.memory.transfer.sources import open_source
 from tests.memory.makers import MemoryRig
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -67,24 +67,22 @@ class RunCheckpoint:
     at: datetime
 
 
+def _ignore(*_: object) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunObserver:
     """
-    Callbacks for the progress of a run.
+    Callbacks for the progress of a run; by default they do nothing.
 
     Attributes:
         on_item: Called with each memory that was changed, after the change.
         on_progress: Called after each batch with the number processed and the total.
     """
 
-    on_item: Callable[[RunItem], None]
-    on_progress: Callable[[int, int], None]
+    on_item: Callable[[RunItem], None] = _ignore
+    on_progress: Callable[[int, int], None] = _ignore
 
 
-def null_observer() -> RunObserver:
-    """Return an observer that does nothing."""
-    return RunObserver(on_item=_ignore, on_progress=_ignore)
-
-
-def _ignore(*_: object) -> None:
-    """Do nothing."""
+SILENT = RunObserver()

@@ -44,7 +44,7 @@ class RunReportPrinter:
         if self.as_json and self.lists_items:
             _write('{"items": [')
         if not (sys.stdout.isatty() and sys.stderr.isatty()):
-            yield RunObserver(on_item=self.print_item, on_progress=_ignore_progress)
+            yield RunObserver(on_item=self.print_item)
             return
         columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -133,10 +133,6 @@ def _progress_callback(progress: Progress, title: str) -> Callable[[int, int], N
         progress.update(task, completed=outcome, total=total or None)
 
     return show
-
-
-def _ignore_progress(outcome: int, total: int) -> None:
-    """Do nothing."""
 
 
 def _write(text: str) -> None:

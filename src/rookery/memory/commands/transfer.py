@@ -31,12 +31,9 @@ from rookery.memory.commands.command_context import (
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.models import MemoryScope
 from rookery.memory.transfer import exporting, importing
-from rookery.memory.transfer.field_reader import TYPE_PATTERN, TYPE_RULE
-from rookery.memory.transfer.formats import create_note_folder
-from rookery.memory.transfer.import_source import ImportFormat, ImportSource, NoteSplit
-from rookery.memory.transfer.items import ImportOverrides
+from rookery.memory.transfer.formats import ImportSource, create_note_folder, open_source
+from rookery.memory.transfer.items import TYPE_PATTERN, TYPE_RULE, ImportFormat, ImportOverrides, NoteSplit
 from rookery.memory.transfer.jsonl import JsonlDestination
-from rookery.memory.transfer.sources import open_source
 
 _STANDARD_STREAM = Path("-")
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.memory.batch_runs import RunItem, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.models import Memory
 from rookery.memory.store import maintenance, records
@@ -37,9 +37,8 @@ class Backfill:
         self._clock = clock
         self._runner = runner
 
-    async def run(self, request: BackfillRequest, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: BackfillRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Set missing orgs, or report them in a dry run. Changed memories are stale until `brain:reindex --stale` (D-45)."""
-        observer = observer or null_observer()
         counts: Counter[str] = Counter({"changed": 0, "unknown": 0})
         orgs: OrderedDict[str, str | None] = OrderedDict()
 
@@ -60,11 +59,8 @@ class Backfill:
                     observer.on_item(RunItem(id=memory.id, action="change", why=f"the org of project {memory.project!r} is {org!r}"))
 
         selection = MemorySelection(workspace_id=request.workspace_id, is_orgless=True)
-        batch_run = BatchRun(name=f"backfill-org {request.workspace_id}", selection=selection, resume=False, is_resumable=False)
-        result = await self._runner.run(batch_run, batch_reader(selection), work, observer=observer)
-        return RunReport(
-            total=result.total, successes=result.done, failures=0, duration_s=result.duration_s, counts=dict(counts), stopped=result.stopped
-        )
+        batch_run = BatchRun(name=f"backfill-org {request.workspace_id}", selection=selection)
+        return await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts)
 
     async def _resolve_org(self, orgs: OrderedDict[str, str | None], request: BackfillRequest, project: str) -> str | None:
         org = parse_org(project)

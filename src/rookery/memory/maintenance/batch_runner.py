@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
-from rookery.memory.batch_runs import BATCH_SIZE, RunCheckpoint, RunObserver
+from rookery.memory.batch_runs import BATCH_SIZE, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.models import Memory
 from rookery.memory.store import maintenance, runs
 from rookery.memory.store.maintenance import MemorySelection
@@ -37,18 +37,8 @@ class BatchRun:
 
     name: str
     selection: MemorySelection
-    resume: bool
-    is_resumable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRunResult:
-    """The progress of a run at its end. *stopped* is the error of an engine that went down."""
-
-    total: int
-    done: int
-    duration_s: float
-    stopped: str | None
+    resume: bool = False
+    is_resumable: bool = False
 
 
 class BatchRunner:
@@ -66,17 +56,19 @@ class BatchRunner:
         process_batch: Callable[[Sequence[T]], Awaitable[None]],
         *,
         observer: RunObserver,
+        counts: Mapping[str, int] | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
-        after_all: Callable[[], Awaitable[None]] | None = None,
-    ) -> BatchRunResult:
+        after_all: Callable[[], Awaitable[str | None]] | None = None,
+    ) -> RunReport:
         """
         Call *process_batch* with each batch. *read_batch* returns the items after an id.
 
         A checkpoint is saved after each batch, so a killed run repeats its last batch.
 
         Args:
+            counts: The numbers of memories by outcome, which *process_batch* and *after_all* update, for the report.
             before: Runs before the first batch.
-            after_all: Runs after the last batch, unless an engine went down.
+            after_all: Runs after the last batch, unless an engine went down. It returns the reason if something remains to be done.
         """
         started_s = self._timer()
         total = done = 0
@@ -93,13 +85,19 @@ class BatchRunner:
                 await self._save_checkpoint(batch_run, done=done, after=after)
                 observer.on_progress(min(done, total), total)
             if after_all is not None:
-                await after_all()
+                stop_reason = await after_all()
             if batch_run.is_resumable:
                 await self._db.write(lambda tx: runs.delete_checkpoint(tx, batch_run.name))
         except OUTAGES as error:
             stop_reason = error.message
-        duration_s = self._timer() - started_s
-        return BatchRunResult(total=max(total, done), done=done, duration_s=duration_s, stopped=stop_reason)
+        return RunReport(
+            total=max(total, done),
+            successes=done,
+            failures=0,
+            duration_s=self._timer() - started_s,
+            counts=dict(counts or {}),
+            stopped=stop_reason,
+        )
 
     async def _save_checkpoint(self, batch_run: BatchRun, *, done: int, after: str) -> None:
         if batch_run.is_resumable:

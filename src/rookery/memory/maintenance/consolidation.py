@@ -13,7 +13,7 @@ from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
-from rookery.memory.batch_runs import BATCH_SIZE, RunItem, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import EMBED_JOB, Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_mergeable
@@ -111,7 +111,7 @@ class Consolidation:
         Merges that an earlier run left unfinished are finished first. If a merged memory cannot be embedded, its old text is restored
         and a failure is counted. An engine that goes down ends the run; only verified merges are archived.
         """
-        run = _Run(request=request, id=self._ids(), observer=observer or null_observer())
+        run = _Run(request=request, id=self._ids(), observer=observer or SILENT)
         all_live = MemorySelection(workspace_id=request.workspace_id, at=self._clock(), org=request.org, project=request.project)
         selection = replace(all_live, permanent_model=self._indexer.model)
         live_count = await self._db.read(lambda tx: maintenance.count_memories(tx, all_live))
@@ -140,7 +140,7 @@ class Consolidation:
                 observer=run.observer,
                 before=prepare,
             )
-        processed = result.total if result.stopped is None else result.done
+        processed = result.total if result.stopped is None else result.successes
         return RunReport(
             total=result.total,
             successes=max(processed - run.failure_count, 0),

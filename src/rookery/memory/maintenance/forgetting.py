@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus, MemoryDeleted
 from rookery.kernel.jobs import JobQueue
-from rookery.memory.batch_runs import RunItem, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
@@ -54,12 +54,6 @@ class ForgetRequest:
         return criteria_text or "selected by its id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ForgottenMemory:
-    memory: Memory
-    remaining_in: str | None
-
-
 class Forgetting:
     """
     Deletion from every store, followed by erasure from their files. After an interruption, run the same command again.
@@ -78,28 +72,21 @@ class Forgetting:
         self._runner = runner
         self._erasure = erasure
 
-    async def run(self, request: ForgetRequest, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: ForgetRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Delete the memories, or list them in a dry run."""
-        observer = observer or null_observer()
         counts: Counter[str] = Counter({"deleted": 0})
 
         async def work(batch: Sequence[Memory]) -> None:
-            forgotten_memories = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in batch]
+            forgotten: Sequence[tuple[str, str | None]] = [(memory.id, None) for memory in batch]
             if not request.dry_run:
-                forgotten_memories = await self._db.write(lambda tx: self._write(tx, batch))
+                forgotten = await self._db.write(lambda tx: self._write(tx, batch))
                 # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(
-                        request.workspace_id, [forgotten_memory.memory.id for forgotten_memory in forgotten_memories]
-                    )
-            for forgotten_memory in forgotten_memories:
+                    await self._indexer.delete(request.workspace_id, [memory_id for memory_id, _ in forgotten])
+            for memory_id, left_in in forgotten:
                 counts["deleted"] += 1
-                note = (
-                    f"; its text was merged into {forgotten_memory.remaining_in} and changed there since, so review that memory"
-                    if forgotten_memory.remaining_in
-                    else ""
-                )
-                observer.on_item(RunItem(id=forgotten_memory.memory.id, action="delete", why=request.reason + note))
+                note = f"; its text was merged into {left_in} and changed there since, so review that memory" if left_in else ""
+                observer.on_item(RunItem(id=memory_id, action="delete", why=request.reason + note))
 
         selection = MemorySelection(
             workspace_id=request.workspace_id,
@@ -110,30 +97,21 @@ class Forgetting:
             session_id=request.session_id,
         )
 
-        async def erase() -> None:
-            nonlocal remaining_reason
+        async def erase() -> str | None:
             if request.erase_traces and not request.dry_run:
                 await self._db.write(lambda tx: self._erasure.add_pending(tx, DELETED_TEXT))
-            remaining_reason = None if request.dry_run else await self._erasure.run()
+            return None if request.dry_run else await self._erasure.run()
 
-        remaining_reason: str | None = None
-        batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection, resume=False, is_resumable=False)
+        batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection)
         read = batch_reader(selection) if request.has_criteria else _read_nothing
-        result = await self._runner.run(batch_run, read, work, observer=observer, after_all=erase)
+        report = await self._runner.run(batch_run, read, work, observer=observer, counts=counts, after_all=erase)
         if request.ids:
-            counts["absent"] = len(set(request.ids)) - result.done
-        total = result.total if request.has_criteria else 0
-        return RunReport(
-            total=total,
-            successes=result.done,
-            failures=0,
-            duration_s=result.duration_s,
-            counts=dict(counts),
-            stopped=result.stopped or remaining_reason,
-        )
+            counts["absent"] = len(set(request.ids)) - report.successes
+        return replace(report, total=report.total if request.has_criteria else 0, counts=dict(counts))
 
-    def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[_ForgottenMemory]:
-        now, forgotten_memories = self._clock(), list[_ForgottenMemory]()
+    def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[tuple[str, str | None]]:
+        """Delete the memories. Return their ids, each with that of a memory in which its text remains."""
+        now, forgotten = self._clock(), list[tuple[str, str | None]]()
         for candidate in batch:
             memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
             if memory is None:
@@ -142,8 +120,8 @@ class Forgetting:
             feedback.delete_feedback(tx, memory.workspace_id, memory.id)
             delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
             self._erasure.add_pending(tx, DELETED_TEXT)
-            forgotten_memories.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
-        return forgotten_memories
+            forgotten.append((memory.id, left_in))
+        return forgotten
 
 
 def _read_nothing(_: Tx, __: str) -> Sequence[Memory]:

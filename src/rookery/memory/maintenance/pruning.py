@@ -14,7 +14,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus, MemoryDeleted
 from rookery.kernel.jobs import JobQueue
-from rookery.memory.batch_runs import BATCH_SIZE, RunItem, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
@@ -88,9 +88,8 @@ class Pruning:
         self._erasure = erasure
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
 
-    async def run(self, request: PruneRequest, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: PruneRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Prune, or list the memories in a dry run."""
-        observer = observer or null_observer()
         now = self._clock()
         selection = MemorySelection(workspace_id=request.workspace_id, at=now)
         counts: Counter[str] = Counter({"deleted" if request.delete else "archived": 0, "candidates": 0})
@@ -104,31 +103,18 @@ class Pruning:
                     counts["candidates"] += 1
                     observer.on_item(RunItem(id=row.id, action="candidate", why=self._describe_unused(row, now)))
 
-        async def deduplicate() -> None:
+        async def finish() -> str | None:
             if request.deduplicate:
                 await self._deduplicate(request, selection, counts, observer)
+            return await self._erasure.run() if request.delete and not request.dry_run else None
 
-        remaining_reason: str | None = None
-
-        async def finish() -> None:
-            nonlocal remaining_reason
-            await deduplicate()
-            remaining_reason = await self._erasure.run() if request.delete and not request.dry_run else None
-
-        result = await self._runner.run(
-            BatchRun(name=f"prune {request.workspace_id}", selection=selection, resume=False, is_resumable=False),
+        return await self._runner.run(
+            BatchRun(name=f"prune {request.workspace_id}", selection=selection),
             lambda tx, after: maintenance.list_prune_rows(tx, selection, after=after, limit=BATCH_SIZE),
             work,
             observer=observer,
+            counts=counts,
             after_all=finish,
-        )
-        return RunReport(
-            total=result.total,
-            successes=result.done,
-            failures=0,
-            duration_s=result.duration_s,
-            counts=dict(counts),
-            stopped=result.stopped or remaining_reason,
         )
 
     async def _deduplicate(self, request: PruneRequest, selection: MemorySelection, counts: Counter[str], observer: RunObserver) -> None:

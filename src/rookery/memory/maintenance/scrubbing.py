@@ -13,12 +13,11 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus, MemoryRedacted
-from rookery.memory.batch_runs import RunItem, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.cleaning import load_finders
-from rookery.memory.maintenance.cleaning.normalization import clean_tags, normalize_text
-from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
+from rookery.memory.maintenance.cleaning.redaction import PiiFinder, clean_tags, normalize_text, redact
 from rookery.memory.maintenance.erasure import CLEANED_TEXT, Erasure
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
@@ -63,9 +62,8 @@ class Scrubbing:
         self._runner = runner
         self._erasure = erasure
 
-    async def run(self, request: CleanRequest, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: CleanRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Clean, or list the changes in a dry run."""
-        observer = observer or null_observer()
         finders = load_finders() if request.strip_pii else ()
         counts: Counter[str] = Counter({"changed": 0})
 
@@ -90,21 +88,11 @@ class Scrubbing:
         selection = MemorySelection(workspace_id=request.workspace_id)
         name = f"clean {request.workspace_id}{' strip-pii' * request.strip_pii}{' normalise' * request.normalise}"
         batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
-        remaining_reason: str | None = None
 
-        async def finish() -> None:
-            nonlocal remaining_reason
-            remaining_reason = await self._erasure.run() if request.strip_pii and not request.dry_run else None
+        async def finish() -> str | None:
+            return await self._erasure.run() if request.strip_pii and not request.dry_run else None
 
-        run_result = await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, after_all=finish)
-        return RunReport(
-            total=run_result.total,
-            successes=run_result.done,
-            failures=0,
-            duration_s=run_result.duration_s,
-            counts=dict(counts),
-            stopped=run_result.stopped or remaining_reason,
-        )
+        return await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts, after_all=finish)
 
     def _write(
         self,

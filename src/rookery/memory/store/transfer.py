@@ -46,15 +46,9 @@ class TransferRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSelection:
-    """
-    The memories of a workspace to export; *org* and the other fields must match exactly.
-
-    Attributes:
-        at: Memories that expire at or before this time are left out.
-    """
+    """The memories of a workspace to export; *org* and the other fields must match exactly."""
 
     workspace_id: int
-    at: datetime
     org: str | None = None
     project: str | None = None
     agent_id: str | None = None
@@ -67,15 +61,15 @@ class ExportSelection:
         return self.org is None and self.project is None and self.agent_id is None and self.type is None
 
 
-def count_memories(tx: Tx, selection: ExportSelection) -> int:
-    """Return the number of selected memories."""
-    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
+def count_memories(tx: Tx, selection: ExportSelection, *, at: datetime) -> int:
+    """Return the number of selected memories that do not expire at or before *at*."""
+    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection, at)))
     return 0 if row is None else row.integer("found")
 
 
-def list_batch(tx: Tx, selection: ExportSelection, *, after: str, limit: int) -> list[TransferRecord]:
-    """Return the next selected memories by id."""
-    statement = select(*_MEMORY_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+def list_batch(tx: Tx, selection: ExportSelection, *, at: datetime, after: str, limit: int) -> list[TransferRecord]:
+    """Return the next selected memories by id, without those that expire at or before *at*."""
+    statement = select(*_MEMORY_COLUMNS).where(_condition(selection, at), memories.c.id > after).order_by(memories.c.id).limit(limit)
     return [_transfer_record_from_row(row) for row in tx.fetch_all(statement)]
 
 
@@ -137,13 +131,13 @@ def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
     )
 
 
-def _condition(selection: ExportSelection) -> ColumnElement[bool]:
+def _condition(selection: ExportSelection, at: datetime) -> ColumnElement[bool]:
     c = memories.c
     fields = ((c.org, selection.org), (c.project, selection.project), (c.agent_id, selection.agent_id), (c.type, selection.type))
     return and_(
         # Prevents use of the workspace index: a batch is read by ids (see tables.IS_IN_WORKSPACE).
         c.workspace_id + 0 == selection.workspace_id,
-        or_(c.expires_at.is_(None), c.expires_at > to_micros(selection.at)),
+        or_(c.expires_at.is_(None), c.expires_at > to_micros(at)),
         true() if selection.includes_archived else c.archived_at.is_(None),
         *(column == value for column, value in fields if value is not None),
     )

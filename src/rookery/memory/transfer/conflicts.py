@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 
@@ -11,7 +11,7 @@ from rookery.kernel.clock import format_iso
 from rookery.kernel.db import Tx
 from rookery.memory.batch_runs import RunAction, RunItem
 from rookery.memory.merging import Merge
-from rookery.memory.models import Memory, Tombstone
+from rookery.memory.models import EXPORTED_FIELDS, Memory, Tombstone
 from rookery.memory.store import records, transfer
 from rookery.memory.store.rows import fingerprint
 from rookery.memory.store.transfer import TransferRecord
@@ -20,11 +20,7 @@ from rookery.memory.transfer.items import ImportedMemory, ImportItem, RejectedIt
 _AUTHOR_FIELDS = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "content")
 """Fields that identify a memory from another tool. The other fields have defaults and may have changed in the store since."""
 
-_ALL_FIELDS = (
-    *_AUTHOR_FIELDS,
-    *("tags", "metadata", "confidence", "base_confidence", "source", "supersedes_id", "superseded_by"),
-    *("created_at", "updated_at", "content_at", "expires_at", "archived_at"),
-)
+_ALL_FIELDS = (*_AUTHOR_FIELDS, *(name for name in EXPORTED_FIELDS if name != "id" and name not in _AUTHOR_FIELDS))
 """Fields that identify an exported memory. The time of its last recall is not one of them."""
 
 _LINEAGE_FIELDS = ("supersedes_id", "superseded_by")
@@ -109,9 +105,9 @@ class ConflictResolver:
         self._dedupe = dedupe
         self._is_dry_run = dry_run_state is not None
         self._dry_run_state = dry_run_state or DryRunState()
-        self._existing: Mapping[str, TransferRecord] = transfer.get_transfer_records(tx, ids)
-        self._existing_tombstones: Mapping[str, Tombstone] = transfer.get_tombstones(tx, ids)
-        self._existing_merges: Mapping[str, Merge] = transfer.get_merges(tx, merged_ids)
+        self._existing = transfer.get_transfer_records(tx, ids)
+        self._existing_tombstones = transfer.get_tombstones(tx, ids)
+        self._existing_merges = transfer.get_merges(tx, merged_ids)
         self._room = room
         self.is_full = False
         self.batch = ImportBatch()
@@ -259,8 +255,7 @@ def _changed_fields(existing: Memory, imported: Memory, names: Sequence[str]) ->
 
 
 def _digest(memory: Memory) -> bytes:
-    unindexed = replace(memory, indexed_at=None, indexed_model=None, index_failed_at=None)
-    return blake2b(repr([getattr(unindexed, name) for name in _ALL_FIELDS]).encode(), digest_size=12).digest()
+    return blake2b(repr([getattr(memory, name) for name in _ALL_FIELDS]).encode(), digest_size=12).digest()
 
 
 def _describe(memory: Memory) -> str:

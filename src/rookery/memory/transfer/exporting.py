@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.memory.batch_runs import RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import SILENT, RunObserver, RunReport
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder
 from rookery.memory.maintenance.scrubbing import clean_memory
@@ -24,15 +25,9 @@ _MAX_CHAIN_STEPS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest:
-    """The parameters of an export. *strip_pii* redacts personal data and secrets."""
+class ExportRequest(ExportSelection):
+    """The memories to export. *strip_pii* redacts personal data and secrets."""
 
-    workspace_id: int
-    org: str | None = None
-    project: str | None = None
-    agent_id: str | None = None
-    type: str | None = None
-    includes_archived: bool = False
     strip_pii: bool = False
 
 
@@ -60,13 +55,6 @@ class ExportDestination(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _ExportBatch:
-    memories: Sequence[TransferRecord]
-    tombstones: Sequence[Tombstone]
-    merges: Sequence[Merge]
-
-
 class MemoryExport:
     """
     An export that reads batches in the order of ids; each batch is a snapshot of its moment.
@@ -79,66 +67,57 @@ class MemoryExport:
         self._clock = clock
         self._timer = timer
 
-    async def run(self, request: ExportRequest, target: ExportDestination, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: ExportRequest, target: ExportDestination, *, observer: RunObserver = SILENT) -> RunReport:
         """
         Write the selected memories to *target*.
 
         Raises:
             EngineUnavailable: The store went down; the output is incomplete.
         """
-        started_s, observer = self._timer(), observer or null_observer()
-        selection = ExportSelection(
-            workspace_id=request.workspace_id,
-            at=self._clock(),
-            org=request.org,
-            project=request.project,
-            agent_id=request.agent_id,
-            type=request.type,
-            includes_archived=request.includes_archived,
-        )
+        started_s = self._timer()
+        at, workspace_id = self._clock(), request.workspace_id
         finders = load_finders() if request.strip_pii else ()
-        total = await self._db.read(lambda tx: transfer.count_memories(tx, selection))
+        total = await self._db.read(lambda tx: transfer.count_memories(tx, request, at=at))
         counts = {"memories": 0, "tombstones": 0}
         target.write_header()
         after = ""
         while True:
-            batch = await self._db.read(lambda tx, after=after: _read_batch(tx, selection, after=after))
-            if not batch.memories:
+            memories, tombstones, merges = await self._db.read(lambda tx, after=after: _read_batch(tx, request, at=at, after=after))
+            if not memories:
                 break
-            for record in batch.memories:
+            for record in memories:
                 target.write_memory(_redact_record(record, finders))
-            self._write(target, batch.tombstones, batch.merges, counts)
-            counts["memories"] += len(batch.memories)
-            after = batch.memories[-1].id
+            for tombstone in tombstones:
+                target.write_tombstone(tombstone)
+            for merge in merges:
+                target.write_merge(merge)
+            counts["memories"] += len(memories)
+            counts["tombstones"] += len(tombstones)
+            after = memories[-1].id
             observer.on_progress(min(counts["memories"], total), total)
-        if selection.is_whole_workspace:
-            await self._write_all_tombstones(target, selection.workspace_id, counts)
+        after = ""
+        while request.is_whole_workspace and (
+            tombstones := await self._db.read(
+                lambda tx, after=after: transfer.list_tombstones(tx, workspace_id, after=after, limit=BATCH_SIZE)
+            )
+        ):
+            for tombstone in tombstones:
+                target.write_tombstone(tombstone)
+            counts["tombstones"] += len(tombstones)
+            after = tombstones[-1].id
         target.write_end()
         done = counts["memories"]
         return RunReport(total=done, successes=done, failures=0, duration_s=self._timer() - started_s, counts=counts)
-
-    async def _write_all_tombstones(self, target: ExportDestination, workspace_id: int, counts: dict[str, int]) -> None:
-        after = ""
-        while tombstones := await self._db.read(
-            lambda tx, after=after: transfer.list_tombstones(tx, workspace_id, after=after, limit=BATCH_SIZE)
-        ):
-            self._write(target, tombstones, (), counts)
-            after = tombstones[-1].id
-
-    def _write(self, target: ExportDestination, tombstones: Sequence[Tombstone], merges: Sequence[Merge], counts: dict[str, int]) -> None:
-        for tombstone in tombstones:
-            target.write_tombstone(tombstone)
-        for merge in merges:
-            target.write_merge(merge)
-        counts["tombstones"] += len(tombstones)
 
 
 def _redact_record(record: TransferRecord, finders: Sequence[PiiFinder]) -> TransferRecord:
     return replace(record, memory=clean_memory(record.memory, finders, normalise=False).memory) if finders else record
 
 
-def _read_batch(tx: Tx, selection: ExportSelection, *, after: str) -> _ExportBatch:
-    memories = transfer.list_batch(tx, selection, after=after, limit=BATCH_SIZE)
+def _read_batch(
+    tx: Tx, selection: ExportSelection, *, at: datetime, after: str
+) -> tuple[list[TransferRecord], list[Tombstone], list[Merge]]:
+    memories = transfer.list_batch(tx, selection, at=at, after=after, limit=BATCH_SIZE)
     # For a part of a workspace, only the tombstones of replaced memories: a tombstone has no org or project.
     tombstones = (
         []
@@ -150,7 +129,7 @@ def _read_batch(tx: Tx, selection: ExportSelection, *, after: str) -> _ExportBat
         ]
     )
     merges_by_id = transfer.get_merges(tx, [record.id for record in memories])
-    return _ExportBatch(memories, tombstones, sorted(merges_by_id.values(), key=lambda merge: merge.memory_id))
+    return memories, tombstones, sorted(merges_by_id.values(), key=lambda merge: merge.memory_id)
 
 
 def _list_previous_tombstones(tx: Tx, workspace_id: int, memory_id: str | None) -> list[Tombstone]:

@@ -1,30 +1,166 @@
-"""Notes as an import and export format. Their libraries take a sixth of a second to import, so they are imported on first use."""
+"""
+The formats of imports and exports. The reader of a file, a folder or standard input is chosen by the name or by the first bytes.
+
+The libraries of notes take a sixth of a second to import, so they are imported on first use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from io import BufferedReader, RawIOBase
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from rookery.memory.transfer import jsonl, mem0
 from rookery.memory.transfer.exporting import ExportDestination
-from rookery.memory.transfer.import_source import NoteSelection
-from rookery.memory.transfer.items import ImportItem
-from rookery.memory.transfer.line_reader import ReadProgress
+from rookery.memory.transfer.items import (
+    BOM,
+    ImportFormat,
+    ImportItem,
+    NoteSplit,
+    ReadProgress,
+    RejectedItem,
+    field_error,
+    iter_lines,
+)
+
+_NOTE_SUFFIXES = (".md", ".markdown")
+_HEAD_BYTES = 512
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZIP_MAGIC = b"PK\x03\x04"
+_OPENMEMORY_FILES = ("memories.jsonl.gz", "memories.json")
+_READ_ERRORS = (EOFError, OSError, zlib.error, zipfile.BadZipFile)
 
 
-def read_notes(selection: NoteSelection, progress: ReadProgress) -> Iterator[ImportItem]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSource:
     """
-    Return an iterator over the memories of the notes.
+    The source of an import.
 
-    Raises:
-        ValidationFailed: No note was found.
+    Attributes:
+        path: A file or a folder; None for *standard_input*.
+        split_by: One memory per note, or one per section.
+        default_time: The creation time of memories that have none.
     """
-    from rookery.memory.transfer import note_files
 
-    return note_files.read_items(selection, progress)
+    path: Path | None
+    standard_input: BinaryIO
+    import_format: ImportFormat = "auto"
+    split_by: NoteSplit = "note"
+    default_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStream:
+    """An `ImportReader`. A read error becomes its last item."""
+
+    progress: ReadProgress
+    items: Iterator[ImportItem]
+
+    def __iter__(self) -> Iterator[ImportItem]:
+        try:
+            yield from self.items
+        except _READ_ERRORS as error:
+            reason = f"reading failed: {error or type(error).__name__}"
+            yield ImportItem(location=f"after {self.progress.done}", content=RejectedItem(reason=reason))
 
 
 def create_note_folder(path: Path) -> ExportDestination:
     """Return an export destination that writes notes into a new folder."""
-    from rookery.memory.transfer import note_files
+    from rookery.memory.transfer import notes
 
-    return note_files.NoteFolder(path)
+    return notes.NoteFolder(path)
+
+
+def _read_notes(source: ImportSource, folder: Path, progress: ReadProgress, *, file: Path | None = None) -> Iterator[ImportItem]:
+    from rookery.memory.transfer import notes
+
+    selection = notes.NoteSelection(folder=folder, file=file, import_format=source.import_format, split_by=source.split_by)
+    return notes.read_items(selection, progress)
+
+
+@contextmanager
+def open_source(import_source: ImportSource) -> Generator[ImportStream]:
+    """
+    Open an import source.
+
+    Raises:
+        ValidationFailed: It does not exist, cannot be read, or has an unknown format.
+    """
+    path = import_source.path
+    with ExitStack() as open_files:
+        try:
+            progress = ReadProgress()
+            if path is not None and path.is_dir():
+                items = _iter_folder(import_source, path, progress)
+            elif path is not None and _is_note(import_source, path):
+                items = _read_notes(import_source, path.parent, progress, file=path)
+            elif path is not None:
+                items = _iter_stream(import_source, open_files.enter_context(path.open("rb")), progress, open_files)
+            else:
+                stream = _to_buffered_reader(import_source.standard_input)
+                open_files.callback(cast("BufferedReader", stream).detach)  # otherwise closing the reader would close standard input
+                items = _iter_stream(import_source, stream, progress, open_files)
+        except _READ_ERRORS as error:
+            raise field_error("file", f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from error
+        yield ImportStream(progress, items)
+
+
+def _is_note(source: ImportSource, path: Path) -> bool:
+    return source.import_format in ("markdown", "agents-md") or (source.import_format == "auto" and path.suffix.lower() in _NOTE_SUFFIXES)
+
+
+def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress, open_files: ExitStack) -> Iterator[ImportItem]:
+    if source.import_format in ("markdown", "agents-md"):
+        raise field_error("format", f"{source.import_format} cannot be read from standard input; name a file or a folder")
+    head = _peek(stream)
+    is_plain = True
+    if head.startswith(_ZIP_MAGIC):
+        archive = open_files.enter_context(zipfile.ZipFile(stream))
+        member = next(
+            (name for file_name in _OPENMEMORY_FILES for name in archive.namelist() if name.rpartition("/")[2] == file_name), None
+        )
+        if member is None:
+            raise field_error("file", f"the archive has no {' or '.join(_OPENMEMORY_FILES)}; unpack it and import its files")
+        stream, is_plain = _to_buffered_reader(open_files.enter_context(archive.open(member))), False
+        head = _peek(stream)
+    if head.startswith(_GZIP_MAGIC):
+        stream, is_plain = _to_buffered_reader(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
+        head = _peek(stream)
+    first = head.removeprefix(BOM).lstrip()
+    if first and not first.startswith((b"{", b"[")):
+        raise field_error("file", "the file is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
+    is_rookery_export = source.import_format == "jsonl" or (
+        source.import_format == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0]
+    )
+    if not is_rookery_export:
+        return mem0.read_items(stream, progress, at=source.default_time)
+    if is_plain and source.path is not None and source.path.is_file():
+        progress.total = _count_lines(source.path)
+    return jsonl.read_items(iter_lines(stream, progress))
+
+
+def _peek(stream: BinaryIO) -> bytes:
+    """Return the first bytes of *stream* without consuming them."""
+    return cast("BufferedReader", stream).peek(_HEAD_BYTES)[:_HEAD_BYTES]
+
+
+def _to_buffered_reader(raw: object) -> BinaryIO:
+    return cast("BinaryIO", BufferedReader(cast("RawIOBase", raw)))
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1024 * 1024), b""))
+
+
+def _iter_folder(source: ImportSource, folder: Path, progress: ReadProgress) -> Iterator[ImportItem]:
+    if source.import_format in ("jsonl", "mem0"):
+        raise field_error("format", f"{source.import_format} needs a file, but {folder} is a folder")
+    return _read_notes(source, folder, progress)

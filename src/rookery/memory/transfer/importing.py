@@ -1,31 +1,50 @@
-"""Import of memories in batches. Each item is checked on its own, and repeated imports change nothing (D-04, D-51)."""
+"""
+Import of memories in batches (D-04, D-51).
+
+Each item is mapped to the workspace and checked on its own: ids, overrides, redaction, limits. Repeated imports change nothing.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from itertools import islice
+from typing import TypeVar
 
-from rookery.kernel.clock import Clock
+from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, StorageFull
+from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.events import EventBus, MemoryDeleted, MemoryStored, MemorySuperseded
 from rookery.kernel.jobs import JobQueue
-from rookery.memory.batch_runs import RunCheckpoint, RunObserver, RunReport, null_observer
+from rookery.memory.batch_runs import SILENT, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.capacity import Capacity
 from rookery.memory.errors import MemoriesFull
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, Indexer
 from rookery.memory.maintenance.cleaning import load_finders
-from rookery.memory.models import Tombstone
+from rookery.memory.maintenance.cleaning.redaction import PiiFinder
+from rookery.memory.maintenance.scrubbing import clean_memory
+from rookery.memory.merging import Merge
+from rookery.memory.models import Memory, Tombstone
+from rookery.memory.records import normalize_tags
 from rookery.memory.store import merges, records, runs, transfer
 from rookery.memory.transfer.conflicts import ConflictResolver, DryRunState, ImportBatch, ImportDecision
 from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.items import ImportItem, ImportReader
-from rookery.memory.transfer.mapping import ImportRequest, map_item
+from rookery.memory.transfer.items import (
+    ImportedMemory,
+    ImportItem,
+    ImportOverrides,
+    ImportReader,
+    RejectedItem,
+    copy_id,
+    derive_id,
+    field_error,
+    validate_memory,
+)
 
-__all__ = ["BATCH_SIZE", "ImportRequest", "MemoryImport", "TransferServices"]
+T = TypeVar("T", Memory, Tombstone, Merge)
 
 BATCH_SIZE = 200
 """Items per transaction, so that other writers wait some ten milliseconds."""
@@ -35,6 +54,38 @@ _MAX_TRIES = 3
 
 _COUNT_NAMES = ("imported", "unchanged", "duplicates", "expired", "tombstones", "ended", "conflicts", "refused")
 _FAILURE_COUNT_NAMES = ("conflicts", "refused")
+
+
+_MAX_CLOCK_SKEW = timedelta(days=1)
+"""Maximum time by which the clock of another machine may be ahead."""
+
+_PAST_TIME_FIELDS = ("created_at", "updated_at", "content_at", "archived_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """
+    The parameters of an import.
+
+    Attributes:
+        dedupe: Skip memories whose content exists in the same space.
+        new_ids: Store copies with new ids, for a store where the old ids are used.
+        strip_pii: Redact personal data and secrets.
+        is_quiet: Publish no events: no webhooks are sent and no training examples are recorded.
+        dry_run: Only report the decisions.
+        resume: Continue an interrupted run.
+        run: A name from the source and the options, which identifies an interrupted run. None if the source cannot be resumed.
+    """
+
+    workspace_id: int
+    overrides: ImportOverrides = field(default_factory=ImportOverrides)
+    dedupe: bool = False
+    new_ids: bool = False
+    strip_pii: bool = False
+    is_quiet: bool = False
+    dry_run: bool = False
+    resume: bool = False
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,32 +123,32 @@ class MemoryImport:
         self._clock = clock
         self._timer = timer
 
-    async def run(self, request: ImportRequest, reader: ImportReader, *, observer: RunObserver | None = None) -> RunReport:
+    async def run(self, request: ImportRequest, reader: ImportReader, *, observer: RunObserver = SILENT) -> RunReport:
         """
         Store the items of *reader*, or report them in a dry run. The run ends early if a store is full or down.
 
         The observer gets the items that could not be stored; in a dry run, all items.
         """
-        started_s, observer = self._timer(), observer or null_observer()
+        started_s = self._timer()
         counts = Counter[str](dict.fromkeys(_COUNT_NAMES, 0))
         finders, dry_run_state, stop_reason = load_finders() if request.strip_pii else (), DryRunState(), None
         items = iter(reader)
         done = await self._get_progress(request)
         if done:
             counts["earlier"] = sum(1 for _ in islice(items, done))
-            observer.on_progress(reader.done, reader.total)
+            observer.on_progress(reader.progress.done, reader.progress.total)
         batch = list[ImportItem]()
         try:
             while stop_reason is None and (batch := list(islice(items, BATCH_SIZE))):
                 at = self._clock()
-                mapped_items = [map_item(request, item, finders, at=at) for item in batch]
+                mapped_items = [_map_item(request, item, finders, at=at) for item in batch]
                 batch_result = await self._store_batch(request, mapped_items, dry_run_state, done)
                 done += batch_result.processed
                 for decision in batch_result.decisions:
                     counts[decision.count_name] += 1
                     if request.dry_run or decision.count_name in _FAILURE_COUNT_NAMES:
                         observer.on_item(decision.item)
-                observer.on_progress(reader.done, reader.total)
+                observer.on_progress(reader.progress.done, reader.progress.total)
                 batch = batch[batch_result.processed :]
                 if batch:
                     stop_reason = MemoriesFull(self._capacity.max_memories).message
@@ -222,3 +273,55 @@ def _describe_stop(stop_reason: str, batch: Sequence[ImportItem], request: Impor
         else "run the same command again to continue; it skips stored memories"
     )
     return f"{stop_reason} Nothing was stored from {batch[0].location} on; {advice}."
+
+
+def _map_item(request: ImportRequest, item: ImportItem, finders: Sequence[PiiFinder], *, at: datetime) -> ImportItem:
+    """Return *item* as it is to be stored in the workspace, or rejected with a reason."""
+    content = item.content
+    match content:
+        case ImportedMemory():
+            try:
+                content = _map_memory(request, content, finders, at=at)
+            except RookeryError as error:
+                content = RejectedItem(reason=error.message, name=content.memory.id or None)
+        case Tombstone():
+            content = _copy_ids(request, replace(content, workspace_id=request.workspace_id), "id", "supersedes_id", "superseded_by")
+        case Merge():
+            content = _copy_ids(request, replace(content, workspace_id=request.workspace_id), "memory_id", "primary_id")
+        case RejectedItem():
+            pass
+    return replace(item, content=content)
+
+
+def _map_memory(request: ImportRequest, imported_memory: ImportedMemory, finders: Sequence[PiiFinder], *, at: datetime) -> ImportedMemory:
+    imported_memory = _clamp_future_times(imported_memory, at=at)
+    memory = request.overrides.apply_to(
+        replace(imported_memory.memory, workspace_id=request.workspace_id, tags=normalize_tags(imported_memory.memory.tags))
+    )
+    if finders:
+        memory = clean_memory(memory, finders, normalise=False).memory
+    validate_memory(memory)
+    if imported_memory.identity is not None:
+        memory = replace(memory, id=derive_id(request.workspace_id, memory, imported_memory.identity))
+    else:
+        memory = _copy_ids(request, memory, "id", "supersedes_id", "superseded_by")
+    return replace(imported_memory, memory=memory)
+
+
+def _copy_ids(request: ImportRequest, item: T, *names: str) -> T:
+    """Return *item* with the ids *names* as those of copies, if the request wants new ids."""
+    if not request.new_ids:
+        return item
+    ids = {name: getattr(item, name) for name in names}
+    return replace(item, **{name: copy_id(request.workspace_id, old) for name, old in ids.items() if old is not None})
+
+
+def _clamp_future_times(imported_memory: ImportedMemory, *, at: datetime) -> ImportedMemory:
+    """Return *imported_memory* with future times set to now. In a file of Rookery, a future time is an error."""
+    for name in _PAST_TIME_FIELDS:
+        moment: datetime | None = getattr(imported_memory.memory, name)
+        if moment is not None and moment > at + _MAX_CLOCK_SKEW:
+            if imported_memory.is_exact:
+                raise field_error(name, f"{format_iso(moment)} is in the future; the clock of the source was wrong")
+            imported_memory = replace(imported_memory, memory=replace(imported_memory.memory, **{name: at}))
+    return imported_memory

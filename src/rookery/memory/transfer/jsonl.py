@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import BinaryIO, cast
 
@@ -17,12 +18,20 @@ import orjson
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import Merge
-from rookery.memory.models import Tombstone
+from rookery.memory.models import Tombstone, read_fields
 from rookery.memory.store.transfer import TransferRecord
-from rookery.memory.transfer import field_reader, full_format
-from rookery.memory.transfer.field_reader import FieldReader, field_error
-from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory, ImportItem, RejectedItem
-from rookery.memory.transfer.line_reader import truncate
+from rookery.memory.transfer.items import (
+    NO_WORKSPACE_ID,
+    FieldReader,
+    ImportedMemory,
+    ImportItem,
+    RejectedItem,
+    field_error,
+    from_fields,
+    to_fields,
+    truncate,
+    validate_run,
+)
 
 HEADER = "rookery-memories"
 VERSION = 1
@@ -30,81 +39,45 @@ VERSION = 1
 _MEMORY, _TOMBSTONE, _MERGE, _END = "memory", "tombstone", "merge", "end"
 _COUNTED_KINDS = (_MEMORY, _TOMBSTONE, _MERGE)
 _MAX_SHOWN_CHARS = 40
-
-
-class JsonlWriter:
-    """A writer of lines that counts them for the last line."""
-
-    def __init__(self) -> None:
-        self._counts = Counter[str]()
-
-    def header_line(self, *, at: datetime) -> bytes:
-        """Return the header line."""
-        return _to_line({"kind": HEADER, "version": VERSION, "exported_at": format_iso(at)})
-
-    def memory_line(self, record: TransferRecord) -> bytes:
-        """Return the line of a memory."""
-        self._counts[_MEMORY] += 1
-        return _to_line({"kind": _MEMORY, **full_format.to_fields(record), "content": record.memory.content})
-
-    def tombstone_line(self, tombstone: Tombstone) -> bytes:
-        """Return the line of a tombstone."""
-        self._counts[_TOMBSTONE] += 1
-        return _to_line(
-            {
-                "kind": _TOMBSTONE,
-                "id": tombstone.id,
-                "supersedes_id": tombstone.supersedes_id,
-                "superseded_by": tombstone.superseded_by,
-                "created_at": format_iso(tombstone.created_at),
-                "ended_at": format_iso(tombstone.ended_at),
-            }
-        )
-
-    def merge_line(self, merge: Merge) -> bytes:
-        """Return the line of a merge, by which the merge can be reverted."""
-        self._counts[_MERGE] += 1
-        return _to_line(
-            {
-                "kind": _MERGE,
-                "memory_id": merge.memory_id,
-                "primary_id": merge.primary_id,
-                "run": merge.run,
-                "seen_at": format_iso(merge.seen_at),
-                "length": merge.length,
-                "digest": merge.digest,
-                "tags": merge.tags,
-                "is_done": merge.is_done,
-            }
-        )
-
-    def end_line(self) -> bytes:
-        """Return the last line."""
-        return _to_line({"kind": _END, **{name: self._counts[name] for name in _COUNTED_KINDS}})
+_TOMBSTONE_FIELDS, _MERGE_FIELDS = (
+    [column.name for column in fields(model) if column.name != "workspace_id"] for model in (Tombstone, Merge)
+)
 
 
 class JsonlDestination:
-    """An `ExportDestination` that writes JSON lines to a stream."""
+    """An `ExportDestination` that writes JSON lines to a stream, and counts them for the last line."""
 
     def __init__(self, stream: BinaryIO, clock: Clock) -> None:
         self._stream = stream
         self._clock = clock
-        self._writer = JsonlWriter()
+        self._counts = Counter[str]()
 
     def write_header(self) -> None:
-        self._stream.write(self._writer.header_line(at=self._clock()))
+        self._write(HEADER, {"version": VERSION, "exported_at": format_iso(self._clock())})
 
     def write_memory(self, record: TransferRecord) -> None:
-        self._stream.write(self._writer.memory_line(record))
+        self._write(_MEMORY, {**to_fields(record), "content": record.memory.content})
 
     def write_tombstone(self, tombstone: Tombstone) -> None:
-        self._stream.write(self._writer.tombstone_line(tombstone))
+        self._write(_TOMBSTONE, read_fields(tombstone, _TOMBSTONE_FIELDS))
 
     def write_merge(self, merge: Merge) -> None:
-        self._stream.write(self._writer.merge_line(merge))
+        """Write a merge, by which the merge can be reverted."""
+        self._write(_MERGE, read_fields(merge, _MERGE_FIELDS))
 
     def write_end(self) -> None:
-        self._stream.write(self._writer.end_line())
+        self._write(_END, {name: self._counts[name] for name in _COUNTED_KINDS})
+
+    def _write(self, kind: str, values: Mapping[str, object]) -> None:
+        self._counts[kind] += 1
+        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATETIME
+        self._stream.write(orjson.dumps({"kind": kind, **values}, default=_to_text, option=options))
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return format_iso(value)
+    raise TypeError(type(value).__name__)
 
 
 def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem]:
@@ -151,7 +124,7 @@ def _parse_content(values: Mapping[str, object]) -> ImportedMemory | Tombstone |
     try:
         match values.get("kind"):
             case "memory":
-                return full_format.from_fields(row, row.text("content"))
+                return from_fields(row, row.text("content"))
             case "tombstone":
                 return _parse_tombstone(row)
             case "merge":
@@ -182,7 +155,7 @@ def _parse_merge(row: FieldReader) -> Merge:
         memory_id=row.uuid("memory_id"),
         workspace_id=NO_WORKSPACE_ID,
         primary_id=row.uuid("primary_id"),
-        run=field_reader.validate_run(row.text("run")),
+        run=validate_run(row.text("run")),
         seen_at=row.moment("seen_at"),
         length=row.count("length"),
         digest=digest,
@@ -199,10 +172,6 @@ def _parse_object(line: bytes | None) -> Mapping[str, object] | RejectedItem:
     except orjson.JSONDecodeError as error:
         return RejectedItem(reason=f"invalid JSON: {error.msg} at character {error.colno}")
     return cast("dict[str, object]", value) if isinstance(value, dict) else RejectedItem(reason="the line is not a JSON object")
-
-
-def _to_line(values: Mapping[str, object]) -> bytes:
-    return orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _to_count(value: object) -> int:

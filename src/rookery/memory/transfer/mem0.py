@@ -15,10 +15,21 @@ import orjson
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import is_uuid
-from rookery.memory.models import Memory, MemoryScope
-from rookery.memory.transfer.field_reader import MAX_TAG_CHARS, TYPE_PATTERN, FieldReader, field_error
-from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory, ImportItem, RejectedItem
-from rookery.memory.transfer.line_reader import BOM, ReadProgress, iter_lines, truncate
+from rookery.memory.models import MemoryScope
+from rookery.memory.transfer.items import (
+    BOM,
+    MAX_TAG_CHARS,
+    TYPE_PATTERN,
+    FieldReader,
+    ImportedMemory,
+    ImportItem,
+    ReadProgress,
+    RejectedItem,
+    field_error,
+    iter_lines,
+    new_memory,
+    truncate,
+)
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 """Maximum bytes of one JSON document. It is read as a whole and may need twenty times as much memory. JSON lines have no such limit."""
@@ -59,7 +70,9 @@ def read_items(stream: BinaryIO, progress: ReadProgress, *, at: datetime) -> Ite
         )
         return
     progress.total = len(entries)
-    yield from _iter_entry_items(entries, progress, at=at)
+    for number, entry in enumerate(entries, start=1):
+        progress.done = number
+        yield from _iter_item(f"entry {number}", entry, at=at)
 
 
 def _iter_line_items(lines: Iterable[tuple[int, bytes | None]], progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
@@ -67,12 +80,6 @@ def _iter_line_items(lines: Iterable[tuple[int, bytes | None]], progress: ReadPr
         entry = None if line is None else _parse_json(line)
         progress.done = number
         yield from _iter_item(f"line {number}", entry, at=at)
-
-
-def _iter_entry_items(entries: Sequence[object], progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
-    for number, entry in enumerate(entries, start=1):
-        progress.done = number
-        yield from _iter_item(f"entry {number}", entry, at=at)
 
 
 def _iter_item(location: str, entry: object, *, at: datetime) -> Iterator[ImportItem]:
@@ -105,10 +112,8 @@ def _parse_memory(values: Mapping[str, object], *, at: datetime) -> ImportedMemo
     scope = MemoryScope.PROJECT if agent_id is None else MemoryScope.AGENT
     has_id = content_id is not None and is_uuid(content_id.lower())
     is_archived = values.get("state") in _ARCHIVED_STATES or bool(values.get("archived_at"))
-    memory = Memory(
+    memory = new_memory(
         id=content_id.lower() if content_id is not None and has_id else "",
-        workspace_id=NO_WORKSPACE_ID,
-        org=None,
         project=_to_name(values.get("app_id")) or _to_name(values.get("app")),
         agent_id=agent_id,
         session_id=session_id,
@@ -116,15 +121,13 @@ def _parse_memory(values: Mapping[str, object], *, at: datetime) -> ImportedMemo
         type=_parse_type(metadata),
         tags=_parse_tags(values, metadata),
         confidence=_CONFIDENCE,
-        base_confidence=_CONFIDENCE,
         source="mem0",
         content=content,
         metadata=metadata,
         expires_at=row.maybe_moment("expiration_date"),
         archived_at=(row.maybe_moment("archived_at") or updated_at) if is_archived else None,
-        content_at=updated_at,
+        at=updated_at,
         created_at=created_at,
-        updated_at=updated_at,
     )
     return ImportedMemory(memory=memory, identity=None if has_id else ("mem0", content_id or "", content))
 

@@ -11,14 +11,14 @@ def load_finders() -> tuple[PiiFinder, ...]:
 
     They are imported on first use: the libraries of number formats take 0.2 s to import.
     """
-    from rookery.memory.maintenance.cleaning import account_numbers, addresses, national_ids, phones, secrets
+    from rookery.memory.maintenance.cleaning import finders, secrets
 
     return (
         secrets.find_secrets,
-        addresses.find_emails,
-        account_numbers.find_ibans,
-        national_ids.find_national_ids,
-        account_numbers.find_cards,
-        addresses.find_ips,
-        phones.find_phones,
+        finders.find_emails,
+        finders.find_ibans,
+        finders.find_national_ids,
+        finders.find_cards,
+        finders.find_ips,
+        finders.find_phones,
     )
