@@ -16,10 +16,9 @@ from sqlalchemy import text
 from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
-from rookery.tools.call_stats import ToolCallFilter
 from rookery.tools.calling.analytics import CallAnalytics
 from rookery.tools.calling.call_buffer import CallBuffer
-from rookery.tools.models import CallRecord
+from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.store import calls as store
 from tests.conftest import Instance, run_instance
 from tests.tools.makers import make_caller, make_odd_entry

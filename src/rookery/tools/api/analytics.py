@@ -9,11 +9,10 @@ from typing import Any
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import ItemPage, Operation
-from rookery.tools.call_stats import ToolCallFilter
 from rookery.tools.calling.analytics import CallAnalytics, CallReport
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ServerNotFound, ToolNotFound
-from rookery.tools.models import CallRecord
+from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.schemas import (
     AnalyticsQuery,
     AnalyticsResponse,

@@ -9,9 +9,8 @@ from weakref import WeakValueDictionary
 
 from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
-from rookery.tools.call_stats import CallStats, ToolCallFilter
 from rookery.tools.calling.call_buffer import CallBuffer
-from rookery.tools.models import CallRecord
+from rookery.tools.models import CallRecord, CallStats, ToolCallFilter
 from rookery.tools.store import call_stats as store
 from rookery.tools.store.call_stats import CallGroupBy
 

@@ -169,7 +169,7 @@ class WorkspaceServers:
             if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
             stored_server = replace(new_server, sealed=self._seal_secrets(tx, new_server, secrets))
-            if not store.add(tx, stored_server, stored_server.sealed):
+            if not store.add(tx, stored_server):
                 raise Conflict(f"A server with the id {server_id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
             self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, secrets)))
@@ -223,7 +223,7 @@ class WorkspaceServers:
             now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # always a new time, so that all processes see the change
             new = replace(old, entry=_with_deprecation_date(entry, old.entry, now), updated_at=now)
             new = replace(new, sealed=self._seal_secrets(tx, new, new_secrets))
-            store.change(tx, new, new.sealed)
+            store.change(tx, new)
             if has_moved or old.entry.get("auth") != entry.get("auth"):
                 self._run_removal_hooks(tx, old)
             store.increment_revision(tx, store.SERVERS_REVISION)

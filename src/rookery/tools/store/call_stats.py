@@ -8,10 +8,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx
-from rookery.tools.call_stats import CallStats, ToolCallFilter
-from rookery.tools.models import CallRecord, FailureCode
-from rookery.tools.store.calls import from_row, tool_calls
+from rookery.kernel.db import Row, Tx, fetch_count
+from rookery.tools.models import CallRecord, CallStats, FailureCode, ToolCallFilter
+from rookery.tools.store.calls import CALLS, tool_calls
 
 CallGroupBy: TypeAlias = Literal["tool", "server", "key", "session", "day"]
 
@@ -64,9 +63,8 @@ def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
 def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
     """Return one page of calls, latest first, and the total number."""
     conditions = _filter_conditions(filters)
-    count_row = tx.fetch_one(select(func.count().label("calls")).where(*conditions))
-    rows = tx.fetch_all(select(tool_calls).where(*conditions).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
-    return [from_row(row) for row in rows], 0 if count_row is None else count_row.integer("calls")
+    statement = select(tool_calls).where(*conditions).order_by(_c.called_at.desc(), _c.id.desc())
+    return CALLS.fetch_page(tx, statement, limit=limit, offset=offset)
 
 
 def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
@@ -75,8 +73,7 @@ def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
     if group_by == "session":
         conditions.append(_c.session_id.is_not(None))
     subquery = select(*groups).where(*conditions).distinct().subquery()
-    row = tx.fetch_one(select(func.count().label("groups")).select_from(subquery))
-    return 0 if row is None else row.integer("groups")
+    return fetch_count(tx, select(func.count()).select_from(subquery))
 
 
 def _compute_percentiles(
@@ -106,10 +103,7 @@ def _compute_percentiles(
 
 
 def _find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, CallRecord]:
-    if not ids:
-        return {}
-    rows = tx.fetch_all(select(tool_calls).where(_c.id.in_(ids)))
-    return {row.text("id"): from_row(row) for row in rows}
+    return {call.id: call for call in CALLS.fetch_all(tx, select(tool_calls).where(_c.id.in_(ids)))} if ids else {}
 
 
 def _get_group_key(row: Row, names: Sequence[str]) -> tuple[object, ...]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
-import orjson
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, func, select, update
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, fetch_count, metadata, upsert
 from rookery.kernel.sealing import SealedColumn
-from rookery.tools.models import JsonObject, StoredServer, ToolStop
+from rookery.tools.models import StoredServer, ToolStop
 
 tool_servers = Table(
     "tool_servers",
@@ -46,6 +43,9 @@ tool_revisions = Table(
     Column("revision", BigInteger, nullable=False),
 )
 
+SERVERS = Mapper(StoredServer, tool_servers, columns={"row_id": "id", "sealed": "secrets"})
+STOPS = Mapper(ToolStop, tool_stops)
+
 SERVERS_REVISION = "servers"
 STOPS_REVISION = "stops"
 
@@ -55,7 +55,7 @@ _INCREMENT_REVISION = upsert(tool_revisions, index_elements=["name"], set_=lambd
 _IN_WORKSPACE = tool_servers.c.workspace_id == bindparam("workspace")
 _IS_SERVER = (_IN_WORKSPACE, tool_servers.c.server_id == bindparam("server"))
 _ADD = upsert(tool_servers, index_elements=["workspace_id", "server_id"], returning=[tool_servers.c.id])
-_COUNT = select(func.count().label("n")).select_from(tool_servers).where(_IN_WORKSPACE)
+_COUNT = select(func.count()).select_from(tool_servers).where(_IN_WORKSPACE)
 _STAMPS = select(tool_servers.c.id, tool_servers.c.updated_at)
 _BY_IDS = select(tool_servers).where(tool_servers.c.id.in_(bindparam("ids", expanding=True)))
 _BY_WORKSPACE = select(tool_servers).where(_IN_WORKSPACE).order_by(tool_servers.c.server_id)
@@ -95,27 +95,14 @@ def increment_revision(tx: Tx, name: str) -> None:
     tx.execute(_INCREMENT_REVISION, {"name": name, "revision": 1})
 
 
-def add(tx: Tx, stored_server: StoredServer, sealed: bytes | None) -> bool:
+def add(tx: Tx, stored_server: StoredServer) -> bool:
     """Insert a new server. Return False if the workspace already has one with this id."""
-    row = tx.fetch_one(
-        _ADD,
-        {
-            "id": stored_server.row_id,
-            "workspace_id": stored_server.workspace_id,
-            "server_id": stored_server.server_id,
-            "entry": orjson.dumps(stored_server.entry).decode(),
-            "secrets": sealed,
-            "created_at": to_micros(stored_server.created_at),
-            "updated_at": to_micros(stored_server.updated_at),
-        },
-    )
-    return row is not None
+    return tx.fetch_one(_ADD, SERVERS.to_row(stored_server)) is not None
 
 
 def count(tx: Tx, workspace_id: int) -> int:
     """Return the number of servers that a workspace added."""
-    row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
-    return 0 if row is None else row.integer("n")
+    return fetch_count(tx, _COUNT, {"workspace": workspace_id})
 
 
 def list_change_times(tx: Tx) -> dict[str, int]:
@@ -127,25 +114,24 @@ def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[StoredServer]:
     """Return the servers with these row ids."""
     stored_servers: list[StoredServer] = []
     for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
-        stored_servers += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})]
+        stored_servers += SERVERS.fetch_all(tx, _BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})
     return stored_servers
 
 
 def list_by_workspace(tx: Tx, workspace_id: int) -> list[StoredServer]:
     """Return the servers of a workspace, ordered by id."""
-    return [_from_row(row) for row in tx.fetch_all(_BY_WORKSPACE, {"workspace": workspace_id})]
+    return SERVERS.fetch_all(tx, _BY_WORKSPACE, {"workspace": workspace_id})
 
 
 def find(tx: Tx, workspace_id: int, server_id: str, *, for_update: bool = False) -> StoredServer | None:
     """Return a server of a workspace. *for_update* locks the row until the transaction ends."""
-    row = tx.fetch_one(_FIND_LOCKED if for_update else _FIND, {"workspace": workspace_id, "server": server_id})
-    return None if row is None else _from_row(row)
+    return SERVERS.fetch_one(tx, _FIND_LOCKED if for_update else _FIND, {"workspace": workspace_id, "server": server_id})
 
 
-def change(tx: Tx, stored_server: StoredServer, sealed: bytes | None) -> None:
+def change(tx: Tx, stored_server: StoredServer) -> None:
     """Save the changed entry and secrets of a server."""
-    entry = orjson.dumps(stored_server.entry).decode()
-    tx.execute(_CHANGE, {"of_id": stored_server.row_id, "written": entry, "sealed": sealed, "at": to_micros(stored_server.updated_at)})
+    row = SERVERS.to_row(stored_server)
+    tx.execute(_CHANGE, {"of_id": row["id"], "written": row["entry"], "sealed": row["secrets"], "at": row["updated_at"]})
 
 
 def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:
@@ -155,30 +141,12 @@ def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:
 
 def list_stops(tx: Tx) -> list[ToolStop]:
     """Return all stops of all workspaces."""
-    return [
-        ToolStop(
-            workspace_id=row.integer("workspace_id"),
-            server_id=row.text("server_id"),
-            tool=row.text("tool"),
-            reason=row.text("reason"),
-            stopped_at=from_micros(row.integer("stopped_at")),
-        )
-        for row in tx.fetch_all(_STOPS)
-    ]
+    return STOPS.fetch_all(tx, _STOPS)
 
 
 def save_stop(tx: Tx, stop: ToolStop) -> None:
     """Save a stop. An existing stop gets the new reason."""
-    tx.execute(
-        _SAVE_STOP,
-        {
-            "workspace_id": stop.workspace_id,
-            "server_id": stop.server_id,
-            "tool": stop.tool,
-            "reason": stop.reason,
-            "stopped_at": to_micros(stop.stopped_at),
-        },
-    )
+    tx.execute(_SAVE_STOP, STOPS.to_row(stop))
 
 
 def delete_stop(tx: Tx, stop: ToolStop) -> bool:
@@ -195,15 +163,3 @@ def purge(tx: Tx, workspace_id: int) -> int:
     if removed_stop_count:
         increment_revision(tx, STOPS_REVISION)
     return removed_count + removed_stop_count
-
-
-def _from_row(row: Row) -> StoredServer:
-    return StoredServer(
-        row_id=row.text("id"),
-        workspace_id=row.integer("workspace_id"),
-        server_id=row.text("server_id"),
-        entry=cast("JsonObject", orjson.loads(row.text("entry"))),
-        sealed=None if row.values[row.index["secrets"]] is None else row.blob("secrets"),
-        created_at=from_micros(row.integer("created_at")),
-        updated_at=from_micros(row.integer("updated_at")),
-    )
