@@ -23,8 +23,7 @@ from rookery.tools.errors import (
 )
 from rookery.tools.gateway_names import list_upstream_candidates, parse_server_id, to_gateway_uri
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.ports import OnUpdate, RequestOptions, UpstreamMethod
-from rookery.tools.servers.header_forwarding import select_forwarded_headers
+from rookery.tools.ports import OnUpdate, UpstreamMethod
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.supervision.session_pool import SessionPool
 
@@ -165,12 +164,6 @@ class ResourceReader:
                 return _EMPTY_COMPLETION
             raise PromptFailed(f"{server.id} could not complete the argument: {error}", server=server.id) from error
 
-    async def _require_usable(self, caller: Caller, server: Server) -> None:
-        if self._kill_switch is not None:
-            await self._kill_switch.require_enabled(caller, server.id)
-        if server.fault is not None:
-            raise ServerUnavailable(server.fault, server=server.id)
-
     async def subscribe(self, caller: Caller, server: Server, uri: str, on_update: OnUpdate, *, is_on: bool = True) -> None:
         """
         Subscribe *on_update* to changes of a resource until the session ends, or unsubscribe it if *is_on* is false.
@@ -209,18 +202,13 @@ class ResourceReader:
         on_update: OnUpdate | None = None,
     ) -> JsonObject:
         """Send a request in the caller's session. Retry once if the session breaks, because reads change nothing."""
-        await self._require_usable(caller, server)
-        session, request_options, params = (
-            self._sessions.get_session(server, caller, options.session_id),
-            _to_request_options(server, caller, options, on_update),
-            dict(params),
-        )
-        if options.input_responses is not None:
-            params["inputResponses"] = options.input_responses
-        if options.request_state is not None:
-            params["requestState"] = options.request_state
-        if options.meta:
-            params["_meta"] = options.meta
+        if self._kill_switch is not None:
+            await self._kill_switch.require_enabled(caller, server.id)
+        if server.fault is not None:
+            raise ServerUnavailable(server.fault, server=server.id)
+        session = self._sessions.get_session(server, caller, options.session_id)
+        request_options = options.to_request_options(server, caller, on_progress=options.on_progress, on_update=on_update)
+        params = options.add_to_params(params)
         is_last = False
         while True:
             try:
@@ -238,18 +226,6 @@ class ResourceReader:
                 raise ServerUnavailable(str(failed), server=server.id) from failed
             except TimeoutError as error:
                 raise ServerUnavailable(f"The server did not answer within {server.timeout_s:g} s.", server=server.id) from error
-
-
-def _to_request_options(server: Server, caller: Caller, options: CallOptions, on_update: OnUpdate | None) -> RequestOptions:
-    return RequestOptions(
-        caller=caller,
-        on_progress=options.on_progress,
-        on_log=options.on_log,
-        on_request=options.on_request,
-        on_update=on_update,
-        headers=select_forwarded_headers(server, options.headers),
-        capabilities=options.capabilities,
-    )
 
 
 def _with_gateway_uri(server: Server, item: object, field: str) -> JsonObject:

@@ -11,8 +11,7 @@ from rookery.tools.calling.results import ToolCallFailed
 from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.ports import OnProgress, RequestOptions, UpstreamConnection
-from rookery.tools.servers.header_forwarding import select_forwarded_headers
+from rookery.tools.ports import UpstreamConnection
 from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _MAX_CALL_S = 600.0
@@ -77,7 +76,9 @@ async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> 
                     await on_progress(done, total, message)
 
             with start_span("tool call", is_remote=True, **{"rookery.server": server.id, "rookery.tool": name}):
-                return await connection.request("tools/call", _to_params(call), _to_request_options(call, forward))
+                params = call.options.add_to_params({"name": name, "arguments": dict(call.arguments)})
+                options = call.options.to_request_options(server, call.caller, on_progress=forward)
+                return await connection.request("tools/call", params, options)
     except TimeoutError as error:
         raise ToolCallFailed("tool_timeout", f"The tool neither finished nor reported progress within {limit_s:g} s.") from error
 
@@ -86,27 +87,3 @@ def get_timeout_s(server: Server, tool: str) -> float:
     """Return the tool's time-out in seconds: its own, or that of its server. Progress restarts it."""
     timeout_s = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
     return min(timeout_s, _MAX_CALL_S)
-
-
-def _to_params(call: ToolCall) -> JsonObject:
-    manner = call.options
-    params: JsonObject = {"name": call.tool, "arguments": dict(call.arguments)}
-    if manner.input_responses is not None:
-        params["inputResponses"] = dict(manner.input_responses)
-    if manner.request_state is not None:
-        params["requestState"] = manner.request_state
-    if manner.meta:
-        params["_meta"] = manner.meta
-    return params
-
-
-def _to_request_options(call: ToolCall, on_progress: OnProgress) -> RequestOptions:
-    manner = call.options
-    return RequestOptions(
-        caller=call.caller,
-        on_progress=on_progress,
-        on_log=manner.on_log,
-        on_request=manner.on_request,
-        headers=select_forwarded_headers(call.server, manner.headers),
-        capabilities=manner.capabilities,
-    )

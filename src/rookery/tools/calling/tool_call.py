@@ -9,7 +9,8 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.ports import OnLog, OnProgress, OnRequest
+from rookery.tools.ports import OnLog, OnProgress, OnRequest, OnUpdate, RequestOptions
+from rookery.tools.servers.header_forwarding import select_forwarded_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,31 @@ class CallOptions:
     request_state: str | None = None
     meta: JsonObject | None = None
     no_cache: bool = False
+
+    def add_to_params(self, params: Mapping[str, object]) -> JsonObject:
+        """Return the params of an upstream request with the caller's responses and `_meta`."""
+        added: JsonObject = dict(params)
+        if self.input_responses is not None:
+            added["inputResponses"] = dict(self.input_responses)
+        if self.request_state is not None:
+            added["requestState"] = self.request_state
+        if self.meta:
+            added["_meta"] = self.meta
+        return added
+
+    def to_request_options(
+        self, server: Server, caller: Caller, *, on_progress: OnProgress | None, on_update: OnUpdate | None = None
+    ) -> RequestOptions:
+        """Return the options of a request to *server*."""
+        return RequestOptions(
+            caller=caller,
+            on_progress=on_progress,
+            on_log=self.on_log,
+            on_request=self.on_request,
+            on_update=on_update,
+            headers=select_forwarded_headers(server, self.headers),
+            capabilities=self.capabilities,
+        )
 
 
 DEFAULT_CALL_OPTIONS = CallOptions()
