@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -108,26 +108,6 @@ def build_codex_table(target: SetupTarget) -> str:
     return f'[mcp_servers.{target.name}]\nurl = {json.dumps(target.url)}\nbearer_token_env_var = "{KEY_VARIABLE}"\n'
 
 
-def list_setups(target: SetupTarget) -> list[SetupGuide]:
-    """Return the set-up of every supported client."""
-    return [
-        SetupGuide(
-            client=client.client,
-            name=client.name,
-            file=client.file,
-            language=client.language,
-            text=client.text(target),
-            note=client.note,
-            command=None if client.command is None else client.command(target),
-        )
-        for client in _CLIENTS
-    ]
-
-
-def _to_json(value: JsonObject) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
 def _render_curl(target: SetupTarget) -> str:
     header = f"printf 'Authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  curl --silent --show-error --header @-"
     if target.server is not None:
@@ -169,103 +149,46 @@ def _render_javascript(target: SetupTarget) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Client:
-    """A row of the client table: the fields of `SetupGuide`, with functions that render its texts for a target."""
-
-    client: ClientId
-    name: str
-    file: str | None
-    language: Literal["json", "toml", "sh", "python", "javascript"]
-    text: Callable[[SetupTarget], str]
-    note: str
-    command: Callable[[SetupTarget], str] | None = None
-
-
-def _make_file_renderer(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[SetupTarget], str]:
-    """Return a function that renders the client's JSON file, with its entry in *section*, after *before*."""
-    return lambda target: _to_json({**(before or {}), section: {target.name: build_client_entry(client, target)}})
-
-
-def _claude_command(target: SetupTarget) -> str:
-    return f"claude mcp add --transport http --scope project {target.name} '{target.url}' --header 'Authorization: {_BEARER}'\n"
+def _render_file(client: ClientId, target: SetupTarget, *, section: str = "mcpServers", before: JsonObject | None = None) -> str:
+    """Return the client's JSON file, with its entry in *section*, after *before*."""
+    content = {**(before or {}), section: {target.name: build_client_entry(client, target)}}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 _EXPORT = f"The client reads the key from {KEY_VARIABLE}: set it in the shell that starts the client."
 _PLAIN_TEXT = "the file stores it in plain text, so restrict who can read the file."
 _PLAIN_HTTP = "Plain HTTP, without MCP;"
 
-_CLIENTS = (
-    _Client(
-        "claude-code",
-        "Claude Code",
-        ".mcp.json",
-        "json",
-        _make_file_renderer("claude-code"),
-        f"In the project's folder; rookery connect claude-code --write writes it. {_EXPORT}",
-        _claude_command,
-    ),
-    _Client(
-        "cursor",
-        "Cursor",
-        ".cursor/mcp.json",
-        "json",
-        _make_file_renderer("cursor"),
-        f"In the project's folder, or ~/.cursor/mcp.json for all projects. {_EXPORT}",
-    ),
-    _Client(
-        "vscode",
-        "VS Code",
-        ".vscode/mcp.json",
-        "json",
-        _make_file_renderer("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
-        "In the workspace's folder. VS Code asks for the key at first use and stores it in the system's secret store.",
-    ),
-    _Client("codex", "Codex", "~/.codex/config.toml", "toml", build_codex_table, _EXPORT),
-    _Client(
-        "claude-desktop",
-        "Claude Desktop",
-        "claude_desktop_config.json",
-        "json",
-        _make_file_renderer("claude-desktop"),
-        "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
-        f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app.",
-    ),
-    _Client("windsurf", "Windsurf", "~/.codeium/windsurf/mcp_config.json", "json", _make_file_renderer("windsurf"), _EXPORT),
-    _Client(
-        "gemini",
-        "Gemini CLI",
-        "~/.gemini/settings.json",
-        "json",
-        _make_file_renderer("gemini"),
-        f"Or .gemini/settings.json in the project's folder. {_EXPORT}",
-    ),
-    _Client(
-        "zed",
-        "Zed",
-        "~/.config/zed/settings.json",
-        "json",
-        _make_file_renderer("zed", section="context_servers"),
-        f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}",
-    ),
-    _Client(
-        "curl",
-        "curl",
-        None,
-        "sh",
-        _render_curl,
-        f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not show it.",
-    ),
-    _Client(
-        "python", "Python", None, "python", _render_python, f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."
-    ),
-    _Client(
-        "javascript",
-        "JavaScript",
-        None,
-        "javascript",
-        _render_javascript,
-        f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
-    ),
-)
-"""All clients with a set-up, in display order."""
+
+def list_setups(target: SetupTarget) -> list[SetupGuide]:
+    """Return the set-up of every supported client, in display order."""
+    claude_command = f"claude mcp add --transport http --scope project {target.name} '{target.url}' --header 'Authorization: {_BEARER}'\n"
+    return [
+        SetupGuide(client="claude-code", name="Claude Code", file=".mcp.json", language="json", text=_render_file("claude-code", target),
+                   note=f"In the project's folder; rookery connect claude-code --write writes it. {_EXPORT}", command=claude_command),
+        SetupGuide(client="cursor", name="Cursor", file=".cursor/mcp.json", language="json", text=_render_file("cursor", target),
+                   note=f"In the project's folder, or ~/.cursor/mcp.json for all projects. {_EXPORT}"),
+        SetupGuide(client="vscode", name="VS Code", file=".vscode/mcp.json", language="json",
+                   text=_render_file("vscode", target, section="servers", before={"inputs": [VSCODE_INPUT]}),
+                   note="In the workspace's folder. VS Code asks for the key at first use and stores it in the system's secret store."),
+        SetupGuide(client="codex", name="Codex", file="~/.codex/config.toml", language="toml", text=build_codex_table(target),
+                   note=_EXPORT),
+        SetupGuide(client="claude-desktop", name="Claude Desktop", file="claude_desktop_config.json", language="json",
+                   text=_render_file("claude-desktop", target),
+                   note="Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
+                   f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app."),
+        SetupGuide(client="windsurf", name="Windsurf", file="~/.codeium/windsurf/mcp_config.json", language="json",
+                   text=_render_file("windsurf", target), note=_EXPORT),
+        SetupGuide(client="gemini", name="Gemini CLI", file="~/.gemini/settings.json", language="json",
+                   text=_render_file("gemini", target), note=f"Or .gemini/settings.json in the project's folder. {_EXPORT}"),
+        SetupGuide(client="zed", name="Zed", file="~/.config/zed/settings.json", language="json",
+                   text=_render_file("zed", target, section="context_servers"),
+                   note=f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}"),
+        SetupGuide(client="curl", name="curl", file=None, language="sh", text=_render_curl(target),
+                   note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not "
+                   "show it."),
+        SetupGuide(client="python", name="Python", file=None, language="python", text=_render_python(target),
+                   note=f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."),
+        SetupGuide(client="javascript", name="JavaScript", file=None, language="javascript", text=_render_javascript(target),
+                   note=f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}."),
+    ]  # fmt: skip
