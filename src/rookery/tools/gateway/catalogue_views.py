@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,12 +75,11 @@ class CatalogueViews:
 
     def list_tools(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
         """Return the definitions of the tools, with their names in this view."""
-        definitions: list[JsonObject] = []
-        for server in self.list_servers(caller, view):
-            tools = {tool.name: tool for tool in self._catalogue.list_tools(caller, server)}
-            own_names = map_gateway_names(server.id, tools) if view.server_id is None else dict(zip(tools, tools, strict=True))
-            definitions += [{**tools[name].definition, "name": gateway_name} for gateway_name, name in own_names.items()]
-        return definitions
+        return [
+            definition
+            for server in self.list_servers(caller, view)
+            for definition in _rename(view, server, [tool.definition for tool in self._catalogue.list_tools(caller, server)])
+        ]
 
     def resolve_tool(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """
@@ -95,9 +94,7 @@ class CatalogueViews:
         if direct is not None and self._catalogue.find_tool(direct.server, direct.name) is not None:
             return direct
         for server in self._catalogue.list_servers(caller):
-            name = map_gateway_names(server.id, [str(tool.get("name", "")) for tool in self._catalogue.get_features(server).tools]).get(
-                gateway_name
-            )
+            name = _map_names(server, self._catalogue.get_features(server).tools).get(gateway_name)
             if name is not None:
                 return ServerItem(server, name)
         if direct is None:
@@ -117,7 +114,7 @@ class CatalogueViews:
         """Return the name of a tool in this view."""
         if view.server_id is not None:
             return name
-        names = map_gateway_names(server.id, [str(tool.get("name", "")) for tool in self._catalogue.get_features(server).tools])
+        names = _map_names(server, self._catalogue.get_features(server).tools)
         return next((gateway_name for gateway_name, own_name in names.items() if own_name == name), to_gateway_name(server.id, name))
 
     def _resolve_directly(self, caller: Caller, gateway_name: str) -> ServerItem | None:
@@ -133,12 +130,11 @@ class CatalogueViews:
 
     def list_prompts(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
         """Return the prompts, with their names in this view."""
-        definitions: list[JsonObject] = []
-        for server in self.list_servers(caller, view):
-            prompts = {str(prompt.get("name", "")): prompt for prompt in self._catalogue.get_features(server).prompts}
-            own_names = map_gateway_names(server.id, prompts) if view.server_id is None else dict(zip(prompts, prompts, strict=True))
-            definitions += [{**prompts[name], "name": gateway_name} for gateway_name, name in own_names.items()]
-        return definitions
+        return [
+            definition
+            for server in self.list_servers(caller, view)
+            for definition in _rename(view, server, self._catalogue.get_features(server).prompts)
+        ]
 
     def resolve_prompt(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """
@@ -150,9 +146,7 @@ class CatalogueViews:
         if view.server_id is not None:
             return ServerItem(self._catalogue.get_server(caller, view.server_id), gateway_name)
         for server in self._catalogue.list_servers(caller):
-            name = map_gateway_names(
-                server.id, [str(prompt.get("name", "")) for prompt in self._catalogue.get_features(server).prompts]
-            ).get(gateway_name)
+            name = _map_names(server, self._catalogue.get_features(server).prompts).get(gateway_name)
             if name is not None:
                 return ServerItem(server, name)
         direct = self._resolve_directly(caller, gateway_name)
@@ -218,3 +212,16 @@ class CatalogueViews:
         offline = [server.id for server in servers if self._catalogue.is_offline(server, caller)]
         lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers if server.id not in offline]
         return "\n".join([usage, *lines, *([f"Offline now, not usable: {', '.join(offline)}."] if offline else [])])
+
+
+def _rename(view: GatewayView, server: Server, definitions: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the definitions of a server's tools or prompts, with their names in this view."""
+    by_name = {str(definition.get("name", "")): definition for definition in definitions}
+    if view.server_id is not None:
+        return [{**definition, "name": name} for name, definition in by_name.items()]
+    return [{**by_name[name], "name": gateway_name} for gateway_name, name in map_gateway_names(server.id, by_name).items()]
+
+
+def _map_names(server: Server, definitions: Iterable[JsonObject]) -> dict[str, str]:
+    """Return the names of a server's tools or prompts by their gateway names."""
+    return map_gateway_names(server.id, [str(definition.get("name", "")) for definition in definitions])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol as Shape
+from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
@@ -17,23 +16,10 @@ from rookery.tools.gateway.catalogue_views import CatalogueViews
 from rookery.tools.ports import GatewayKeyVerifier
 from rookery.tools.resources import ResourceReader
 
+if TYPE_CHECKING:
+    from rookery.tools.gateway.protocol import ProtocolServer
+
 _CLOSE_TIMEOUT_S = 5.0
-
-
-class ProtocolApp(Shape):
-    """The interface of `ProtocolServer`, which is imported lazily."""
-
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Serve until the block ends. Enter and leave it in the same task."""
-        ...
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one authenticated HTTP request. Its state holds the caller and the view."""
-        ...
-
-    def close_streams(self) -> None:
-        """Close the streams that would otherwise stay open."""
-        ...
 
 
 class Gateway:
@@ -49,7 +35,7 @@ class Gateway:
         self._search = search
         self._views = CatalogueViews(catalogue, resources)
         self._owner: asyncio.Task[None] | None = None
-        self._protocol: asyncio.Future[ProtocolApp] | None = None
+        self._protocol: asyncio.Future[ProtocolServer] | None = None
         self._stopping = asyncio.Event()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +62,7 @@ class Gateway:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
 
-    async def _run_protocol(self, ready: asyncio.Future[ProtocolApp]) -> None:
+    async def _run_protocol(self, ready: asyncio.Future[ProtocolServer]) -> None:
         """Own the SDK's tasks, which must be entered and left in the same task."""
         try:
             protocol = await import_in_thread(self._load)
@@ -88,18 +74,15 @@ class Gateway:
             if not ready.done():
                 ready.cancel()
 
-    def _load(self) -> ProtocolApp:
-        from rookery.tools.gateway.change_notifications import ChangeNotifier
-        from rookery.tools.gateway.protocol import GatewayServices, ProtocolServer
+    def _load(self) -> ProtocolServer:
+        from rookery.tools.gateway.change_notifications import ChangeNotifier, ResourceSubscriptions
+        from rookery.tools.gateway.protocol import ProtocolServer
         from rookery.tools.gateway.search_mode import SearchModeTools
-        from rookery.tools.gateway.subscriptions import ResourceSubscriptions
 
         return ProtocolServer(
-            GatewayServices(
-                calls=self._calls,
-                resources=self._resources,
-                views=self._views,
-                search_mode=SearchModeTools(self._views, self._search),
-                notifier=ChangeNotifier(self.catalogue, ResourceSubscriptions(self._resources), self._keys),
-            )
+            calls=self._calls,
+            resources=self._resources,
+            views=self._views,
+            search_mode=SearchModeTools(self._views, self._search),
+            notifier=ChangeNotifier(self.catalogue, ResourceSubscriptions(self._resources), self._keys),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import TypeVar, cast
 
@@ -40,6 +40,7 @@ from rookery.tools.models import JsonObject
 from rookery.tools.resources import ResourceReader
 
 P = TypeVar("P", bound=BaseModel)
+_ListItems = Callable[[Caller, GatewayView], Iterable[JsonObject]]
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_SESSIONS = 1000
@@ -51,23 +52,14 @@ _LIST_METHODS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "res
 _WRITE_SCOPE = "mcp:write"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayServices:
-    """The services behind the gateway."""
-
-    calls: ToolRunner
-    resources: ResourceReader
-    views: CatalogueViews
-    search_mode: SearchModeTools
-    notifier: ChangeNotifier
-
-
 class ProtocolServer:
     """One MCP server for all paths and keys. The request alone determines what is served."""
 
-    def __init__(self, services: GatewayServices) -> None:
-        self._services = services
-        self._views = services.views
+    def __init__(
+        self, *, calls: ToolRunner, resources: ResourceReader, views: CatalogueViews, search_mode: SearchModeTools, notifier: ChangeNotifier
+    ) -> None:
+        self._calls, self._resources, self._views = calls, resources, views
+        self._search_mode, self._notifier = search_mode, notifier
         self._input_requests = InputRequestBroker()
         self._server = self._build_server()
         self._clients = ClientSessionManager(
@@ -82,18 +74,18 @@ class ProtocolServer:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Serve until the block ends. Enter and leave it in the same task."""
-        self._services.notifier.end_session = self._clients.end_session
-        self._services.notifier.start()
+        self._notifier.end_session = self._clients.end_session
+        self._notifier.start()
         try:
             async with self._clients.run():
                 yield
         finally:
-            self._services.notifier.close()
+            self._notifier.close()
             await self._input_requests.aclose()
 
     def close_streams(self) -> None:
         """Close the streams that would otherwise stay open."""
-        self._services.notifier.close_streams()
+        self._notifier.close_streams()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one authenticated HTTP request. Its state holds the caller and the view."""
@@ -113,17 +105,19 @@ class ProtocolServer:
             cache_hints={**dict.fromkeys(_LIST_METHODS, hint), "resources/read": CacheHint(ttl_ms=0, scope="private")},
             lifespan=_no_lifespan,
             get_tool_input_schema=self._get_input_schema,
-            on_subscriptions_listen=self._services.notifier.listen,
+            on_subscriptions_listen=self._notifier.listen,
         )
-        page = types.PaginatedRequestParams
-        self._add_handler(server, "tools/list", page, self._list_tools)
+        for method, field, list_items in (
+            ("tools/list", "tools", self._list_tools),
+            ("resources/list", "resources", self._views.iter_resources),
+            ("resources/templates/list", "resourceTemplates", self._views.iter_templates),
+            ("prompts/list", "prompts", self._views.list_prompts),
+        ):
+            self._add_handler(server, method, types.PaginatedRequestParams, partial(self._list, method, field, list_items))
         self._add_handler(server, "tools/call", types.CallToolRequestParams, self._call_tool)
-        self._add_handler(server, "resources/list", page, self._list_resources)
-        self._add_handler(server, "resources/templates/list", page, self._list_templates)
         self._add_handler(server, "resources/read", types.ReadResourceRequestParams, self._read_resource)
         self._add_handler(server, "resources/subscribe", types.SubscribeRequestParams, self._subscribe)
         self._add_handler(server, "resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
-        self._add_handler(server, "prompts/list", page, self._list_prompts)
         self._add_handler(server, "prompts/get", types.GetPromptRequestParams, self._get_prompt)
         self._add_handler(server, "completion/complete", types.CompleteRequestParams, self._complete)
         self._add_handler(server, "logging/setLevel", types.SetLevelRequestParams, self._set_level)
@@ -144,35 +138,19 @@ class ProtocolServer:
 
     # Lists.
 
-    async def _list_tools(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
+    async def _list(
+        self, method: str, field: str, list_items: _ListItems, ctx: HandlerContext, params: types.PaginatedRequestParams
+    ) -> JsonObject:
         del params
         mcp_request = await self._get_request(ctx)
-        self._views.list_missing(mcp_request.caller, mcp_request.view)
-        explanation = self._views.explain_empty(mcp_request.caller, mcp_request.view)
+        return _to_list_result(method, field, list_items(mcp_request.caller, mcp_request.view), ctx.protocol_version)
+
+    def _list_tools(self, caller: Caller, view: GatewayView) -> Iterable[JsonObject]:
+        self._views.list_missing(caller, view)
+        explanation = self._views.explain_empty(caller, view)
         if explanation is not None:
             raise MCPError(types.INVALID_REQUEST, explanation)
-        tools = SEARCH_MODE_TOOLS if mcp_request.view.is_search else self._views.list_tools(mcp_request.caller, mcp_request.view)
-        return _to_list_result("tools/list", "tools", tools, ctx.protocol_version)
-
-    async def _list_resources(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
-        del params
-        mcp_request = await self._get_request(ctx)
-        return _to_list_result(
-            "resources/list", "resources", self._views.iter_resources(mcp_request.caller, mcp_request.view), ctx.protocol_version
-        )
-
-    async def _list_templates(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
-        del params
-        mcp_request = await self._get_request(ctx)
-        templates = self._views.iter_templates(mcp_request.caller, mcp_request.view)
-        return _to_list_result("resources/templates/list", "resourceTemplates", templates, ctx.protocol_version)
-
-    async def _list_prompts(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
-        del params
-        mcp_request = await self._get_request(ctx)
-        return _to_list_result(
-            "prompts/list", "prompts", self._views.list_prompts(mcp_request.caller, mcp_request.view), ctx.protocol_version
-        )
+        return SEARCH_MODE_TOOLS if view.is_search else self._views.list_tools(caller, view)
 
     async def _discover(self, ctx: HandlerContext, params: types.RequestParams) -> HandlerResult:
         del params
@@ -188,7 +166,7 @@ class ProtocolServer:
         if ctx.method != "initialize":
             return await call_next(ctx)
         mcp_request = await self._get_request(ctx)
-        self._services.notifier.add_session(ctx)
+        self._notifier.add_session(ctx)
         result = await call_next(ctx)
         if not isinstance(result, dict):
             return result
@@ -207,7 +185,7 @@ class ProtocolServer:
         name, arguments = params.name, dict(params.arguments or {})
         try:
             if mcp_request.view.is_search and name == FIND_TOOL:
-                return await self._services.search_mode.find_tools(mcp_request, arguments)
+                return await self._search_mode.find_tools(mcp_request, arguments)
             mcp_request.caller.require_scope(_WRITE_SCOPE)
             if mcp_request.view.is_search:
                 if name != CALL_TOOL:
@@ -220,7 +198,7 @@ class ProtocolServer:
             item = self._views.resolve_tool(mcp_request.caller, view, name)
 
             async def send(options: CallOptions) -> JsonObject:
-                outcome = await self._services.calls.call(mcp_request.caller, item.server.id, item.name, arguments, options=options)
+                outcome = await self._calls.call(mcp_request.caller, item.server.id, item.name, arguments, options=options)
                 return to_tool_result(outcome, rewrite_links=view.server_id is None)
 
             return await self._input_requests.run(mcp_request, send)
@@ -228,7 +206,7 @@ class ProtocolServer:
             return to_error_result(error)
 
     async def _read_resource(self, ctx: HandlerContext, params: types.ReadResourceRequestParams) -> JsonObject:
-        mcp_request, uri, resources = await self._get_request(ctx), str(params.uri), self._services.resources
+        mcp_request, uri, resources = await self._get_request(ctx), str(params.uri), self._resources
 
         async def send(options: CallOptions) -> JsonObject:
             if mcp_request.view.server_id is not None:
@@ -246,11 +224,11 @@ class ProtocolServer:
     async def _subscribe(self, ctx: HandlerContext, params: types.SubscribeRequestParams) -> JsonObject:
         mcp_request, uri = await self._get_request(ctx), str(params.uri)
         with _map_errors(mcp_request, uri):
-            await self._services.notifier.subscribe(mcp_request, uri)
+            await self._notifier.subscribe(mcp_request, uri)
         return {}
 
     async def _unsubscribe(self, ctx: HandlerContext, params: types.UnsubscribeRequestParams) -> JsonObject:
-        await self._services.notifier.unsubscribe(await self._get_request(ctx), str(params.uri))
+        await self._notifier.unsubscribe(await self._get_request(ctx), str(params.uri))
         return {}
 
     async def _get_prompt(self, ctx: HandlerContext, params: types.GetPromptRequestParams) -> JsonObject:
@@ -258,14 +236,14 @@ class ProtocolServer:
 
         async def send(options: CallOptions) -> JsonObject:
             server, name = self._views.resolve_prompt(mcp_request.caller, mcp_request.view, params.name)
-            result = await self._services.resources.get_prompt(mcp_request.caller, server, name, params.arguments or {}, options=options)
+            result = await self._resources.get_prompt(mcp_request.caller, server, name, params.arguments or {}, options=options)
             return rewrite_result_uris(server.id, result) if mcp_request.view.server_id is None else result
 
         with _map_errors(mcp_request):
             return await self._input_requests.run(mcp_request, send)
 
     async def _complete(self, ctx: HandlerContext, params: types.CompleteRequestParams) -> JsonObject:
-        mcp_request, raw, resources = await self._get_request(ctx), dict(ctx.params or {}), self._services.resources
+        mcp_request, raw, resources = await self._get_request(ctx), dict(ctx.params or {}), self._resources
 
         async def send(options: CallOptions) -> JsonObject:
             reference = params.ref

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
@@ -17,18 +17,77 @@ from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk
 from rookery.kernel.http.request_body import parse_json, read_body
-from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, error_response
+from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, ErrorFormat, RequestState, error_response
 from rookery.kernel.http.routes import InternalError
 from rookery.kernel.schema import QueryModel
 from rookery.tools.errors import ServerNotFound, ToolDisabled, TooManySessions
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
-from rookery.tools.gateway.json_rpc import JSON_RPC_ERRORS, store_message_id
 from rookery.tools.gateway.lazy_app import Gateway
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+_PARSE_ERROR, _INVALID_REQUEST, _INTERNAL_ERROR = -32700, -32600, -32603
+"""Error codes of JSON-RPC 2.0, section 5.1. SDKs use -32000 for a closed connection and -32001 for a time-out."""
+
+_MESSAGE_ID_KEY = "json_rpc_id"
+_FIRST_SERVER_ERROR = 500
+
+
+def _store_message_id(state: MutableMapping[str, object], message: object) -> None:
+    """Store the id of *message* in the request's state, for use in error responses."""
+    request_id = cast("Mapping[str, object]", message).get("id") if isinstance(message, dict) else None
+    if isinstance(request_id, (str, int)) and not isinstance(request_id, bool):
+        state[_MESSAGE_ID_KEY] = request_id
+
+
+def _to_error_number(error: RookeryError) -> int:
+    if error.code == "invalid_json":
+        return _PARSE_ERROR
+    return _INTERNAL_ERROR if error.status >= _FIRST_SERVER_ERROR else _INVALID_REQUEST
+
+
+def _build_body(error: RookeryError, state: RequestState) -> Mapping[str, object]:
+    return {
+        "jsonrpc": "2.0",
+        "id": state.get(_MESSAGE_ID_KEY),
+        "error": {"code": _to_error_number(error), "message": error.message, "data": error.body()},
+    }
+
+
+_JSON_RPC_ERRORS = ErrorFormat(
+    body=_build_body,
+    name="JsonRpcError",
+    schema={
+        "title": "JsonRpcError",
+        "type": "object",
+        "description": "A JSON-RPC error (JSON-RPC 2.0, section 5.1). Its `data` is the error body of the other routes.",
+        "required": ["jsonrpc", "id", "error"],
+        "properties": {
+            "jsonrpc": {"type": "string", "enum": ["2.0"]},
+            "id": {
+                "description": "The id of the rejected message; null if the request was rejected before its body was read.",
+                "anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}],
+            },
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {
+                    "code": {"type": "integer", "description": "-32700: not JSON; -32600: any other 4xx; -32603: any 5xx."},
+                    "message": {"type": "string", "description": "The same sentence as `data.message`."},
+                    "data": {"$ref": "#/components/schemas/Error"},
+                },
+            },
+        },
+    },
+)
+"""
+The error format of requests that are rejected before the MCP server processes them.
+
+MCP clients parse the body of a rejected request only if it is JSON-RPC, and show its message.
+"""
+
 _READ_SCOPE = "mcp:read"
 _ERRORS_DESCRIPTION = (
     "A trailing slash in the path is accepted. Errors before the protocol layer keep their HTTP status and headers, with a JSON-RPC "
@@ -39,7 +98,7 @@ _PROTOCOL_ERROR = DocumentedResponse(description="A protocol error, as a JSON-RP
 _PROTOCOL_ERRORS: dict[int, DocumentedResponse] = dict.fromkeys((400, 404, 406), _PROTOCOL_ERROR)
 _ACCEPTED = DocumentedResponse(description="Accepted: a notification or a response of the client. The response has no body.")
 _operation = partial(Operation, required_scope=_READ_SCOPE, tags=("MCP",), allows_slash=True, response_headers=("Mcp-Session-Id",))
-_post = partial(_operation, method="POST", description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=JSON_RPC_ERRORS,
+_post = partial(_operation, method="POST", description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=_JSON_RPC_ERRORS,
                 media_types=("application/json", "text/event-stream"), request_media_types=("application/json",),
                 responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED})  # fmt: skip
 _stream = partial(_operation, media_types=("text/event-stream",), responses=_PROTOCOL_ERRORS)
@@ -109,7 +168,7 @@ class GatewayApi:
         """
         raw = await read_body(request.receive, limit=MAX_BODY_BYTES)
         message = parse_json(raw)
-        store_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
+        _store_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
         if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
             raise BadRequest('The body must be one JSON-RPC message, an object with "jsonrpc": "2.0". Batches are not supported.')
         return self._forward(caller, request, view, raw)
