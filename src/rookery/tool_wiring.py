@@ -103,7 +103,7 @@ def build_tools(
         server = registry.servers.get(server_key)
         if server is not None:
             sessions.drain(server_key)
-            catalogue.refresh_in_background(server)
+            catalogue.refresh(server)
 
     logins.change_listeners.append(reconnect)
     call_buffer, kill_switch = CallBuffer(db, bus=bus), KillSwitch(db, audit, clock)

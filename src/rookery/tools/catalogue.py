@@ -135,15 +135,15 @@ class Catalogue:
             if server is not None and snapshot.fingerprint == fingerprint(server):
                 self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(snapshot.features, {}), 0.0, snapshot.seen_at)
         await self._record_deprecations()
-        self._sessions.listeners.opened.append(self._on_opened)
-        self._sessions.listeners.changed.append(self._on_changed)
+        self._sessions.open_listeners.append(self._on_opened)
+        self._sessions.change_listeners.append(self._on_changed)
         self._registry.listeners.append(self._on_registry_change)
         started = asyncio.Event()
         self._owner = asyncio.create_task(self._run_tasks(started), name="tools-catalogue")
         await started.wait()
         for server in self._registry.servers.values():
             if server.owner is None:
-                self._refresh(server)
+                self.refresh(server)
 
     async def aclose(self) -> None:
         """Stop the watcher and all refreshes."""
@@ -275,7 +275,7 @@ class Catalogue:
         if entry is None:
             await self._refresh_and_wait(server)
         elif time.monotonic() - entry.refreshed_at > self._ttl_s:
-            self._refresh(server)
+            self.refresh(server)
         if (
             caller is not None
             and server.key in self._without_shared_resources
@@ -288,17 +288,13 @@ class Catalogue:
         with contextlib.suppress(UpstreamError, RookeryError, TimeoutError):
             async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
                 session = self._sessions.get_session(server, caller, None)
-                task = self._refresh(server, (session, await session.get_connection()))
+                task = self.refresh(server, (session, await session.get_connection()))
                 if task is not None:
                     await asyncio.wait({task})
 
     def find_by_key(self, key: str) -> Server | None:
         """Return the current server with this key."""
         return self._registry.servers.get(key)
-
-    def refresh_in_background(self, server: Server) -> None:
-        """List a server that was just added or changed, in the background."""
-        self._refresh(server)
 
     def list_missing(self, caller: Caller) -> None:
         """Retry, in the background, the caller's servers that were never listed, unless a retry ran within the last 10 seconds."""
@@ -308,7 +304,7 @@ class Catalogue:
                 continue
             retry = self._retries.get(server.key)
             if retry is None or now - retry.tried_at >= _DEMAND_INTERVAL_S:
-                self._refresh(server)
+                self.refresh(server)
 
     async def store_checked(self, server: Server, features: ServerFeatures) -> None:
         """Store the features that a check listed, if the server was never listed. Every process reads them from the store."""
@@ -338,12 +334,12 @@ class Catalogue:
             await self._refresh_and_wait(server)
 
     async def _refresh_and_wait(self, server: Server) -> None:
-        task = self._refresh(server)
+        task = self.refresh(server)
         if task is not None:
             await asyncio.wait({task}, timeout=FIRST_LIST_TIMEOUT_S)
 
     def _on_opened(self, session: UpstreamSession, connection: UpstreamConnection) -> None:
-        self._refresh(session.server, (session, connection))
+        self.refresh(session.server, (session, connection))
 
     def _on_changed(self, session: UpstreamSession) -> None:
         """Schedule a refresh, at least 1 second after the last one. A running refresh may miss the change, so another follows it."""
@@ -362,11 +358,12 @@ class Catalogue:
             return
         self._change_seen_at[refresh_key] = asyncio.get_running_loop().time()
         connection = session.current_connection
-        self._refresh(server, None if connection is None else (session, connection))
+        self.refresh(server, None if connection is None else (session, connection))
 
-    def _refresh(
+    def refresh(
         self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None = None
     ) -> asyncio.Task[None] | None:
+        """List a server in the background, in this session or any. Return the running task; None: it cannot be listed now."""
         refresh_key = server.key, None if session_and_connection is None else _get_workspace_id(session_and_connection[0])
         running = self._refreshing.get(refresh_key)
         if running is not None:
@@ -450,7 +447,7 @@ class Catalogue:
             if server is None or key in self._entries:
                 del self._retries[key]
             elif now >= retry.retry_at:
-                self._refresh(server)
+                self.refresh(server)
         if self._retries and now >= self._next_store_poll_at:
             self._next_store_poll_at = now + _STORE_POLL_INTERVAL_S
             missing = tuple(self._retries)
@@ -465,7 +462,7 @@ class Catalogue:
             return
         self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(snapshot.features, {}), 0.0, snapshot.seen_at)
         self._notify_listeners(server, None, snapshot.features)
-        self._refresh(server)
+        self.refresh(server)
 
     async def _store(self, server: Server, features: ServerFeatures, workspace_id: int | None) -> None:
         """Store *features*. Resources listed in a session of one workspace are stored for that workspace alone."""
@@ -549,7 +546,7 @@ class Catalogue:
                 and 0 < entry.refreshed_at < due
                 and any(session.is_open for session in self._sessions.list_sessions(server.key))
             ):
-                self._refresh(server)
+                self.refresh(server)
 
     def _on_registry_change(self, before: Mapping[str, Server]) -> None:
         """Drop the state of removed and changed servers, and list the new ones."""
@@ -571,7 +568,7 @@ class Catalogue:
         for key, server in servers.items():
             # Every process reads servers that workspaces added. The first process that receives a request for one lists it.
             if before.get(key) is not server and server.owner is None:
-                self._refresh(server)
+                self.refresh(server)
 
 
 def fingerprint(server: Server) -> str:

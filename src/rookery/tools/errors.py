@@ -1,30 +1,8 @@
 """
 Errors of the tools domain.
 
-    RookeryError
-    ├── CallInvalid             400  invalid_request
-    ├── ArgumentsInvalid        400  invalid_arguments, with errors {JSON pointer: [text]}
-    ├── ServerNotFound          404  server_not_found
-    ├── ToolNotFound            404  tool_not_found
-    ├── PromptNotFound          404  prompt_not_found
-    ├── ToolDisabled            403  disabled
-    ├── TestKeyRefused          403  test_key_refused
-    ├── SessionNotOpen          422  session_not_open
-    ├── ServerBusy              429  server_busy
-    ├── TooManySessions         429  too_many_sessions
-    ├── ResourceFailed          500  resource_error
-    ├── ServerUnavailable       500  server_unavailable
-    ├── PromptFailed            500  prompt_error
-    ├── LoginFailed             422  login_failed
-    │   └── LoginExpired             the login expired or was never made
-    └── LoginNotSupported       409  no_login, the server requires no login
-
-    UpstreamError               raised by connectors; converted to one of the above or to a `CallOutcome`
-    ├── ConnectFailed           no session could be opened
-    ├── ConnectionLost          the session broke; `was_handled` is true if the upstream may have acted
-    ├── UpstreamErrorResponse   the upstream returned a JSON-RPC error
-    ├── InvalidResult           the upstream returned an invalid result
-    └── ResultTooLarge          the result is larger than 10 MiB
+A `RookeryError` is a response; its class has the status and the code. Connectors raise `UpstreamError`, which the domain converts to a
+`RookeryError` or to a `CallOutcome`.
 """
 
 from __future__ import annotations

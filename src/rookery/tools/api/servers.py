@@ -102,7 +102,7 @@ class WorkspaceServerApi:
         """List the server's features in the background. Return *workspace_server*."""
         catalogue_server = self.catalogue.find_by_key(workspace_server.server.key)
         if catalogue_server is not None:
-            self.catalogue.refresh_in_background(catalogue_server)
+            self.catalogue.refresh(catalogue_server)
         return workspace_server
 
     def _present(self, caller: Caller, workspace_server: WorkspaceServer) -> Output:

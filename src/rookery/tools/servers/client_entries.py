@@ -231,7 +231,8 @@ class _EntryConversion:
     def convert(self) -> JsonObject:
         """Return the converted entry. Unknown fields stay, and are reported when the entry is read."""
         self._take_command()
-        self._take_address()
+        for name in ("serverUrl", "httpUrl"):  # Windsurf; Gemini CLI, which prefers it to its url
+            self._move(name, "url", replace=True)
         self._take_environment()
         self._take_headers()
         self._take_login()
@@ -258,13 +259,8 @@ class _EntryConversion:
         if self._fields.get("type") in {"local", "remote", "custom"}:
             del self._fields["type"]
 
-    def _take_address(self) -> None:
-        for name in ("serverUrl", "httpUrl"):  # Windsurf; Gemini CLI, which prefers it to its url
-            if name in self._fields:
-                self._fields["url"] = self._fields.pop(name)
-
     def _take_environment(self) -> None:
-        env = {**self._get_object("env"), **self._get_object("environment", "environment")}
+        env = {**_to_object(self._fields.get("env")), **self._pop_object("environment")}
         for item in self._pop_list("env_vars"):  # Codex: variables to pass on
             name = cast("JsonObject", item).get("name") if isinstance(item, dict) else item
             if isinstance(name, str):
@@ -273,10 +269,13 @@ class _EntryConversion:
             self._fields["env"] = {name: _to_text(value) for name, value in env.items() if value is not None}
 
     def _take_headers(self) -> None:
-        options = self._get_object("requestOptions", "requestOptions")  # Continue's
-        headers = {**self._get_object("headers"), **self._get_object("http_headers", "http_headers"), **_to_object(options.get("headers"))}
-        for name, source in self._get_object("env_http_headers", "env_http_headers").items():
-            headers[name] = f"${{{source}}}"
+        options = self._pop_object("requestOptions")  # Continue's
+        headers = {
+            **_to_object(self._fields.get("headers")),
+            **self._pop_object("http_headers"),
+            **_to_object(options.get("headers")),
+            **{name: f"${{{source}}}" for name, source in self._pop_object("env_http_headers").items()},
+        }
         token = self._fields.pop("bearer_token", None) or self._fields.pop("apiKey", None)
         source = self._fields.pop("bearer_token_env_var", None)
         if isinstance(source, str) and source:
@@ -316,15 +315,13 @@ class _EntryConversion:
         if rules and not isinstance(self._fields.get("tools"), (list, dict)):
             self._fields["tools"] = rules
 
-    def _move(self, old_name: str, new_name: str) -> None:
+    def _move(self, old_name: str, new_name: str, *, replace: bool = False) -> None:
         if old_name in self._fields:
-            self._fields.setdefault(new_name, self._fields.pop(old_name))
+            value = self._fields.pop(old_name)
+            self._fields[new_name] = value if replace else self._fields.get(new_name, value)
 
-    def _get_object(self, name: str, drop: str | None = None) -> JsonObject:
-        value = _to_object(self._fields.get(name))
-        if drop is not None:
-            self._fields.pop(drop, None)
-        return value
+    def _pop_object(self, name: str) -> JsonObject:
+        return _to_object(self._fields.pop(name, None))
 
     def _pop_list(self, name: str) -> list[object]:
         value = self._fields.pop(name, None)

@@ -102,12 +102,8 @@ class ServerEntry:
 
     def list_unknown_fields(self) -> list[str]:
         """Return a warning for each unknown field, with the nearest known field. Typing errors are thus reported."""
-        warnings: list[str] = []
-        for name in self._fields:
-            if name in _KNOWN_FIELDS or name in _FOREIGN_FIELDS:
-                continue
-            warnings.append(f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}")
-        return warnings
+        unknown_names = [name for name in self._fields if name not in _KNOWN_FIELDS and name not in _FOREIGN_FIELDS]
+        return [f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}" for name in unknown_names]
 
     def to_server(self, server_id: str, key: str) -> Server:
         """Return the server that the entry describes."""
@@ -182,12 +178,10 @@ class ServerEntry:
         if raw is None or raw == CALLER_ROOTS:
             return () if raw is None else CALLER_ROOTS
         if not isinstance(raw, list):
-            raise InvalidServerEntry(
-                f'roots must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.', field="roots"
-            )
+            raise self._invalid("roots", f'must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.')
         root_items = cast("list[object]", raw)
         if len(root_items) > _MAX_ROOTS:
-            raise InvalidServerEntry(f"roots has {len(root_items)} entries; at most {_MAX_ROOTS} are allowed.", field="roots")
+            raise self._invalid("roots", f"has {len(root_items)} entries; at most {_MAX_ROOTS} are allowed.")
         return tuple(self._parse_root(number, root) for number, root in enumerate(root_items))
 
     def _parse_root(self, index: int, raw: object) -> Root:
@@ -215,9 +209,7 @@ class ServerEntry:
         if raw is None or raw == "oauth":
             return None if raw is None else OAuthConfig()
         if not isinstance(raw, dict):
-            raise InvalidServerEntry(
-                f'auth must be "oauth" or an object with type, client_id, client_secret, scope, not {raw!r}.', field="auth"
-            )
+            raise self._invalid("auth", f'must be "oauth" or an object with type, client_id, client_secret, scope, not {raw!r}.')
         fields = cast("dict[str, object]", raw)
         for name in fields:
             if name not in _AUTH_FIELDS:
@@ -227,7 +219,7 @@ class ServerEntry:
             raise InvalidServerEntry(f'auth.type must be "oauth", not {fields["type"]!r}.', field="auth")
         client_id, client_secret = reader._get_text("client_id"), reader._get_text("client_secret")
         if client_secret is not None and client_id is None:
-            raise InvalidServerEntry("auth has a client_secret without a client_id.", field="auth")
+            raise self._invalid("auth", "has a client_secret without a client_id.")
         return OAuthConfig(
             client_id=None if client_id is None else self._substitute(client_id, "auth.client_id"),
             client_secret=None if client_secret is None else self._substitute(client_secret, "auth.client_secret"),
@@ -257,12 +249,11 @@ class ServerEntry:
             raise InvalidServerEntry("The entry has neither a command nor a url.", field="url")
         address = self._substitute(url, "url")
         if not _is_http_url(address):
-            raise InvalidServerEntry("url must be an http or https URL.", field="url")
+            raise self._invalid("url", "must be an http or https URL.")
         kind = (self._get_text("type") or self._get_text("transport") or "http").lower()
         headers = {name: self._parse_header(name, text) for name, text in self._get_mapping("headers").items()}
-        return HttpTarget(
-            url=address, headers=headers, kind="sse" if kind == "sse" else "http", secrets=frozenset(self._substituted_values)
-        )
+        secrets = frozenset(self._substituted_values)
+        return HttpTarget(url=address, headers=headers, kind="sse" if kind == "sse" else "http", secrets=secrets)
 
     def _parse_header(self, name: str, text: str) -> str:
         value = self._substitute(text, f"headers.{name}")
@@ -278,14 +269,13 @@ class ServerEntry:
             # Another client's form: the list of allowed tools.
             return ToolRules(allow=self._get_texts("tools"), deny=self._get_texts("disabledTools"))
         if not isinstance(raw, dict):
-            raise InvalidServerEntry("tools must be an object with allow, deny, timeouts, cache_s.", field="tools")
+            raise self._invalid("tools", "must be an object with allow, deny, timeouts, cache_s.")
         rules = ServerEntry(cast("dict[str, object]", raw), self._environment, prefix="tools.")
         for name in cast("dict[str, object]", raw):
             if name not in _TOOL_RULE_FIELDS:
                 nearest = find_nearest(name, _TOOL_RULE_FIELDS)
-                raise InvalidServerEntry(
-                    f"unknown field tools.{name}" + (f"; did you mean tools.{nearest}?" if nearest else "."), field="tools"
-                )
+                hint = f"; did you mean tools.{nearest}?" if nearest else "."
+                raise InvalidServerEntry(f"unknown field tools.{name}{hint}", field="tools")
         allowed = rules._get_list("allow")
         return ToolRules(
             allow=None if allowed is None else rules._get_texts("allow"),

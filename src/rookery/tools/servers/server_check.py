@@ -119,7 +119,7 @@ class ServerChecker:
             async with (
                 asyncio.timeout(timeout_s),
                 self._connectors[server.kind].connect(
-                    server, on_changed=_ignore_change, workspace_id=workspace_id or server.owner, on_stderr=on_stderr
+                    server, on_changed=lambda: None, workspace_id=workspace_id or server.owner, on_stderr=on_stderr
                 ) as connection,
             ):
                 features = await connection.list_features()
@@ -186,7 +186,3 @@ def _find_tool_faults(tool: JsonObject) -> list[str]:
 
 def _elapsed_ms(started: float) -> float:
     return (time.perf_counter() - started) * 1000
-
-
-def _ignore_change() -> None:
-    """Ignore a change of the features."""

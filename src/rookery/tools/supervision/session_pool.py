@@ -45,16 +45,6 @@ class _SessionGroup:
     replicas: list[UpstreamSession] = field(default_factory=list[UpstreamSession])
 
 
-@dataclass(frozen=True, slots=True)
-class SessionListeners:
-    """Callbacks for opened sessions and changed features. They run in the event loop and must not block."""
-
-    opened: list[Callable[[UpstreamSession, UpstreamConnection], None]] = field(
-        default_factory=list[Callable[[UpstreamSession, UpstreamConnection], None]]
-    )
-    changed: list[Callable[[UpstreamSession], None]] = field(default_factory=list[Callable[[UpstreamSession], None]])
-
-
 class SessionPool:
     """All sessions, each in its own task. Call `start` before use and `aclose` afterwards."""
 
@@ -68,7 +58,9 @@ class SessionPool:
         max_per_workspace: int = MAX_SESSIONS_PER_WORKSPACE_AND_SERVER,
         max_with_own_servers: int = MAX_SESSIONS_WITH_OWN_SERVERS,
     ) -> None:
-        self.listeners = SessionListeners()
+        self.open_listeners: list[Callable[[UpstreamSession, UpstreamConnection], None]] = []
+        self.change_listeners: list[Callable[[UpstreamSession], None]] = []
+        """Called in the event loop with each opened session, and with each whose features changed. They must not block."""
         self.failure_counts = Counter[str]()
         """Failed sessions and failed attempts to open one since the start, by server id."""
         self._connectors = connectors
@@ -314,7 +306,7 @@ class SessionPool:
         if session in self._draining:
             return
         self.record_health(session.server, HealthStatus.ONLINE, workspace_id=session.workspace_id)
-        for listener in self.listeners.opened:
+        for listener in self.open_listeners:
             listener(session, connection)
 
     def _on_down(self, session: UpstreamSession, failure: ConnectFailed) -> None:
@@ -332,7 +324,7 @@ class SessionPool:
         self.record_health(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)
 
     def _on_changed(self, session: UpstreamSession) -> None:
-        for listener in self.listeners.changed:
+        for listener in self.change_listeners:
             listener(session)
 
 
