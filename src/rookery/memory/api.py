@@ -18,7 +18,6 @@ from rookery.kernel.http import (
     Operation,
     Output,
     allowed_on_full_disk,
-    document_route,
     json_response,
     respond_with,
 )
@@ -121,12 +120,13 @@ class MemoryApi:
             _operation(method="POST", path="/remember", handler=self.post_remember, present=self._present_remembered,
                        committed=RememberResult, required_scope=WRITE_SCOPE, status=201, idempotent=True, etag=True,
                        response_model=RememberResponse, operation_id="remember", summary="Store a memory",
+                       responses={200: _DUPLICATE_RESPONSE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull),
                        tools=(tool_declarations.REMEMBER,)),
             _operation(method="POST", path="/remember/batch", handler=self.post_batch, required_scope=WRITE_SCOPE, idempotent=True,
                        max_body_bytes=MAX_BATCH_BYTES, response_model=BatchResponse, operation_id="remember_batch",
-                       summary="Store many memories"),
+                       summary="Store many memories", errors=(MemoriesFull, BacklogFull)),
             _operation(method="POST", path="/recall", handler=self.post_recall, required_scope=READ_SCOPE, response_model=RecallResponse,
-                       operation_id="recall", summary="Recall memories",
+                       operation_id="recall", summary="Recall memories", errors=(NotEmbeddable,),
                        tools=(replace(tool_declarations.RECALL, defaults=self._recall_defaults),)),
             _operation(method="GET", path="/search", handler=self.get_search, present=self.serializer.serialize_search,
                        required_scope=READ_SCOPE, response_model=SearchResponse, operation_id="search_memories",
@@ -150,11 +150,12 @@ class MemoryApi:
             memory(method="GET", path=one, handler=self.get_memory, required_scope=READ_SCOPE, operation_id="get_memory",
                    summary="Show a memory", tools=(tool_declarations.GET,)),
             memory(method="PATCH", path=one, handler=self.patch_memory, required_scope=WRITE_SCOPE, operation_id="update_memory",
-                   summary="Change a memory", tools=(tool_declarations.CHANGE,)),
+                   summary="Change a memory", errors=(Conflict, BacklogFull), tools=(tool_declarations.CHANGE,)),
             memory(method="POST", path=f"{one}/archive", handler=self.post_archive, required_scope=DELETE_SCOPE,
-                   operation_id="archive_memory", summary="Archive a memory", tools=(tool_declarations.ARCHIVE,)),
+                   operation_id="archive_memory", summary="Archive a memory", errors=(Conflict,), tools=(tool_declarations.ARCHIVE,)),
             memory(method="POST", path=f"{one}/restore", handler=self.post_restore, required_scope=DELETE_SCOPE,
-                   operation_id="restore_memory", summary="Restore an archived memory", tools=(tool_declarations.RESTORE,)),
+                   operation_id="restore_memory", summary="Restore an archived memory",
+                   errors=(Conflict, MemoriesFull, BacklogFull), tools=(tool_declarations.RESTORE,)),
             _operation(method="DELETE", path=one, handler=self.delete_memory, required_scope=DELETE_SCOPE, status=204,
                        operation_id="delete_memory", summary="Delete a memory"),
             _operation(method="GET", path=f"{one}/history", handler=self.get_history, present=self.serializer.serialize_version,
@@ -175,7 +176,6 @@ class MemoryApi:
                        operation_id="list_scopes", summary="Count memories by org and project", tools=(tool_declarations.SCOPES,)),
         ]  # fmt: skip
 
-    @document_route(responses={200: _DUPLICATE_RESPONSE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
     async def post_remember(self, caller: Caller, body: RememberBody) -> RememberResult:
         """
         Store a memory. The response does not wait for indexing, which usually takes less than a second.
@@ -185,7 +185,6 @@ class MemoryApi:
         """
         return await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s)
 
-    @document_route(errors=(MemoriesFull, BacklogFull))
     async def post_batch(self, caller: Caller, body: BatchBody) -> Response:
         """
         Store up to 500 memories.
@@ -197,7 +196,6 @@ class MemoryApi:
         return respond(await self.remember.store_many(caller, [item for item in parsed if isinstance(item, Draft)], wait_s=body.wait_s))
 
     @allowed_on_full_disk
-    @document_route(errors=(NotEmbeddable,))
     async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse | ExplainedResponse:
         """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
         recalled = await self.recall.find(caller, body.to_request(self.mode or "semantic"))
@@ -257,7 +255,6 @@ class MemoryApi:
         """Return all versions of a memory, oldest first."""
         return await self.records.history(caller, _normalize_id(memory_id))
 
-    @document_route(errors=(Conflict, BacklogFull))
     async def patch_memory(self, caller: Caller, memory_id: str, body: ChangeBody, expected: ExpectedETags) -> Memory:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
         return await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=expected)
@@ -272,12 +269,10 @@ class MemoryApi:
         deleted = await self.records.delete_many(caller, ids)
         return ForgetResponse(forgotten=list(deleted), missing=sorted(set(ids) - set(deleted)))
 
-    @document_route(errors=(Conflict,))
     async def post_archive(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
         """Remove a memory from recall and search, and keep it for audit."""
         return await self.records.archive(caller, _normalize_id(memory_id), expected=expected)
 
-    @document_route(errors=(Conflict, MemoriesFull, BacklogFull))
     async def post_restore(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
         """Return an archived memory to recall and search."""
         return await self.records.restore(caller, _normalize_id(memory_id), expected=expected)

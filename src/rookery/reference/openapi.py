@@ -15,8 +15,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from rookery.kernel.http.openapi import RouteDocs
-from rookery.kernel.http.operations import BYTES_PER_MIB, Operation
+from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.aliases import DocumentedRoute, documented_routes
 from rookery.reference.components import Components, Mode, handler_description
@@ -96,7 +95,7 @@ def build_document(
             item["servers"] = [{"url": host}]
         add_example(operation, documented_route.all_names, examples)
         item[endpoint.route.method.lower()] = operation
-    used_tags = [name for documented_route in documented for name in _tags(documented_route.endpoint.route, documented_route.docs)]
+    used_tags = [name for documented_route in documented for name in documented_route.endpoint.route.tags]
     document: Schema = {
         "openapi": "3.0.3",
         "info": {
@@ -158,7 +157,7 @@ class _Operation:
             "operationId": self._route.operation_id,
             "summary": route.summary,
             "description": self._description(),
-            "tags": _tags(route, self._docs),
+            "tags": list(route.tags),
         }
         if parameters := self._parameters():
             operation["parameters"] = parameters
@@ -228,10 +227,6 @@ class _Operation:
 
 def _format_size(count: int) -> str:
     return f"{count // BYTES_PER_MIB} MiB" if count >= BYTES_PER_MIB else f"{count // 1024} KiB"
-
-
-def _tags(route: Operation, notes: RouteDocs) -> list[str]:
-    return list(notes.tags or route.tags)
 
 
 def _webhook_operation(event: EventDocs) -> Schema:

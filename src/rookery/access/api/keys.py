@@ -21,7 +21,7 @@ from rookery.access.scopes import ADDRESSES_SCOPE
 from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk, document_route
+from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
@@ -64,7 +64,8 @@ class KeyOperations:
             key_operation(method="GET", path=base, handler=self.get_keys, present=self.present_key, required_scope=READ_SCOPE,
                           response_model=Page[response_model], operation_id=f"list_{noun}s", summary=f"List {title}s, newest first"),
             key_operation(method="GET", path=f"{base}/usage", handler=self.get_usage_sums, required_scope=READ_SCOPE,
-                          response_model=UsageResponse, operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {title}s"),
+                          response_model=UsageResponse, operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {title}s",
+                          media_types=("text/csv",), response_headers=("Content-Disposition",)),
             key(method="GET", path=one, handler=self.load_key, required_scope=READ_SCOPE, operation_id=f"get_{noun}",
                 summary=f"Show an {title}"),
             key_operation(method="DELETE", path=one, handler=self.delete_key, required_scope=DELETE_SCOPE, status=204,
@@ -79,7 +80,8 @@ class KeyOperations:
                 operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}"),
             key_operation(method="GET", path=f"{one}/usage", handler=self.get_calls, present=_present_call, required_scope=READ_SCOPE,
                           response_model=Page[CallResponse], operation_id=f"list_{noun}_calls",
-                          summary=f"List the calls made with an {title}, newest first"),
+                          summary=f"List the calls made with an {title}, newest first",
+                          media_types=("text/csv",), response_headers=("Content-Disposition",)),
         ]  # fmt: skip
 
     async def get_keys(self, caller: Caller, query: KeysQuery) -> ItemPage[KeyWithUsage]:
@@ -118,7 +120,6 @@ class KeyOperations:
         await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected)
         return await self.load_key(caller, key_id)
 
-    @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
     async def get_usage_sums(self, caller: Caller, query: UsageSumsQuery) -> Response | Mapping[str, object]:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         by, filters = frozenset[UsageField](query.by), query.to_filter(visible_environment(caller))
@@ -136,7 +137,6 @@ class KeyOperations:
             "data": rows,
         }
 
-    @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
     async def get_calls(self, caller: Caller, key_id: str, query: KeyCallsQuery) -> Response | ItemPage[KeyCall]:
         """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
         workspace_id, filters = caller.public_workspace_id, query.to_filter()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import READ_SCOPE, WRITE_SCOPE, convert_view, is_large, present_plan, without_version
+from rookery.agents.api.presentation import READ_SCOPE, WRITE_SCOPE, convert_view, is_large, present_plan
 from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, WrongTransition
 from rookery.agents.models.plans import PlanEvent
 from rookery.agents.models.views import PlanView
@@ -24,8 +24,8 @@ from rookery.agents.schemas.plan_responses import (
 )
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
-from rookery.kernel.http import ItemPage, Operation, document_route
-from rookery.kernel.preconditions import ExpectedETags
+from rookery.kernel.http import ItemPage, Operation
+from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
 
 _operation = partial(Operation, tags=("Plans",))
 _plan = partial(_operation, present=present_plan, is_large=is_large, response_model=PlanResponse, etag=True)
@@ -45,9 +45,10 @@ class PlanApi:
                        response_model=PlansResponse, operation_id="list_plans", summary="List plans, newest first",
                        tools=(tools.PLAN_LIST,)),
             _plan(method="POST", path="/plans", handler=self.post_plan, committed=PlanView, required_scope=WRITE_SCOPE, status=201,
-                  idempotent=True, operation_id="create_plan", summary="Create a plan", errors=(SlugTaken,), tools=(tools.PLAN_CREATE,)),
+                  idempotent=True, operation_id="create_plan", summary="Create a plan", errors=(SlugTaken, PreconditionFailed),
+                  request_headers=("If-Match",), tools=(tools.PLAN_CREATE,)),
             _operation(method="GET", path=f"{one}.md", handler=self.get_markdown, required_scope=READ_SCOPE,
-                       operation_id="get_plan_markdown", summary="Show a plan as Markdown"),
+                       operation_id="get_plan_markdown", summary="Show a plan as Markdown", media_types=("text/markdown",)),
             _plan(method="GET", path=one, handler=self.get_plan, required_scope=READ_SCOPE, operation_id="get_plan",
                   summary="Show a plan with its phases and tasks", tools=(tools.PLAN_SHOW,)),
             _plan(method="PATCH", path=one, handler=self.patch_plan, required_scope=WRITE_SCOPE, operation_id="update_plan",
@@ -64,7 +65,7 @@ class PlanApi:
                   tools=(tools.PLAN_RESTORE,)),
             _operation(method="GET", path=f"{one}/graph", handler=self.get_graph, present=_present_graph, is_large=is_large,
                        required_scope=READ_SCOPE, response_model=GraphResponse, operation_id="get_plan_graph",
-                       summary="Show the dependencies in a plan"),
+                       summary="Show the dependencies in a plan", media_types=("text/plain",)),
             _operation(method="GET", path=f"{one}/events", handler=self.get_events, required_scope=READ_SCOPE,
                        response_model=EventsResponse, operation_id="list_plan_events", summary="List the changes of a plan"),
         ]  # fmt: skip
@@ -73,7 +74,6 @@ class PlanApi:
         """List plans without their phases, newest first."""
         return ItemPage(*await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset))
 
-    @without_version
     async def post_plan(self, caller: Caller, body: PlanBody) -> PlanView:
         """Create a plan with its phases and tasks, in one transaction."""
         return await self.plans.create(caller, body.to_draft())
@@ -83,7 +83,6 @@ class PlanApi:
         with_tasks = "tasks" in query.include
         return await self.plans.get(caller, plan, with_phases=with_tasks or "phases" in query.include, with_tasks=with_tasks)
 
-    @document_route(media_types=("text/markdown",))
     async def get_markdown(self, caller: Caller, plan: str) -> Response:
         """Return a plan with its phases and tasks as a Markdown document."""
         return Response(await convert_view(await self.plans.get(caller, plan), render_markdown), media_type="text/markdown")
@@ -108,7 +107,6 @@ class PlanApi:
         """Restore an archived plan to the status that it had before."""
         return await self.plans.restore(caller, plan, expected=expected)
 
-    @document_route(media_types=("text/plain",))
     async def get_graph(self, caller: Caller, plan: str, query: GraphQuery) -> PlanView | Response:
         """Return the dependencies between phases and tasks as nodes and edges, or as a Mermaid flowchart."""
         view = await self.plans.get(caller, plan)

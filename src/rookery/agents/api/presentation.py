@@ -9,8 +9,7 @@ from typing import TypeVar
 from rookery.access.models import Caller
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.schemas.plan_responses import to_phase_response, to_plan_response, to_task_response
-from rookery.kernel.http import Output, document_route
-from rookery.kernel.preconditions import PreconditionFailed
+from rookery.kernel.http import Output
 
 T = TypeVar("T")
 
@@ -22,9 +21,6 @@ Plans with this many tasks are serialised in a thread.
 
 500 tasks take about 30 ms and 10,000 tasks half a second, during which the event loop would serve no other request.
 """
-
-without_version = document_route(request_headers=("If-Match",), errors=(PreconditionFailed,))
-"""Mark a handler that writes to a path without a version. The route rejects If-Match with ETags (D-64)."""
 
 
 def is_large(view: PlanView) -> bool:

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import without_version
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionView
 from rookery.agents.schemas.boot import StartedResponse, to_boot_response
@@ -30,7 +29,7 @@ from rookery.agents.sessions.errors import NoHandoffOffered, SessionActive, Sess
 from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk, store_created_id
-from rookery.kernel.preconditions import ExpectedETags
+from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
 from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
@@ -64,7 +63,8 @@ class SessionApi:
                        response_model=Page[SessionResponse], operation_id="list_sessions", summary="List sessions, newest first",
                        errors=(NotFound,), tools=(tools.SESSION_LIST,)),
             start(path="/sessions", handler=self.post_session, operation_id="start_session", summary="Start a session",
-                  errors=(NotFound, PlanArchived, SessionActive), tools=(tools.SESSION_START,)),
+                  request_headers=("If-Match",), errors=(NotFound, PlanArchived, SessionActive, PreconditionFailed),
+                  tools=(tools.SESSION_START,)),
             session(method="GET", path=one, handler=self.get_session, required_scope=READ_SCOPE, operation_id="get_session",
                     summary="Show a session", tools=(tools.SESSION_SHOW,)),
             session(method="PATCH", path=one, handler=self.patch_session, required_scope=WRITE_SCOPE, operation_id="update_session",
@@ -93,7 +93,6 @@ class SessionApi:
             *await self.sessions.records.list_page(caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset)
         )
 
-    @without_version
     async def post_session(self, caller: Caller, body: StartBody) -> StartedSession:
         """
         Start a session of an agent.

@@ -14,7 +14,7 @@ from rookery.agents.schemas.session_events import SessionStreamQuery, to_session
 from rookery.agents.sessions.errors import TooManyStreams
 from rookery.agents.sessions.stream import SessionStreams
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import DocumentedResponse, EventStream, Operation, document_route, encode_event
+from rookery.kernel.http import DocumentedResponse, EventStream, Operation, encode_event
 
 READ_SCOPE = "sessions.read"
 
@@ -46,10 +46,12 @@ class SessionStreamApi:
                 "To resume a stream, send the last id in `Last-Event-ID`.",
                 tags=("Sessions",),
                 errors=(TooManyStreams,),
+                media_types=("text/event-stream",),
+                request_headers=("Last-Event-ID",),
+                responses={204: _STREAM_ENDED},
             )
         ]
 
-    @document_route(media_types=("text/event-stream",), request_headers=("Last-Event-ID",), responses={204: _STREAM_ENDED})
     async def get_stream(self, caller: Caller, request: Request, session_id: str, query: SessionStreamQuery) -> Response:
         """Send past and new events. If the session has ended and the client has received all events, the response is 204."""
         after = _parse_last_event_id(request, query.after)

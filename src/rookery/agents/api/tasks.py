@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_task, without_version
+from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_task
 from rookery.agents.errors import (
     LeaseLost,
     PhaseBlocked,
@@ -40,9 +40,9 @@ from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output, allowed_on_full_disk, document_route
+from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output, allowed_on_full_disk
 from rookery.kernel.http.request_body import ClientDisconnected
-from rookery.kernel.preconditions import ExpectedETags
+from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
 
 T = TypeVar("T")
 
@@ -72,7 +72,8 @@ class TaskApi:
                        tools=(tools.TASK_READY,)),
             lease(path="/tasks/claim-next", handler=self.post_claim_next, present=_present_next, committed=TaskView, body_optional=True,
                   response_model=ClaimedResponse, operation_id="claim_next_task", summary="Claim the best ready task, or wait for one",
-                  errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed),
+                  errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed, PreconditionFailed), request_headers=("If-Match",),
+                  responses={204: _NO_TASK}, response_headers=("X-Reason", "X-Plan", "Retry-After"),
                   tools=(replace(tools.TASK_CLAIM_NEXT, present=_present_next_in_tool, output=NextTaskToolResponse),)),
             _task(method="GET", path=one, handler=self.get_task, required_scope=READ_SCOPE, operation_id="get_task",
                   summary="Show a task", tools=(tools.TASK_SHOW,)),
@@ -115,8 +116,6 @@ class TaskApi:
         """Delete a task. If it is claimed, `force` is needed."""
         await self.tasks.remove(caller, task, force=query.force, expected=expected)
 
-    @without_version
-    @document_route(responses={204: _NO_TASK}, response_headers=("X-Reason", "X-Plan", "Retry-After"))
     async def post_claim_next(self, caller: Caller, body: ClaimNextBody, request: Request | None) -> TaskView | NoTaskAvailable:
         """
         Claim the best ready task and return it with its `claim_token`.

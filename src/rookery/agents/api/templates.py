@@ -7,7 +7,7 @@ from functools import partial
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import present_plan, without_version
+from rookery.agents.api.presentation import present_plan
 from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooManyItems
 from rookery.agents.models.templates import RenderedTemplate, StoredTemplate
 from rookery.agents.models.views import PlanView
@@ -35,7 +35,7 @@ from rookery.agents.schemas.templates import (
 )
 from rookery.agents.templates.library import TemplateAuthor, Templates
 from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk
-from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed, require_match
 from rookery.kernel.schema import Page, PageQuery
 
 READ_SCOPE, WRITE_SCOPE, USE_SCOPE = "templates.read", "templates.write", "templates.instantiate"
@@ -60,7 +60,7 @@ class TemplateApi:
                       tools=(tools.TEMPLATES,)),
             template(method="POST", path="/templates", handler=self.post_template, committed=StoredTemplate, required_scope=WRITE_SCOPE,
                      status=201, idempotent=True, operation_id="create_template", summary="Create a template",
-                     errors=(SlugTaken, TooManyItems)),
+                     request_headers=("If-Match",), errors=(SlugTaken, TooManyItems, PreconditionFailed)),
             template(method="GET", path=one, handler=self.get_template, required_scope=READ_SCOPE, operation_id="get_template",
                      summary="Show a template", tools=(tools.TEMPLATE_SHOW,)),
             template(method="PUT", path=one, handler=self.put_template, required_scope=WRITE_SCOPE, operation_id="replace_template",
@@ -87,7 +87,6 @@ class TemplateApi:
             )
         )
 
-    @without_version
     async def post_template(self, caller: Caller, body: TemplateBody) -> StoredTemplate:
         """Create a plan template in the workspace."""
         body.validate_renders()

@@ -3,7 +3,7 @@
 from rookery.kernel.http.edge import EdgeMiddleware
 from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event
 from rookery.kernel.http.idempotency import IdempotencyHandler, respond_with, store_created_id
-from rookery.kernel.http.openapi import DocumentedResponse, document_route, hide_from_docs, tag
+from rookery.kernel.http.openapi import DocumentedResponse
 from rookery.kernel.http.operations import ItemPage, Operation, Output, ToolDeclaration
 from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import parse_json
@@ -23,15 +23,12 @@ __all__ = [
     "ToolDeclaration",
     "accepts_events",
     "allowed_on_full_disk",
-    "document_route",
     "encode_event",
     "error_response",
-    "hide_from_docs",
     "json_response",
     "mount_routes",
     "page_response",
     "parse_json",
     "respond_with",
     "store_created_id",
-    "tag",
 ]

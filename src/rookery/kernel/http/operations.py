@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.openapi import DocumentedResponse, RouteDocs, get_route_docs
+from rookery.kernel.http.openapi import DocumentedResponse, RouteDocs
 from rookery.kernel.http.responses import ErrorFormat
 from rookery.kernel.preconditions import PreconditionFailed
 from rookery.kernel.schema import QueryModel
@@ -186,19 +186,17 @@ class Operation:
 
     @property
     def docs(self) -> RouteDocs:
-        """The documentation of the operation beyond its row: the decorators of its handler, If-Match and ETag."""
+        """The documentation of the operation beyond its row: If-Match and ETag."""
         conditional = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
-        return get_route_docs(self.handler).merge(
-            RouteDocs(
-                hidden=self.hidden,
-                errors=(PreconditionFailed,) if conditional else (),
-                responses=self.responses,
-                media_types=tuple(self.media_types),
-                request_headers=(*self.request_headers, *(("If-Match",) if conditional else ())),
-                response_headers=(*self.response_headers, *(("ETag",) if self.etag else ())),
-                request_media_types=tuple(self.request_media_types),
-                security=None if self.security is None else tuple(self.security),
-            )
+        return RouteDocs(
+            hidden=self.hidden,
+            errors=(PreconditionFailed,) if conditional else (),
+            responses=self.responses,
+            media_types=tuple(self.media_types),
+            request_headers=(*self.request_headers, *(("If-Match",) if conditional else ())),
+            response_headers=(*self.response_headers, *(("ETag",) if self.etag else ())),
+            request_media_types=tuple(self.request_media_types),
+            security=None if self.security is None else tuple(self.security),
         )
 
     def to_body(self, caller: object, result: object) -> BaseModel | Mapping[str, object] | Output:
