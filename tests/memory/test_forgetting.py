@@ -194,8 +194,9 @@ class _Platform:
     folder: Path
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[_OpenPlatform]:
+    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
         """Open the memory domain on the folder, as a separate process."""
+        del create
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
         if await rig.vectors.count(1) == 0:

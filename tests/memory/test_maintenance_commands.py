@@ -67,8 +67,9 @@ class _Platform:
             await db.close()
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[_OpenPlatform]:
+    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
         """Yield the platform object that the commands use."""
+        del create
         async with self.rig() as rig:
             yield _OpenPlatform(rig.services.reindexer, rig.services.maintenance, rig.services.training, self.workspace_names)
 

@@ -74,8 +74,9 @@ class _Platform:
     limits: StorageLimits = field(default_factory=lambda: StorageLimits(min_free_bytes=0))
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[_OpenPlatform]:
+    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
         """Yield the platform object that the commands use."""
+        del create
         clock = FakeClock()
         db = open_database("embedded:", data_dir=self.folder)
         rig = build_rig(db, self.folder, clock)

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Protocol, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rookery.access.commands.command_context import JsonOption
-from rookery.access.commands.options import raise_usage_error
-from rookery.access.commands.output import print_fields, print_json, print_notice
 from rookery.backup import creation, restoration
 from rookery.backup.archive import FILE_SUFFIXES, ProgressCallback
 from rookery.backup.creation import BackupRequest, BackupResult
@@ -23,6 +20,9 @@ from rookery.backup.manifest import Manifest
 from rookery.backup.restoration import RestoreResult
 from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption, raise_usage_error
+from rookery.terminal.output import print_fields, print_json, print_notice
 
 _MIB = 1024 * 1024
 _DEFAULT_SUFFIX = ".tar.zst"
@@ -34,13 +34,6 @@ _POSTGRESQL_MESSAGE = (
     "Then use --without-records to save the indexes and servers.json of the data folder."
 )
 _NO_RECORDS_MESSAGE = "This backup has no records. Restore them with pg_restore, then update the indexes: rookery brain:reindex"
-
-
-class BackupCommandContext(Protocol):
-    """The interface of `typer.Context.obj` that these commands use."""
-
-    @property
-    def settings(self) -> Settings: ...
 
 
 def backup(
@@ -67,7 +60,7 @@ def backup(
     if file is not None and out is not None:
         raise_usage_error("Name the file once: as FILE or with --out.")
     target = file or out or Path()
-    settings = _get_settings(context)
+    settings = get_settings(context)
     is_elsewhere = settings.database_url.reveal() != "embedded:"
     if is_elsewhere and not without_records:
         raise_usage_error(_POSTGRESQL_MESSAGE)
@@ -96,7 +89,7 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty folder. The whole backup is checked before anything is written."""
-    settings = _get_settings(context)
+    settings = get_settings(context)
     if sha256 is not None and _SHA256.fullmatch(sha256) is None:
         raise_usage_error("--sha256 takes 64 hexadecimal digits.")
     if not archive.exists():
@@ -207,7 +200,3 @@ def _show_byte_progress(title: str, total: int | None) -> Generator[ProgressCall
 
 def _ignore_progress(done: int) -> None:
     """Show nothing."""
-
-
-def _get_settings(context: typer.Context) -> Settings:
-    return cast("BackupCommandContext", context.obj).settings

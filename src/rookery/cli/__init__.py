@@ -6,45 +6,37 @@ The module of a command is imported when the command runs. A table holds the nam
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from rookery.access import commands as access_commands
+from rookery.agents import commands as agent_commands
 from rookery.cli.parameters import convert_on_demand
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.memory import commands as memory_commands
+from rookery.terminal.entries import CommandEntry
+from rookery.tools import commands as tool_commands
+from rookery.webhooks import commands as webhook_commands
 
 if TYPE_CHECKING:
-    from rookery.cli.keys import KeyServices
-    from rookery.cli.memories import MemoryStore
-    from rookery.cli.templates import TemplateStore
-    from rookery.cli.webhooks import WebhookStore
     from rookery.wiring import Rookery
 
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
 
 _COLON_GROUPS = ("brain",)
 """Groups whose commands are written with a colon in the spec, such as `brain:reindex`."""
-
-Command = Callable[..., None]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """A command or a group of commands, imported by `load`."""
-
-    name: str
-    help: str
-    load: Callable[[], typer.Typer | Command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,235 +59,81 @@ class CommandContext:
             require_data(self.settings)
         return build_prepared(self.settings).open_for_command()
 
-    def open_keys(self, *, create: bool = False) -> AbstractAsyncContextManager[KeyServices]:
-        """Do the same for keys, workspaces and the audit log only, in a third of the time."""
-        from rookery.cli.key_changes import open_keys_for_changes
+    def open_part(self, part: str, *, create: bool = False) -> AbstractAsyncContextManager[Any]:
+        """Migrate the store and open only the services of one of `PARTS`, which starts faster."""
         from rookery.cli.store import require_data
 
         if not create:
             require_data(self.settings)
-        return open_keys_for_changes(self.settings)
-
-    def read_keys(self) -> AbstractAsyncContextManager[KeyServices]:
-        """Do the same as `open_keys`, for a command that changes no key, without webhooks and memories."""
-        from rookery.cli.keys import open_keys_for_reading
-        from rookery.cli.store import require_data
-
-        require_data(self.settings)
-        return open_keys_for_reading(self.settings)
-
-    def open_webhooks(self) -> AbstractAsyncContextManager[WebhookStore]:
-        """Migrate the store and open only webhooks and workspaces."""
-        from rookery.cli.store import require_data
-        from rookery.cli.webhooks import open_webhooks
-
-        require_data(self.settings)
-        return open_webhooks(self.settings)
-
-    def open_templates(self) -> AbstractAsyncContextManager[TemplateStore]:
-        """Migrate the store and open only templates and workspaces."""
-        from rookery.cli.store import require_data
-        from rookery.cli.templates import open_templates
-
-        require_data(self.settings)
-        return open_templates(self.settings)
-
-    def open_memory(self) -> AbstractAsyncContextManager[MemoryStore]:
-        """Migrate the store and open only memories and workspaces."""
-        from rookery.cli.memories import open_memory
-        from rookery.cli.store import require_data
-
-        require_data(self.settings)
-        return open_memory(self.settings)
-
-
-def _serve() -> Command:
-    from rookery.cli.server import serve
-
-    return serve
-
-
-def _init() -> Command:
-    from rookery.cli.server import init
-
-    return init
-
-
-def _doctor() -> Command:
-    from rookery.cli.diagnosis import doctor
-
-    return doctor
-
-
-def _connect() -> Command:
-    from rookery.tools.commands.connect import connect
-
-    return connect
-
-
-def _remember() -> Command:
-    from rookery.memory.commands.memories import remember
-
-    return remember
-
-
-def _recall() -> Command:
-    from rookery.memory.commands.memories import recall
-
-    return recall
-
-
-def _search() -> Command:
-    from rookery.memory.commands.memories import search
-
-    return search
-
-
-def _workspace() -> typer.Typer:
-    from rookery.access.commands.workspaces import app as group
-
-    return group
-
-
-def _keys() -> typer.Typer:
-    from rookery.access.commands.keys import app as group
-
-    return group
-
-
-def _agent_keys() -> typer.Typer:
-    from rookery.access.commands.agent_keys import app as group
-
-    return group
-
-
-def _audit() -> typer.Typer:
-    from rookery.access.commands.audit import app as group
-
-    return group
-
-
-def _servers() -> typer.Typer:
-    from rookery.tools.commands.servers import app as group
-
-    return group
-
-
-def _tools() -> typer.Typer:
-    from rookery.tools.commands.stops import app as group
-
-    return group
-
-
-def _templates() -> typer.Typer:
-    from rookery.agents.commands.templates import app as group
-
-    return group
-
-
-def _webhooks() -> typer.Typer:
-    from rookery.webhooks.commands.endpoints import app as group
-
-    return group
-
-
-def _brain() -> typer.Typer:
-    from rookery.memory.commands.brain import app as group
-
-    return group
-
-
-def _export() -> Command:
-    from rookery.memory.commands.transfer import export
-
-    return export
-
-
-def _import() -> Command:
-    from rookery.memory.commands.transfer import import_
-
-    return import_
-
-
-def _backup() -> Command:
-    from rookery.backup.commands import backup
-
-    return backup
-
-
-def _restore() -> Command:
-    from rookery.backup.commands import restore
-
-    return restore
-
-
-def _worker() -> Command:
-    from rookery.cli.worker import worker
-
-    return worker
-
-
-def _migrate() -> Command:
-    from rookery.cli.migration import migrate
-
-    return migrate
-
-
-def _secrets() -> typer.Typer:
-    from rookery.cli.secrets import app as group
-
-    return group
-
-
-def _version() -> Command:
-    from rookery.cli.version import version
-
-    return version
-
-
-COMMANDS = (
-    CommandEntry("serve", "Start the server. The first start creates a workspace and two keys, and shows the keys once.", _serve),
-    CommandEntry("init", "Create the first workspace and its keys, as the first `serve` does. If they exist, nothing changes.", _init),
-    CommandEntry("doctor", "Check the installation and print advice for each problem. The exit code is 1 if there is a problem.", _doctor),
+        return cast("AbstractAsyncContextManager[Any]", _load(PARTS[part])(self.settings))
+
+
+PARTS = {
+    "keys": "rookery.cli.key_changes:open_keys_for_changes",
+    "keys-read-only": "rookery.cli.keys:open_keys_for_reading",
+    "memory": "rookery.cli.memories:open_memory",
+    "templates": "rookery.cli.templates:open_templates",
+    "webhooks": "rookery.cli.webhooks:open_webhooks",
+}
+"""The functions that open a part of the platform for one command."""
+
+_OWN_COMMANDS = (
     CommandEntry(
-        "connect",
-        "Show the configuration that connects a client to this server, or write it. The key stays in an environment variable.",
-        _connect,
+        "serve",
+        "Start the server. The first start creates a workspace and two keys, and shows the keys once.",
+        "rookery.cli.server:serve",
+        0,
     ),
     CommandEntry(
-        "remember",
-        "Store a memory and print its id. Keyword search finds it at once, semantic recall once a running server has indexed it.",
-        _remember,
-    ),
-    CommandEntry("recall", "Print the memories that match a question, best first.", _recall),
-    CommandEntry("search", "Print the memories that contain these words, best first.", _search),
-    CommandEntry("workspace", "Manage workspaces, which separate the keys, memories and plans of tenants.", _workspace),
-    CommandEntry("keys", "Create, change and delete API keys, and show their usage.", _keys),
-    CommandEntry("agent-keys", "Create, change and revoke agent keys, and show their usage.", _agent_keys),
-    CommandEntry("audit", "List, verify and export the audit log, which records every change to keys and workspaces.", _audit),
-    CommandEntry("servers", "Add, check and remove tool servers, and log in where they require it.", _servers),
-    CommandEntry("tools", "Stop tools at once, and start them again.", _tools),
-    CommandEntry("templates", "List, check and add templates of plans.", _templates),
-    CommandEntry("webhooks", "Manage webhooks: the endpoints that receive events, and their deliveries.", _webhooks),
-    CommandEntry("brain", "Maintain the shared memory.", _brain),
-    CommandEntry(
-        "export",
-        "Write the memories of a workspace with all their fields, for `rookery import` or for reading. Safe while the server runs.",
-        _export,
+        "init",
+        "Create the first workspace and its keys, as the first `serve` does. If they exist, nothing changes.",
+        "rookery.cli.server:init",
+        10,
     ),
     CommandEntry(
-        "import",
-        "Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing.",
-        _import,
+        "doctor",
+        "Check the installation and print advice for each problem. The exit code is 1 if there is a problem.",
+        "rookery.cli.diagnosis:doctor",
+        20,
     ),
-    CommandEntry("backup", "Save everything in one file, while the server runs.", _backup),
-    CommandEntry("restore", "Restore a backup into an empty folder. The whole backup is checked before anything is written.", _restore),
     CommandEntry(
-        "worker", "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.", _worker
+        "worker",
+        "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.",
+        "rookery.cli.worker:worker",
+        200,
     ),
-    CommandEntry("migrate", "Migrate the record store to the schema of this version. `serve` does this at its start.", _migrate),
-    CommandEntry("secrets", "Manage the key that encrypts confidential values.", _secrets),
-    CommandEntry("version", "Show the version, as `rookery --version` does. With --json, also show the version of Python.", _version),
+    CommandEntry(
+        "migrate",
+        "Migrate the record store to the schema of this version. `serve` does this at its start.",
+        "rookery.cli.migration:migrate",
+        210,
+    ),
+    CommandEntry("secrets", "Manage the key that encrypts confidential values.", "rookery.cli.secrets:app", 220),
+    CommandEntry(
+        "version",
+        "Show the version, as `rookery --version` does. With --json, also show the version of Python.",
+        "rookery.cli.version:version",
+        230,
+    ),
+    CommandEntry("backup", "Save everything in one file, while the server runs.", "rookery.backup.commands:backup", 180),
+    CommandEntry(
+        "restore",
+        "Restore a backup into an empty folder. The whole backup is checked before anything is written.",
+        "rookery.backup.commands:restore",
+        190,
+    ),
+)
+
+COMMANDS = sorted(
+    (
+        *_OWN_COMMANDS,
+        *access_commands.COMMANDS,
+        *agent_commands.COMMANDS,
+        *memory_commands.COMMANDS,
+        *tool_commands.COMMANDS,
+        *webhook_commands.COMMANDS,
+    ),
+    key=lambda entry: entry.position,
 )
 """The commands in the order of `rookery --help`."""
 
@@ -359,11 +197,12 @@ def load_settings_callback(
 def add_commands(group: typer.Typer, *names: str) -> None:
     """Import the commands with these names and add them to *group*."""
     for name in names:
-        loaded = _COMMANDS_BY_NAME[name].load()
+        entry = _COMMANDS_BY_NAME[name]
+        loaded = _load(entry.target)
         if isinstance(loaded, typer.Typer):
-            group.add_typer(loaded, name=name)
+            group.add_typer(loaded, name=name, help=entry.help)
         else:
-            group.command(name)(loaded)
+            group.command(name, help=entry.help)(loaded)
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
@@ -372,6 +211,12 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     alone.callback()(_empty_callback)
     add_commands(alone, name)
     return _prepare(typer.main.get_group(alone).commands[name])
+
+
+def _load(target: str) -> Callable[..., object]:
+    """Import a module and return its attribute, for `module:attribute`."""
+    module, _, attribute = target.partition(":")
+    return cast("Callable[..., object]", getattr(importlib.import_module(module), attribute))
 
 
 def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS) -> list[str]:

@@ -11,12 +11,13 @@ import structlog
 import typer
 from rich.console import Console
 
-from rookery.access.commands.command_context import JsonOption, get_settings
 from rookery.cli.platform import build_prepared
 from rookery.cli.store import NO_DATA_ADVICE, has_data
 from rookery.doctor import DoctorFinding, examine, examine_files, examine_without_store, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption
 from rookery.wiring import build_platform
 
 _DEEP = "Read every page of every database and compare the indexes with the records; takes time on large stores."

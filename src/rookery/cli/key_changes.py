@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from rookery.cli.keys import KeyServices, open_keys
+from rookery.access.commands.key_services import KeyServices
+from rookery.cli.keys import open_keys
 from rookery.event_mapping import EventMapper, key_event_mappings
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import NoReturn
 
 from rookery.access.agent_keys import AgentKeys, IsAgentInUse
 from rookery.access.api_keys import ApiKeys
-from rookery.access.audit_log import AuditLog
+from rookery.access.commands.key_services import KeyServices
 from rookery.access.hashing import Bcrypt
 from rookery.access.usage_log import UsageLog
-from rookery.access.workspaces import Workspaces
-from rookery.cli.records import open_records
+from rookery.cli.store import open_records
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyServices:
-    """The services for the commands of keys, workspaces and the audit log."""
-
-    workspaces: Workspaces
-    api_keys: ApiKeys
-    agent_keys: AgentKeys
-    usage: UsageLog
-    audit: AuditLog
 
 
 def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[KeyServices]:

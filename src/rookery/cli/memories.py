@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from rookery.access.workspaces import Workspaces
 from rookery.agents.sessions.open_sessions import OpenSessionChecker
-from rookery.cli.records import RecordServices, open_records
+from rookery.cli.store import open_records
 from rookery.engines import embedders, texts, vectors
 from rookery.event_mapping import EventMapper
 from rookery.kernel.clock import utc_now
@@ -29,7 +30,7 @@ _log = structlog.stdlib.get_logger("rookery.cli")
 class MemoryStore:
     """The services for the commands that store and find memories."""
 
-    access: RecordServices
+    workspaces: Workspaces
     memory: MemoryCore
 
 
@@ -58,7 +59,7 @@ async def open_memory(settings: Settings) -> AsyncGenerator[MemoryStore]:
         ):
             closing.push_async_callback(close)
         try:
-            yield MemoryStore(access=records, memory=core)
+            yield MemoryStore(workspaces=records.workspaces, memory=core)
         finally:
             try:
                 await closing.aclose()

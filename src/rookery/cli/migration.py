@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from rookery import migrations
-from rookery.access.commands.command_context import get_settings
 from rookery.cli.store import prepare_folder
+from rookery.terminal.context import get_settings
 
 
 def migrate(context: typer.Context) -> None:

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from rookery import serving
 from rookery.access import first_run
-from rookery.access.commands.command_context import JsonOption, get_settings
 from rookery.access.first_run import WORKSPACE_NAME, FirstRunResult
 from rookery.cli.platform import build_prepared
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption
 from rookery.wiring import Rookery, build_platform
 
 

@@ -7,8 +7,8 @@ from importlib import metadata
 
 import typer
 
-from rookery.access.commands.command_context import JsonOption
-from rookery.access.commands.output import print_json
+from rookery.terminal.options import JsonOption
+from rookery.terminal.output import print_json
 
 
 def version(*, as_json: JsonOption = False) -> None:

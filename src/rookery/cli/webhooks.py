@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
-from rookery.cli.records import RecordServices, open_records
+from rookery.cli.store import open_records
 from rookery.event_mapping import EventMapper, webhook_event_mappings
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
@@ -14,30 +13,15 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.sealing import KeySource, Sealer
+from rookery.webhooks.commands.webhook_services import WebhookCommandServices
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store.tables import SEALED_COLUMNS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredWebhooks:
-    """The endpoints and deliveries in the record store. Nothing is sent."""
-
-    endpoints: WebhookEndpoints
-    deliveries: Deliveries
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookStore:
-    """The services for the commands of webhooks."""
-
-    access: RecordServices
-    webhooks: StoredWebhooks
-
-
 @asynccontextmanager
-async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookStore]:
+async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookCommandServices]:
     """Open them. A running server or worker sends the deliveries."""
     async with open_records(settings) as records:
         db, bus, outbox = records.db, EventBus(), Outbox(utc_now, uuid7)
@@ -45,10 +29,8 @@ async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookStore]:
         sealer = Sealer(db, source, SEALED_COLUMNS, utc_now)
         egress = EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private)
         EventMapper(outbox, webhook_event_mappings(utc_now)).subscribe(bus)
-        yield WebhookStore(
-            access=records,
-            webhooks=StoredWebhooks(
-                endpoints=WebhookEndpoints(db, sealer, records.audit, egress, bus=bus, clock=utc_now, ids=uuid7),
-                deliveries=Deliveries(db, outbox, clock=utc_now),
-            ),
+        yield WebhookCommandServices(
+            workspaces=records.workspaces,
+            endpoints=WebhookEndpoints(db, sealer, records.audit, egress, bus=bus, clock=utc_now, ids=uuid7),
+            deliveries=Deliveries(db, outbox, clock=utc_now),
         )

@@ -10,9 +10,9 @@ import structlog
 import typer
 import uvloop
 
-from rookery.access.commands.command_context import get_settings
 from rookery.cli.platform import build_prepared
 from rookery.kernel import garbage
+from rookery.terminal.context import get_settings
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.worker")

@@ -41,20 +41,17 @@ class Platform:
     data_dir: Path
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def open(self) -> AbstractAsyncContextManager[OpenPlatform]:
-        """Open the platform."""
+    def open(self, *, create: bool = False) -> AbstractAsyncContextManager[OpenPlatform]:
+        """Open the platform. A missing store is created even without *create*."""
+        del create
         return self._open()
 
     @asynccontextmanager
-    async def open_keys(self, *, create: bool = False) -> AsyncGenerator[Access]:
-        """Open keys, workspaces and the audit log. A missing store is created even without *create*."""
-        del create
-        async with self._open() as platform:
+    async def open_part(self, part: str, *, create: bool = False) -> AsyncGenerator[Access]:
+        """Open keys, workspaces and the audit log, also for a command that changes nothing."""
+        assert part in {"keys", "keys-read-only"}
+        async with self.open(create=create) as platform:
             yield platform.access
-
-    def read_keys(self) -> AbstractAsyncContextManager[Access]:
-        """Open keys, workspaces and the audit log for a command that changes nothing."""
-        return self.open_keys()
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[OpenPlatform]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access.commands.command_context import get_operator
 from rookery.access.errors import NameTaken, Unauthorised
+from rookery.access.operator import get_operator
 from rookery.kernel.errors import NotFound
 from tests.access.commands.command_line import CommandLine
 

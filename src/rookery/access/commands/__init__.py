@@ -1,1 +1,22 @@
-"""The command line of access: `workspace`, `keys`, `agent-keys`, `audit` (D-04)."""
+"""The commands of keys, workspaces and the audit log."""
+
+from __future__ import annotations
+
+from rookery.terminal.entries import CommandEntry
+
+COMMANDS = (
+    CommandEntry(
+        "workspace",
+        "Manage workspaces, which separate the keys, memories and plans of tenants.",
+        "rookery.access.commands.workspaces:app",
+        70,
+    ),
+    CommandEntry("keys", "Create, change and delete API keys, and show their usage.", "rookery.access.commands.keys:app", 80),
+    CommandEntry("agent-keys", "Create, change and revoke agent keys, and show their usage.", "rookery.access.commands.agent_keys:app", 90),
+    CommandEntry(
+        "audit",
+        "List, verify and export the audit log, which records every change to keys and workspaces.",
+        "rookery.access.commands.audit:app",
+        100,
+    ),
+)

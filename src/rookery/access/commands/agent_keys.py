@@ -10,47 +10,44 @@ import typer
 
 from rookery.access import scopes
 from rookery.access.commands import shared_key_commands
-from rookery.access.commands.command_context import (
-    AccessCommandServices,
-    DryRunOption,
-    JsonOption,
-    KeyIdArgument,
-    WorkspaceOption,
-    YesOption,
-    confirm,
-    get_operator,
-    read,
-    resolve_workspace,
-    run_with_access,
-)
-from rookery.access.commands.options import (
+from rookery.access.commands.key_options import (
     AllOrgsOption,
     AllowListOptions,
     AllProjectsOption,
     AllServersOption,
     AllToolsOption,
     ExpiresOption,
+    KeyIdArgument,
     NeverOption,
     NoToolLimitsOption,
     OrgsOption,
-    OutputOption,
     PresetOption,
     ProjectsOption,
     ServersOption,
     ToolLimitsOption,
     ToolsOption,
-    parse_expiry,
     parse_grants,
     parse_new_expiry,
+)
+from rookery.access.commands.key_services import KeyServices, read, run_with_access
+from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
+from rookery.access.models import KeyWithSecret, KeyWithUsage
+from rookery.access.operator import get_operator, resolve_workspace
+from rookery.terminal.options import (
+    DryRunOption,
+    JsonOption,
+    OutputOption,
+    WorkspaceOption,
+    YesOption,
+    confirm,
+    parse_expiry,
     raise_usage_error,
     read_text_file,
     split_names,
 )
-from rookery.access.commands.output import is_terminal, print_json, print_table
-from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
-from rookery.access.models import KeyWithSecret, KeyWithUsage
+from rookery.terminal.output import is_terminal, print_json, print_table
 
-app = typer.Typer(help="Create, change and revoke agent keys, and show their usage.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _MAX_LISTED_ADDRESSES = 5
 
@@ -104,7 +101,7 @@ def create(
         for each_name in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: AccessCommandServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+    async def work(services: KeyServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
         return await services.agent_keys.create_many((await resolve_workspace(services, workspace)).id, new, by=get_operator())
 
     shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
@@ -177,7 +174,7 @@ def revoke(
         return
     confirm(f"Revoke the key {entry.key.name!r} ({entry.key.hint}) permanently?", yes=yes)
 
-    async def work(services: AccessCommandServices) -> KeyWithUsage:
+    async def work(services: KeyServices) -> KeyWithUsage:
         await services.agent_keys.revoke(entry.key.workspace_id, key_id, by=get_operator())
         return await services.agent_keys.get(entry.key.workspace_id, key_id)
 
@@ -209,7 +206,7 @@ def permissions(
     elif preset or permission:
         requested_permissions = parse_grants(preset, permission, option="--permission")
 
-        async def work(services: AccessCommandServices) -> KeyWithUsage:
+        async def work(services: KeyServices) -> KeyWithUsage:
             owner = (await resolve_workspace(services, workspace)).id
             await services.agent_keys.set_permissions(owner, key_id, requested_permissions, by=get_operator())
             return await services.agent_keys.get(owner, key_id)
@@ -246,7 +243,7 @@ def ips(
         raise_usage_error("--file replaces the whole list. Omit --add and --remove.")
     pasted = None if file is None else read_text_file(file)
 
-    async def work(services: AccessCommandServices) -> tuple[bool, KeyWithUsage]:
+    async def work(services: KeyServices) -> tuple[bool, KeyWithUsage]:
         keys, owner = services.agent_keys, (await resolve_workspace(services, workspace)).id
         was_enforced = (await keys.get(owner, key_id)).key.ip_restriction
         if pasted is not None:

@@ -8,39 +8,32 @@ from typing import Annotated, Literal
 import typer
 
 from rookery.access.commands import shared_key_commands
-from rookery.access.commands.command_context import (
-    AccessCommandServices,
-    JsonOption,
-    KeyIdArgument,
-    WorkspaceOption,
-    get_operator,
-    resolve_workspace,
-)
-from rookery.access.commands.options import (
+from rookery.access.commands.key_options import (
     AllOrgsOption,
     AllowListOptions,
     AllProjectsOption,
     AllServersOption,
     AllToolsOption,
     ExpiresOption,
+    KeyIdArgument,
     NeverOption,
     NoToolLimitsOption,
     OrgsOption,
-    OutputOption,
     PresetOption,
     ProjectsOption,
     ServersOption,
     ToolLimitsOption,
     ToolsOption,
-    parse_expiry,
     parse_grants,
     parse_new_expiry,
-    raise_usage_error,
 )
+from rookery.access.commands.key_services import KeyServices
 from rookery.access.key_fields import UNSET, KeyChanges, NewApiKey
 from rookery.access.models import KeyWithSecret, Tier
+from rookery.access.operator import get_operator, resolve_workspace
+from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, parse_expiry, raise_usage_error
 
-app = typer.Typer(help="Create, change and delete API keys, and show their usage.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 ScopesOption = Annotated[
     list[str] | None,
@@ -86,7 +79,7 @@ def create(
         for each_name in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: AccessCommandServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+    async def work(services: KeyServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
         owner = (await resolve_workspace(services, workspace)).id
         return await services.api_keys.create_many(owner, new, by=get_operator(), progress=done)
 

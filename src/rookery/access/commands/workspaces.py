@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
 from rookery.access import serializers
-from rookery.access.commands.command_context import (
-    AccessCommandServices,
-    AccessPlatform,
-    DryRunOption,
-    JsonOption,
-    YesOption,
-    confirm,
-    get_operator,
-    read,
-    resolve_workspace,
-    run_with_access,
-    run_with_platform,
-)
-from rookery.access.commands.output import print_json, print_list, print_notice, print_record
+from rookery.access.commands.key_services import KeyServices, read, run_with_access
 from rookery.access.models import Workspace
+from rookery.access.operator import WorkspaceServices, get_operator, resolve_workspace
 from rookery.access.workspaces import WorkspaceDeletion
+from rookery.terminal.context import run
+from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
+from rookery.terminal.output import print_json, print_list, print_notice, print_record
 
-app = typer.Typer(help="Manage workspaces, which separate the keys, memories and plans of tenants.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
+
+
+class AccessPlatform(Protocol):
+    """The whole platform, opened for one command. Deleting a workspace deletes its rows in all domains."""
+
+    @property
+    def access(self) -> WorkspaceServices: ...
+
+    async def erase_deleted(self) -> str | None:
+        """Erase all remains of deleted data from indexes and files; return the reason if that is incomplete."""
+        ...
+
 
 WorkspaceArgument = Annotated[str, typer.Argument(help="The workspace's name or number.")]
 
@@ -71,7 +74,7 @@ def rename(
 ) -> None:
     """Rename a workspace. Its number and its keys do not change."""
 
-    async def work(services: AccessCommandServices) -> Workspace:
+    async def work(services: KeyServices) -> Workspace:
         return await services.workspaces.rename((await resolve_workspace(services, workspace)).id, name, by=get_operator())
 
     print_record(serializers.serialize_workspace(run_with_access(context, work)), as_json=as_json)
@@ -97,24 +100,17 @@ def delete(
         deletion = await platform.access.workspaces.delete(preview.workspace.id, by=get_operator())
         return deletion, await platform.erase_deleted()
 
-    deletion, remaining_reason = run_with_platform(context, work)
+    deletion, remaining_reason = run(context, work)
     _print_deletion(deletion, as_json=as_json)
     if remaining_reason is not None:
         print_notice(f"The workspace is deleted, but: {remaining_reason} Run `rookery brain:forget --traces` to complete this.")
         raise typer.Exit(1)
 
 
-async def _preview_deletion(services: AccessCommandServices, workspace: str) -> WorkspaceDeletion:
+async def _preview_deletion(services: KeyServices, workspace: str) -> WorkspaceDeletion:
     owner = await resolve_workspace(services, workspace)
     return await services.workspaces.delete(owner.id, dry_run=True, by=get_operator())
 
 
 def _print_deletion(deletion: WorkspaceDeletion, *, as_json: bool) -> None:
-    fields: serializers.Fields = {
-        **serializers.serialize_workspace(deletion.workspace),
-        "keys": deletion.key_count,
-        "calls": deletion.call_count,
-        "rows": deletion.row_count,
-        "deleted": deletion.row_count is not None,
-    }
-    print_record(fields, as_json=as_json)
+    print_record(serializers.serialize_deletion(deletion), as_json=as_json)

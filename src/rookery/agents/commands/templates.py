@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import typer
 
-from rookery.access.commands.command_context import (
-    DryRunOption,
-    JsonOption,
-    WorkspaceOption,
-    WorkspaceServices,
-    get_operator,
-    resolve_workspace,
-)
-from rookery.access.commands.options import raise_usage_error
-from rookery.access.commands.output import Fields, print_json, print_list, print_notice
+from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.workspaces import Workspaces
 from rookery.agents.errors import SlugTaken, TemplateReadOnly
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateSource
 from rookery.agents.schemas.templates import TemplateBody, parse_template, to_template_response
@@ -30,8 +21,11 @@ from rookery.agents.templates.render import list_unused_variables, render_templa
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
 from rookery.agents.templates.variables import parse_text
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
+from rookery.terminal.context import run
+from rookery.terminal.options import DryRunOption, JsonOption, WorkspaceOption, parse_pairs
+from rookery.terminal.output import Fields, print_json, print_list, print_notice
 
-app = typer.Typer(help="List, check and add templates of plans.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _COLUMNS = ("slug", "name", "source", "category", "version", "variables", "phases", "tasks")
 _TABLE_COLUMNS = ("slug", "name", "source", "variables", "phases", "tasks", "category", "version")
@@ -46,29 +40,12 @@ TemplateSlugOption = Annotated[
 ]
 
 
-class AgentCommandServices(Protocol):
-    """The agent services that the commands use."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateServices:
+    """The templates in the record store and those shipped with Rookery, and the workspaces."""
 
-    @property
-    def templates(self) -> Templates: ...
-
-
-class AgentPlatform(Protocol):
-    """Templates and workspaces, opened for one command."""
-
-    @property
-    def access(self) -> WorkspaceServices: ...
-
-    @property
-    def agents(self) -> AgentCommandServices: ...
-
-
-class AgentCommandContext(Protocol):
-    """The object that commands get as `typer.Context.obj`."""
-
-    def open_templates(self) -> AbstractAsyncContextManager[AgentPlatform]:
-        """Open templates and workspaces."""
-        ...
+    workspaces: Workspaces
+    templates: Templates
 
 
 class _CommandFailed(RookeryError):
@@ -79,9 +56,9 @@ class _CommandFailed(RookeryError):
 def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the templates shipped with Rookery and those of a workspace."""
 
-    async def work(platform: AgentPlatform) -> Sequence[StoredTemplate]:
-        owner = await resolve_workspace(platform.access, workspace)
-        stored_templates, _ = await platform.agents.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
+    async def work(services: TemplateServices) -> Sequence[StoredTemplate]:
+        owner = await resolve_workspace(services, workspace)
+        stored_templates, _ = await services.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
         return stored_templates
 
     rows = [_to_row(stored_template) for stored_template in _run(context, work)]
@@ -133,7 +110,10 @@ def preview(
     """Show the plan that a template would create, without storing it."""
     stored_template = _load_template(context, source, workspace)
     variables = stored_template.template.variables
-    given_values = {name: parse_text(variables[name], text) if name in variables else text for name, text in _parse_pairs(var or [])}
+    given_values = {
+        name: parse_text(variables[name], text) if name in variables else text
+        for name, text in parse_pairs(var or (), "=", "--var").items()
+    }
     try:
         rendered_template = render_template(stored_template, given_values)
     except ValidationFailed as error:
@@ -166,12 +146,10 @@ def add(
     """Add the template of a file to a workspace."""
     body = _parse_file(file, slug)
 
-    async def work(platform: AgentPlatform) -> StoredTemplate:
-        owner = await resolve_workspace(platform.access, workspace)
-        author, templates = (
-            TemplateAuthor(workspace_id=owner.id, shown_workspace_id=owner.id, actor=get_operator()),
-            platform.agents.templates,
-        )
+    async def work(services: TemplateServices) -> StoredTemplate:
+        owner = await resolve_workspace(services, workspace)
+        author = TemplateAuthor(workspace_id=owner.id, shown_workspace_id=owner.id, actor=get_operator())
+        templates = services.templates
         if dry_run:
             return await _preview_add(templates, owner.id, body, replace=replace)
         if replace:
@@ -214,9 +192,9 @@ def _load_template(context: typer.Context, source: str, workspace: str | None) -
     if source in load_shipped_templates():
         return load_shipped_templates()[source]
 
-    async def work(platform: AgentPlatform) -> StoredTemplate:
-        owner = await resolve_workspace(platform.access, workspace)
-        return await platform.agents.templates.get(owner.id, source)
+    async def work(services: TemplateServices) -> StoredTemplate:
+        owner = await resolve_workspace(services, workspace)
+        return await services.templates.get(owner.id, source)
 
     return _run(context, work)
 
@@ -258,16 +236,6 @@ def _list_warnings(template: Template) -> list[str]:
     return [f"The variable {name!r} is not used in the template." for name in list_unused_variables(template)]
 
 
-def _parse_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise_usage_error("--var takes NAME=VALUE.")
-        pairs.append((name.strip(), value))
-    return pairs
-
-
 def _to_row(stored_template: StoredTemplate) -> Fields:
     template = stored_template.template
     return {
@@ -293,11 +261,6 @@ def _render_markdown(rendered_template: RenderedTemplate) -> str:
     return "\n".join(lines)
 
 
-def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) -> T:
+def _run(context: typer.Context, work: Callable[[TemplateServices], Awaitable[T]]) -> T:
     """Run *work* with the opened templates, and close them."""
-
-    async def open_and_run() -> T:
-        async with cast("AgentCommandContext", context.obj).open_templates() as platform:
-            return await work(platform)
-
-    return asyncio.run(open_and_run())
+    return run(context, work, part="templates")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from rookery.memory.commands import indexes, maintenance, training
+from rookery.memory.commands import maintenance, training
 
-app = typer.Typer(help="Maintain the shared memory.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-indexes.register(app)
-maintenance.register(app)
-training.register(app)
+app.command("reindex")(maintenance.reindex)
+app.command("elastic-setup")(maintenance.elastic_setup)
+app.command("clean")(maintenance.clean)
+app.command("prune")(maintenance.prune)
+app.command("consolidate")(maintenance.consolidate)
+app.command("backfill-org")(maintenance.backfill_org)
+app.command("forget")(maintenance.forget)
+app.command("training")(training.training)
+app.command("export-training")(training.export_training)

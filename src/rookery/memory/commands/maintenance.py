@@ -1,8 +1,9 @@
-"""`brain clean`, `prune`, `consolidate`, `backfill-org` and `forget`: changes to the memories of a workspace (spec 4.4, D-52)."""
+"""The commands of `rookery brain` that repair, clean and forget the memories of a workspace (spec 4.4, D-52)."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated
@@ -10,35 +11,60 @@ from typing import Annotated
 import typer
 
 from rookery.memory.batch_runs import RunObserver, RunReport
-from rookery.memory.commands.command_context import (
-    DryRun,
-    Json,
-    MaintenanceCommandContext,
-    MaintenancePlatform,
-    Org,
-    Project,
-    Resume,
-    WorkspaceOption,
-    Yes,
-    confirm,
-    fail_usage,
-    get_platform,
-    resolve_workspace,
-)
+from rookery.memory.commands.maintenance_services import DryRunOption, MaintenancePlatform, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.maintenance import backfill, consolidation, pruning, scrubbing
 from rookery.memory.maintenance.forgetting import ForgetRequest
+from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
 
+Org = Annotated[str | None, typer.Option(help="Only memories of this org.", show_default=False)]
+Project = Annotated[str | None, typer.Option(help="Only memories of this project.", show_default=False)]
+AllWorkspacesOption = Annotated[
+    str | None, typer.Option("--workspace", help="Only this workspace, by name or number; all by default.", show_default=False)
+]
 
-def register(brain: typer.Typer) -> None:
-    """Add the commands."""
-    brain.command("clean")(clean)
-    brain.command("prune")(prune)
-    brain.command("consolidate")(consolidate)
-    brain.command("backfill-org")(backfill_org)
-    brain.command("forget")(forget)
+
+def reindex(
+    context: typer.Context,
+    org: Org = None,
+    project: Project = None,
+    workspace: AllWorkspacesOption = None,
+    *,
+    stale: Annotated[bool, typer.Option("--stale", help="Only memories whose current version is not indexed.")] = False,
+    elastic_only: Annotated[bool, typer.Option("--elastic-only", help="Only the full-text index, without embedding.")] = False,
+    dry_run: DryRunOption = False,
+    resume: ResumeOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Embed and index matching memories again. Safe while the server runs."""
+    request = ReindexRequest(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
+
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        of_workspace, started_s = replace(request, workspace_id=workspace_id or None), time.perf_counter()
+        if not dry_run:
+            return await platform.reindexer.reindex(of_workspace, on_progress=observer.on_progress)
+        total = await platform.reindexer.preview(of_workspace, observer.on_item)
+        return RunReport(total=total, successes=0, failures=0, duration_s=time.perf_counter() - started_s)
+
+    _run(context, workspace, work, "Indexing", dry_run=dry_run, as_json=as_json, needs_workspace=False)
+
+
+def elastic_setup(
+    context: typer.Context,
+    workspace: Annotated[str | None, typer.Option(help="Has no effect: one index serves all workspaces.", show_default=False)] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Create the full-text index. Running it again changes nothing."""
+
+    async def work(platform: MaintenancePlatform, _: int) -> None:
+        await platform.reindexer.setup_text_index()
+
+    run_in_workspace(context, workspace, work, needs_workspace=False)
+    typer.echo(json.dumps({"ready": True}) if as_json else "The full-text index is ready.")
 
 
 def clean(
@@ -47,29 +73,26 @@ def clean(
     *,
     strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Replace personal data and secrets by marks such as \[email].")] = False,
     normalise: Annotated[bool, typer.Option("--normalise", help="Normalise letters (NFC), white space and tags.")] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    as_json: Json = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    resume: ResumeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Clean the stored texts of a workspace, including archived ones. Run `brain:reindex --stale` afterwards."""
     if not (strip_pii or normalise):
-        fail_usage("Nothing to clean was given; pass --strip-pii, --normalise, or both.")
+        raise_usage_error("Nothing to clean was given; pass --strip-pii, --normalise, or both.")
     if strip_pii and not dry_run:
-        confirm("This overwrites personal data and secrets in stored memories; the original texts cannot be restored.", yes=yes)
+        confirm(
+            "This overwrites personal data and secrets in stored memories; the original texts cannot be restored.",
+            yes=yes,
+            can_preview=True,
+        )
     request = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await maintenance_platform.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await platform.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
 
-    _run(
-        get_platform(context),
-        workspace,
-        work,
-        RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run),
-        "Cleaning",
-        advice=_REINDEX_ADVICE,
-    )
+    _run(context, workspace, work, "Cleaning", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
 
 
 def prune(
@@ -87,9 +110,9 @@ def prune(
         bool, typer.Option("--unused", help="Memories that no recall returned for 180 days and whose effective confidence is below 0.3.")
     ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete permanently instead of archiving.")] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Archive the memories of a workspace that meet any of the criteria, and list those that were never recalled."""
     request = pruning.PruneRequest(
@@ -102,14 +125,14 @@ def prune(
         dry_run=dry_run,
     )
     if not request.has_criteria:
-        fail_usage("Nothing to prune was given; pass --min-confidence, --min-effective-confidence, --deduplicate or --unused.")
+        raise_usage_error("Nothing to prune was given; pass --min-confidence, --min-effective-confidence, --deduplicate or --unused.")
     if delete and not dry_run:
-        confirm("This permanently deletes memories.", yes=yes)
+        confirm("This permanently deletes memories.", yes=yes, can_preview=True)
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await maintenance_platform.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await platform.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
 
-    _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Pruning")
+    _run(context, workspace, work, "Pruning", dry_run=dry_run, as_json=as_json)
 
 
 def consolidate(
@@ -121,36 +144,31 @@ def consolidate(
         float, typer.Option(min=0, max=1, help="Merge two memories if their cosine similarity is above this.")
     ] = consolidation.DEFAULT_THRESHOLD,
     *,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    resume: ResumeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Merge similar memories of the same space, and archive the merged ones."""
     request = consolidation.ConsolidationRequest(
         workspace_id=0, org=org, project=project, threshold=threshold, dry_run=dry_run, resume=resume
     )
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await maintenance_platform.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await platform.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
 
-    _run(get_platform(context), workspace, work, RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run), "Consolidating")
+    _run(context, workspace, work, "Consolidating", dry_run=dry_run, as_json=as_json)
 
 
-def backfill_org(context: typer.Context, workspace: WorkspaceOption = None, *, dry_run: DryRun = False, as_json: Json = False) -> None:
+def backfill_org(
+    context: typer.Context, workspace: WorkspaceOption = None, *, dry_run: DryRunOption = False, as_json: JsonOption = False
+) -> None:
     """Set the org of memories that have a project but no org, if the org of the project is known."""
     request = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await maintenance_platform.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await platform.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
 
-    _run(
-        get_platform(context),
-        workspace,
-        work,
-        RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run),
-        "Filling in",
-        advice=_REINDEX_ADVICE,
-    )
+    _run(context, workspace, work, "Filling in", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
 
 
 def forget(
@@ -165,9 +183,9 @@ def forget(
         bool, typer.Option("--traces", help="Erase all data deleted so far from all files. Without criteria, do only this.")
     ] = False,
     workspace: WorkspaceOption = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete memories for good, including archived and expired ones, and erase them from all files. All given criteria must match."""
     request = ForgetRequest(
@@ -181,36 +199,33 @@ def forget(
         dry_run=dry_run,
     )
     if not (request.has_criteria or traces):
-        fail_usage("Nothing to forget was given; pass ids, --agent, --session, --org, --project or --traces.")
+        raise_usage_error("Nothing to forget was given; pass ids, --agent, --session, --org, --project or --traces.")
     if request.has_criteria and not dry_run:
-        confirm("This permanently deletes memories.", yes=yes)
-    printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
-    printer.print_report(asyncio.run(_run_forget(get_platform(context), workspace, request, printer)))
+        confirm("This permanently deletes memories.", yes=yes, can_preview=True)
+
+    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await platform.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)
+
+    _run(context, workspace, work, "Forgetting", dry_run=dry_run, as_json=as_json, needs_workspace=request.has_criteria)
 
 
 def _run(
-    platform: MaintenanceCommandContext,
+    context: typer.Context,
     workspace: str | None,
-    run_command: Callable[[MaintenancePlatform, int, RunObserver], Awaitable[RunReport]],
-    printer: RunReportPrinter,
+    work: Callable[[MaintenancePlatform, int, RunObserver], Awaitable[RunReport]],
     title: str,
     *,
+    dry_run: bool,
+    as_json: bool,
     advice: str | None = None,
+    needs_workspace: bool = True,
 ) -> None:
-    async def run() -> RunReport:
-        async with platform.open() as maintenance_platform:
-            workspace_id = await resolve_workspace(maintenance_platform, workspace)
-            with printer.observe(title) as observer:
-                return await run_command(maintenance_platform, workspace_id, observer)
+    """Run *work* with a progress bar and print its report, with *advice* if a memory was changed."""
+    printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
 
-    report = asyncio.run(run())
+    async def work_observed(platform: MaintenancePlatform, workspace_id: int) -> RunReport:
+        with printer.observe(title) as observer:
+            return await work(platform, workspace_id, observer)
+
+    report = run_in_workspace(context, workspace, work_observed, needs_workspace=needs_workspace)
     printer.print_report(report, advice=advice if report.counts.get("changed") else None)
-
-
-async def _run_forget(
-    platform: MaintenanceCommandContext, workspace: str | None, request: ForgetRequest, printer: RunReportPrinter
-) -> RunReport:
-    async with platform.open() as maintenance_platform:
-        workspace_id = await resolve_workspace(maintenance_platform, workspace) if request.has_criteria else 0
-        with printer.observe("Forgetting") as observer:
-            return await maintenance_platform.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)

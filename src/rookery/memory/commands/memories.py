@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Literal, Protocol, cast
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from rookery.access.commands.command_context import (
-    JsonOption,
-    WorkspaceOption,
-    WorkspaceServices,
-    get_settings,
-    make_operator_caller,
-    resolve_workspace,
-)
-from rookery.access.commands.options import split_names
-from rookery.access.commands.output import Fields, is_terminal, print_json, print_list, print_notice
 from rookery.access.models import Caller
+from rookery.access.operator import make_operator_caller, resolve_workspace
+from rookery.access.workspaces import Workspaces
 from rookery.kernel.running_server import find_server
 from rookery.kernel.schema import ResponseModel, parse_model, to_json
 from rookery.memory.recall import Recall
@@ -30,6 +20,9 @@ from rookery.memory.remember import Remember
 from rookery.memory.schemas.requests import RecallBody, RememberBody, SearchQuery
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import MemorySearch
+from rookery.terminal.context import get_settings, run
+from rookery.terminal.options import JsonOption, WorkspaceOption, split_names
+from rookery.terminal.output import Fields, is_terminal, print_json, print_list, print_notice
 
 Org = Annotated[str | None, typer.Option(help="The org of the memory.", show_default=False)]
 Project = Annotated[str | None, typer.Option(help="The project of the memory.", show_default=False)]
@@ -58,18 +51,10 @@ class MemoryPlatform(Protocol):
     """Memories and workspaces, opened for one command."""
 
     @property
-    def access(self) -> WorkspaceServices: ...
+    def workspaces(self) -> Workspaces: ...
 
     @property
     def memory(self) -> MemoryCommandServices: ...
-
-
-class MemoryCommandContext(Protocol):
-    """The object that the command line passes to every command as `typer.Context.obj`."""
-
-    def open_memory(self) -> AbstractAsyncContextManager[MemoryPlatform]:
-        """Open memories and workspaces."""
-        ...
 
 
 def remember(
@@ -191,12 +176,11 @@ def _run(
 ) -> Mapping[str, object]:
     """Open memories, run *work* as the operator of the workspace, close it. Return the fields of the response."""
 
-    async def run() -> Mapping[str, object]:
-        async with cast("MemoryCommandContext", context.obj).open_memory() as platform:
-            resolved = await resolve_workspace(platform.access, workspace)
-            return to_json(await work(platform.memory, make_operator_caller(resolved.id)))
+    async def run_in_workspace(platform: MemoryPlatform) -> Mapping[str, object]:
+        resolved = await resolve_workspace(platform, workspace)
+        return to_json(await work(platform.memory, make_operator_caller(resolved.id)))
 
-    return asyncio.run(run())
+    return run(context, run_in_workspace, part="memory")
 
 
 def _print_memories(memories: Sequence[Fields]) -> None:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from rookery.access.commands.options import OutputOption, open_new_file
-from rookery.access.commands.output import show_progress
 from rookery.kernel.clock import format_iso
-from rookery.memory.commands.command_context import (
-    Json,
-    MaintenanceCommandContext,
-    MaintenancePlatform,
-    WorkspaceOption,
-    fail_usage,
-    get_platform,
-    resolve_workspace,
-)
+from rookery.memory.commands.maintenance_services import MaintenancePlatform, run_in_workspace
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
 from rookery.memory.recall_records import LabelledMemory, TrainingStatus
+from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, YesOption, confirm, open_new_file, raise_usage_error
+from rookery.terminal.output import show_progress
 
 T = TypeVar("T")
-
-
-def register(brain: typer.Typer) -> None:
-    """Add the commands."""
-    brain.command("training")(training)
-    brain.command("export-training")(export_training)
 
 
 def training(
@@ -43,24 +27,22 @@ def training(
     on: Annotated[bool, typer.Option("--on", help="Start recording training rows.")] = False,
     off: Annotated[bool, typer.Option("--off", help="Stop recording training rows.")] = False,
     forget: Annotated[bool, typer.Option("--forget", help="Delete the existing rows.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    as_json: Json = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start or stop recording training rows in a workspace. Without an option, print the status."""
     if on and off:
-        fail_usage("--on and --off exclude each other; pass one of them.")
-    if forget and not yes:
-        if not sys.stdin.isatty():
-            fail_usage("Deleted rows cannot be restored. Add --yes to confirm.")
-        typer.confirm("Delete all training rows of the workspace?", abort=True, err=True)
+        raise_usage_error("--on and --off exclude each other; pass one of them.")
+    if forget:
+        confirm("Delete all training rows of the workspace? They cannot be restored.", yes=yes)
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
+    async def work(platform: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
-            await maintenance_platform.training.set_enabled(workspace_id, is_enabled=on)
-        deleted_count = await maintenance_platform.training.delete_all(workspace_id) if forget else 0
-        return await maintenance_platform.training.get_status(workspace_id), deleted_count
+            await platform.training.set_enabled(workspace_id, is_enabled=on)
+        deleted_count = await platform.training.delete_all(workspace_id) if forget else 0
+        return await platform.training.get_status(workspace_id), deleted_count
 
-    status, deleted_count = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
+    status, deleted_count = run_in_workspace(context, workspace, work)
     since = None if status.enabled_since is None else format_iso(status.enabled_since)
     if as_json:
         typer.echo(json.dumps({"on": since is not None, "since": since, "rows": status.example_count, "forgotten": deleted_count}))
@@ -79,10 +61,10 @@ def export_training(
     """Write the training rows of a workspace as JSON lines, each with the current version of its memory."""
     finders = load_finders() if strip_pii else ()
 
-    async def work(maintenance_platform: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
-        total, written_count = (await maintenance_platform.training.get_status(workspace_id)).example_count, 0
+    async def work(platform: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
+        total, written_count = (await platform.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
-            async for page in maintenance_platform.training.iter_pages(workspace_id):
+            async for page in platform.training.iter_pages(workspace_id):
                 for example in page:
                     print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
                 written_count += len(page)
@@ -90,19 +72,8 @@ def export_training(
         return written_count
 
     with open_new_file(out) as file:
-        row_count = asyncio.run(
-            _run_in_workspace(
-                get_platform(context), workspace, lambda maintenance_platform, number: work(maintenance_platform, number, file)
-            )
-        )
+        row_count = run_in_workspace(context, workspace, lambda platform, number: work(platform, number, file))
     _print_summary(out, row_count)
-
-
-async def _run_in_workspace(
-    platform: MaintenanceCommandContext, workspace: str | None, work: Callable[[MaintenancePlatform, int], Awaitable[T]]
-) -> T:
-    async with platform.open() as maintenance_platform:
-        return await work(maintenance_platform, await resolve_workspace(maintenance_platform, workspace))
 
 
 def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[str, object]:

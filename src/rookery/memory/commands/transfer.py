@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import os
 import sys
@@ -18,22 +17,14 @@ import typer
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.memory.batch_runs import RunReport
-from rookery.memory.commands.command_context import (
-    DryRun,
-    Json,
-    MaintenanceCommandContext,
-    Resume,
-    WorkspaceOption,
-    fail_usage,
-    get_platform,
-    resolve_workspace,
-)
+from rookery.memory.commands.maintenance_services import DryRunOption, MaintenancePlatform, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.models import MemoryScope
 from rookery.memory.transfer import exporting, importing
 from rookery.memory.transfer.formats import ImportSource, create_note_folder, open_source
 from rookery.memory.transfer.items import TYPE_PATTERN, TYPE_RULE, ImportFormat, ImportOverrides, NoteSplit
 from rookery.memory.transfer.jsonl import JsonlDestination
+from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 
 _STANDARD_STREAM = Path("-")
 
@@ -61,23 +52,27 @@ def export(
     ] = _STANDARD_STREAM,
     include_archived: Annotated[bool, typer.Option("--include-archived", help="Include archived memories.")] = False,
     strip_pii: StripPii = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the memories of a workspace with all their fields, for `rookery import` or for reading. Safe while the server runs."""
     request = exporting.ExportRequest(
         workspace_id=0, org=org, project=project, agent_id=agent, type=type, includes_archived=include_archived, strip_pii=strip_pii
     )
     if out == _STANDARD_STREAM and (as_json or form == "markdown"):
-        fail_usage(
+        raise_usage_error(
             "--format markdown needs --out FOLDER."
             if form == "markdown"
             else "--json needs --out FILE, because the memories are written to standard output."
         )
     printer = RunReportPrinter(as_json=as_json, lists_items=False, dry_run=False)
-    platform = get_platform(context)
+
+    async def work(platform: MaintenancePlatform, workspace_id: int, target: exporting.ExportDestination) -> RunReport:
+        with printer.observe("Exporting") as observer:
+            return await platform.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
+
     try:
         with _open_destination(out, form) as target:
-            report = asyncio.run(_export(platform, workspace, request, target, printer))
+            report = run_in_workspace(context, workspace, lambda platform, number: work(platform, number, target))
         sys.stdout.flush()
     except BrokenPipeError:
         raise  # the reader closed the pipe
@@ -108,13 +103,13 @@ def import_(
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Publish no events: no webhooks are sent and no training rows are recorded.")
     ] = False,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    resume: ResumeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing."""
     if type is not None and TYPE_PATTERN.fullmatch(type) is None:
-        fail_usage(f"{type!r} is not a valid type; {TYPE_RULE}.")
+        raise_usage_error(f"{type!r} is not a valid type; {TYPE_RULE}.")
     overrides = ImportOverrides(
         org=org,
         project=project,
@@ -135,45 +130,23 @@ def import_(
     )
     path = None if source == _STANDARD_STREAM else source
     if resume and (path is None or path.is_dir()):
-        fail_usage("--resume works only with a file. Without it, the same command skips memories that are already stored.")
+        raise_usage_error("--resume works only with a file. Without it, the same command skips memories that are already stored.")
     import_source = ImportSource(path=path, standard_input=sys.stdin.buffer, import_format=form, split_by=by, default_time=utc_now())
     # Listed in every run, not only a dry run: the memories that were not stored, and why.
     printer = RunReportPrinter(as_json=as_json, lists_items=True, dry_run=dry_run)
+
+    async def work(platform: MaintenancePlatform, workspace_id: int) -> RunReport:
+        of_workspace = replace(request, workspace_id=workspace_id)
+        resumable = replace(of_workspace, run=_run_name(import_source, of_workspace))
+        with open_source(import_source) as items, printer.observe("Importing") as observer:
+            async with platform.training.run_in_background():
+                return await platform.transfer.importer.run(resumable, items, observer=observer)
+
     try:
-        report = asyncio.run(_import(get_platform(context), workspace, request, import_source, printer))
+        report = run_in_workspace(context, workspace, work)
     except ValidationFailed as error:
-        fail_usage(error.message)
+        raise_usage_error(error.message)
     printer.print_report(report)
-
-
-async def _export(
-    platform: MaintenanceCommandContext,
-    workspace: str | None,
-    request: exporting.ExportRequest,
-    target: exporting.ExportDestination,
-    printer: RunReportPrinter,
-) -> RunReport:
-    async with platform.open() as maintenance_platform:
-        workspace_id = await resolve_workspace(maintenance_platform, workspace)
-        with printer.observe("Exporting") as observer:
-            return await maintenance_platform.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
-
-
-async def _import(
-    platform: MaintenanceCommandContext,
-    workspace: str | None,
-    request: importing.ImportRequest,
-    import_source: ImportSource,
-    printer: RunReportPrinter,
-) -> RunReport:
-    async with platform.open() as maintenance_platform:
-        workspace_id = await resolve_workspace(maintenance_platform, workspace)
-        request = replace(request, workspace_id=workspace_id)
-        with open_source(import_source) as source, printer.observe("Importing") as observer:
-            async with maintenance_platform.training.run_in_background():
-                return await maintenance_platform.transfer.importer.run(
-                    replace(request, run=_run_name(import_source, request)), source, observer=observer
-                )
 
 
 def _run_name(source: ImportSource, request: importing.ImportRequest) -> str | None:
@@ -191,7 +164,7 @@ def _open_destination(out: Path, form: Literal["jsonl", "markdown"]) -> Generato
     """Return the destination of an export. Existing files are not overwritten, and a failed export leaves no partial file."""
     if form == "markdown":
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            fail_usage(f"{out} already exists; choose a new folder.")
+            raise_usage_error(f"{out} already exists; choose a new folder.")
         yield create_note_folder(out)
     elif out == _STANDARD_STREAM:
         yield JsonlDestination(sys.stdout.buffer, utc_now)
@@ -205,7 +178,7 @@ def _new_file(path: Path) -> Generator[BinaryIO]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        fail_usage(f"Cannot create {path}: {error.strerror}")
+        raise_usage_error(f"Cannot create {path}: {error.strerror}")
     is_complete = False
     try:
         with os.fdopen(descriptor, "wb") as file:

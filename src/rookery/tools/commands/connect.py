@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from rookery.access.commands.command_context import JsonOption
-from rookery.access.commands.options import raise_usage_error
-from rookery.access.commands.output import print_json, print_notice
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.kernel.suggestions import find_nearest
-from rookery.tools.commands.command_context import get_settings
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption, raise_usage_error
+from rookery.terminal.output import print_json, print_notice
 from rookery.tools.discovery.client_files import CLIENT_FILES, Client, ClientFileBroken, add_entry, read_client_file, write_client_file
 from rookery.tools.discovery.client_guides import CLIENTS, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
 from rookery.tools.servers.entries import BUILTIN_IDS

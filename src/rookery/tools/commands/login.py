@@ -17,10 +17,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from rookery.access.commands.command_context import JsonOption, get_operator, resolve_workspace
-from rookery.access.commands.output import print_notice, print_record
+from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.errors import NotFound
-from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption
+from rookery.terminal.output import print_notice, print_record
+from rookery.tools.commands.tool_services import ToolPlatform, run_with_platform
 from rookery.tools.errors import LoginFailed
 from rookery.tools.models import ALL_WORKSPACES, Server
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file

@@ -17,13 +17,14 @@ from urllib.parse import urlsplit
 import orjson
 import typer
 
-from rookery.access.commands.command_context import DryRunOption, JsonOption, YesOption, confirm, get_operator, resolve_workspace
-from rookery.access.commands.options import raise_usage_error
-from rookery.access.commands.output import Fields, print_json, print_list, print_notice
+from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm, parse_pairs, raise_usage_error
+from rookery.terminal.output import Fields, print_json, print_list, print_notice
 from rookery.tools.commands import login
-from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
+from rookery.tools.commands.tool_services import ToolPlatform, run_with_platform
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN
 from rookery.tools.servers.entry_import import (
@@ -41,7 +42,7 @@ from rookery.tools.servers.start_check import find_start_fault
 if TYPE_CHECKING:
     from rookery.tools.servers.server_check import ServerCheckResult
 
-app = typer.Typer(help="Add, check and remove tool servers, and log in where they require it.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _MAX_CONCURRENT_CHECKS = 4
 _HEALTH_TIMEOUT_S = 3.0
@@ -273,7 +274,7 @@ def _parse_source(
     if is_address:
         if env:
             raise_usage_error("--env applies to commands only.")
-        return [entry_from_url(first, kind="sse" if sse else None, headers=_parse_pairs(headers, ":", "--header"))], {}
+        return [entry_from_url(first, kind="sse" if sse else None, headers=parse_pairs(headers, ":", "--header"))], {}
     if headers or sse:
         raise_usage_error("--header and --sse apply to URLs only.")
     path = Path(first).expanduser()
@@ -294,7 +295,7 @@ def _parse_source(
         except UnsupportedConfig as error:
             raise _CommandFailed(str(error)) from None
         return result
-    return [entry_from_command(_split_command(source), env=_parse_pairs(env, "=", "--env"))], {}
+    return [entry_from_command(_split_command(source), env=parse_pairs(env, "=", "--env"))], {}
 
 
 def _split_command(source: Sequence[str]) -> Sequence[str]:
@@ -306,16 +307,6 @@ def _split_command(source: Sequence[str]) -> Sequence[str]:
     except ValueError as error:
         raise_usage_error(f"{source[0]!r} is not a command: {error}. Write its words separately after --.")
     return words or raise_usage_error("The command is empty.")
-
-
-def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, found_separator, value = text.partition(separator)
-        if not found_separator or not name.strip():
-            raise_usage_error(f"{option} takes NAME{separator}VALUE.")
-        pairs[name.strip()] = value.strip() if separator == ":" else value
-    return pairs
 
 
 def _find_fault(entry: ImportedEntry) -> str | None:

@@ -9,17 +9,18 @@ from typing import Annotated
 
 import typer
 
-from rookery.access.commands.command_context import JsonOption, WorkspaceOption, get_operator, resolve_workspace
-from rookery.access.commands.options import raise_usage_error
-from rookery.access.commands.output import print_json, print_list, print_notice, print_record
+from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.suggestions import find_nearest
-from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
+from rookery.terminal.context import get_settings
+from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
+from rookery.terminal.output import print_json, print_list, print_notice, print_record
+from rookery.tools.commands.tool_services import ToolPlatform, run_with_platform
 from rookery.tools.models import ALL_WORKSPACES, BUILTIN_IDS, ToolStop
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
 
-app = typer.Typer(help="Stop tools at once, and start them again.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _UNSET_TIME = datetime.fromtimestamp(0, UTC)
 _COLUMNS = ("workspace", "server", "tool", "reason", "stopped_at")

@@ -1,1 +1,14 @@
-"""The command line of webhooks (D-04)."""
+"""The commands of webhooks."""
+
+from __future__ import annotations
+
+from rookery.terminal.entries import CommandEntry
+
+COMMANDS = (
+    CommandEntry(
+        "webhooks",
+        "Manage webhooks: the endpoints that receive events, and their deliveries.",
+        "rookery.webhooks.commands.endpoints:app",
+        140,
+    ),
+)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from rookery.access.commands.command_context import JsonOption, WorkspaceOption
-from rookery.access.commands.options import parse_time
-from rookery.access.commands.output import print_fields, print_json, print_list, print_notice, print_record
 from rookery.kernel.imports import import_lazily
-from rookery.webhooks.commands.command_context import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
+from rookery.terminal.options import JsonOption, WorkspaceOption, parse_time
+from rookery.terminal.output import print_fields, print_json, print_list, print_notice, print_record
+from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, DeliveryState, WebhookTenant
 
 if TYPE_CHECKING:

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rookery.access.commands.command_context import DryRunOption, JsonOption, WorkspaceOption, YesOption, confirm
-from rookery.access.commands.options import raise_usage_error, read_text_file, split_names
-from rookery.access.commands.output import Fields, pick_fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.kernel.clock import utc_now
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.secret import Secret
+from rookery.terminal.options import (
+    DryRunOption,
+    JsonOption,
+    WorkspaceOption,
+    YesOption,
+    confirm,
+    raise_usage_error,
+    read_text_file,
+    split_names,
+)
+from rookery.terminal.output import Fields, pick_fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks.commands import deliveries
-from rookery.webhooks.commands.command_context import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
+from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
 
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 else:  # `webhooks list` does not import pydantic
     schema, schemas = import_lazily("rookery.kernel.schema"), import_lazily("rookery.webhooks.schemas")
 
-app = typer.Typer(help="Manage webhooks: the endpoints that receive events, and their deliveries.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _PAGE_SIZE = 100
 _COLUMNS = ("id", "url", "enabled", "events", "failures", "last_success_at", "disabled_reason")

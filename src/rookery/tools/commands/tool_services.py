@@ -1,26 +1,21 @@
-"""Shared parts of the commands for tool servers: the settings, and access to the platform's store."""
+"""The services that commands for tool servers use."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from rookery.access.commands.command_context import get_settings
+from rookery.terminal.context import run
 
 if TYPE_CHECKING:  # not imported at run time, to keep commands that open nothing fast
-    from rookery.access.commands.command_context import AccessCommandServices as AccessServices
-    from rookery.kernel.config import Settings
+    from rookery.access.operator import WorkspaceServices
     from rookery.kernel.db import Database
     from rookery.tools.servers.kill_switch import KillSwitch
     from rookery.tools.servers.logins import Logins
     from rookery.tools.servers.server_check import ServerChecker
     from rookery.tools.servers.workspace_servers import WorkspaceServers
-
-__all__ = ["ToolCommandContext", "ToolCommandServices", "ToolPlatform", "get_settings", "run_with_platform"]
 
 T = TypeVar("T")
 
@@ -48,28 +43,12 @@ class ToolPlatform(Protocol):
     def db(self) -> Database: ...
 
     @property
-    def access(self) -> AccessServices: ...
+    def access(self) -> WorkspaceServices: ...
 
     @property
     def tools(self) -> ToolCommandServices: ...
 
 
-class ToolCommandContext(Protocol):
-    """The object that every command receives as `typer.Context.obj`."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    def open(self, *, create: bool = False) -> AbstractAsyncContextManager[ToolPlatform]:
-        """Open the platform on its store, or create the store."""
-        ...
-
-
 def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]], *, create: bool = False) -> T:
     """Open the platform, run *work* and close the platform; *create* its store if it does not exist."""
-
-    async def run() -> T:
-        async with cast("ToolCommandContext", context.obj).open(create=create) as platform:
-            return await work(platform)
-
-    return asyncio.run(run())
+    return run(context, work, create=create)

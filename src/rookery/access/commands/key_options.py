@@ -1,27 +1,20 @@
-"""Parsing of command line options: times, days, names, allow-lists, files. Invalid values are usage errors (exit code 2)."""
+"""Options of the commands on keys: grants, expiry and allow-lists."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
-from pathlib import Path
-from typing import Annotated, BinaryIO, NoReturn, TextIO
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
 from rookery.access.key_fields import UNSET, KeyChanges, Unset
 from rookery.access.models import KeyRestrictions
 from rookery.access.scopes import PRESETS
-from rookery.kernel.clock import parse_iso, utc_now
-from rookery.kernel.errors import RookeryError
+from rookery.terminal.options import parse_expiry, raise_usage_error, split_names
 
-_DAYS_PATTERN = re.compile(r"([1-9]\d{0,4})d")
-
+KeyIdArgument = Annotated[str, typer.Argument(help="The key's id.")]
 ExpiresOption = Annotated[
     str | None, typer.Option("--expires-at", help="The expiry: a time such as 2027-01-31, or 90d for 90 days from now.", show_default=False)
 ]
@@ -48,19 +41,6 @@ AllToolsOption = Annotated[bool, typer.Option("--all-tools", help="Remove the re
 AllOrgsOption = Annotated[bool, typer.Option("--all-orgs", help="Remove the restriction to orgs.")]
 AllProjectsOption = Annotated[bool, typer.Option("--all-projects", help="Remove the restriction to projects.")]
 NoToolLimitsOption = Annotated[bool, typer.Option("--no-tool-limits", help="Remove the limits on tools.")]
-OutputOption = Annotated[
-    Path | None, typer.Option(help="Write to this new file (mode 0600) instead of the terminal; - is standard output.", show_default=False)
-]
-
-
-def raise_usage_error(message: str) -> NoReturn:
-    """End the command with exit code 2."""
-    raise typer.BadParameter(message)
-
-
-def parse_expiry(text: str | None) -> datetime | None:
-    """Parse a time, or a number of days from now."""
-    return None if text is None else _parse_time(text, in_future=True)
 
 
 def parse_new_expiry(text: str | None, *, never: bool) -> datetime | Unset | None:
@@ -68,22 +48,6 @@ def parse_new_expiry(text: str | None, *, never: bool) -> datetime | Unset | Non
     if text is not None and never:
         raise_usage_error("Use either --expires-at or --never.")
     return None if never else UNSET if text is None else parse_expiry(text)
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Parse a time, or a number of days before now."""
-    return None if text is None else _parse_time(text, in_future=False)
-
-
-def parse_day(text: str | None) -> date | None:
-    """Parse a day in UTC: a date, or a number of days before today."""
-    moment = parse_time(text)
-    return None if moment is None else moment.date()
-
-
-def split_names(values: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of repeated or comma-separated options."""
-    return tuple(name.strip() for part in values or () for name in part.split(",") if name.strip())
 
 
 def parse_grants(preset: str | None, values: Sequence[str] | None, *, option: str) -> tuple[str, ...]:
@@ -142,70 +106,6 @@ class AllowListOptions:
         if changes == KeyChanges():
             raise_usage_error("Use at least one option that changes the key; --help lists them.")
         return changes
-
-
-@contextmanager
-def open_new_file(path: Path | None, *, keep_partial: bool = False) -> Generator[TextIO | None]:
-    """
-    Create a new file that only its owner can read, or yield standard output for `-` and None for None.
-
-    Args:
-        path: The path; an existing file is never overwritten.
-        keep_partial: Keep a partly written file after an error, unless it is empty. By default it is deleted, since it
-            could be mistaken for a complete one.
-    """
-    if path is None or str(path) == "-":
-        yield None if path is None else sys.stdout
-        return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise_usage_error(f"Cannot create {path}: {error.strerror}")
-    is_whole = False
-    try:
-        # No newline translation: CSV has its own line ends.
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            yield file
-        is_whole = True
-    except OSError as error:
-        raise RookeryError(f"Cannot write {path}: {error.strerror}") from error
-    finally:
-        if not is_whole and not (keep_partial and path.stat().st_size):
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_existing_file(path: Path) -> Generator[BinaryIO]:
-    """Open a file for reading, or yield standard input for `-`."""
-    if str(path) == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise_usage_error(f"Cannot read {path}: {error.strerror}")
-    with file:
-        yield file
-
-
-def read_text_file(path: Path) -> str:
-    """Return the text of a file, or of standard input for `-`."""
-    with open_existing_file(path) as file:
-        try:
-            return file.read().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise_usage_error(f"Cannot read {path}: {error}")
-
-
-def _parse_time(text: str, *, in_future: bool) -> datetime:
-    days = _DAYS_PATTERN.fullmatch(text)
-    try:
-        if days is not None:
-            distance = timedelta(days=int(days[1]))
-            return utc_now() + distance if in_future else utc_now() - distance
-        return parse_iso(text)
-    except (ValueError, OverflowError):
-        raise_usage_error(f"{text!r} is neither an ISO 8601 time nor a number of days such as 90d.")
 
 
 def _parse_full_names(names: Sequence[str]) -> frozenset[str]:

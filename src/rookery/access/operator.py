@@ -1,0 +1,59 @@
+"""The operator: the user of the command line, who may read and change everything."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from rookery.access.models import Actor, Caller, Workspace
+from rookery.terminal.context import choose_workspace
+
+if TYPE_CHECKING:  # commands that open nothing start faster without it
+    from rookery.access.workspaces import Workspaces
+
+_MAX_NAME_LENGTH = 100
+
+
+class WorkspaceServices(Protocol):
+    """The services that select the workspace of a command."""
+
+    @property
+    def workspaces(self) -> Workspaces: ...
+
+
+def get_operator() -> Actor:
+    """Return the user of this command line as the actor for the audit log."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # The user of a container may have no name.
+        name = f"user {os.getuid()}"
+    # The name comes from the environment and may be any bytes, but the audit log hashes UTF-8.
+    return Actor(kind="operator", name=name.encode("utf-8", "replace").decode("utf-8")[:_MAX_NAME_LENGTH])
+
+
+def make_operator_caller(workspace_id: int) -> Caller:
+    """Return a caller for the operator, who may read and change everything in the workspace."""
+    return Caller(
+        key_id="",
+        key_kind="api",
+        key_name=get_operator().name,
+        workspace_id=workspace_id,
+        public_workspace_id=workspace_id,
+        scopes=frozenset({"*"}),
+        agent_id=None,
+        environment="live",
+        servers=None,
+        tools=None,
+        orgs=None,
+        projects=None,
+        tool_limits={},
+        address="unknown",
+        request_id="",
+    )
+
+
+async def resolve_workspace(services: WorkspaceServices, name_or_id: str | None) -> Workspace:
+    """Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous. Raises NotFound."""
+    workspaces = {workspace.id: workspace for workspace in await services.workspaces.list()}
+    return workspaces[choose_workspace({number: workspace.name for number, workspace in workspaces.items()}, name_or_id)]
