@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rookery.access.scopes import parse_grants as read_scopes
 from rookery.kernel.http.routes import RouteTable
 from rookery.reference.downgrade import Schema
-from rookery.reference.naming import document_path
 from rookery.reference.openapi import build_document
+from rookery.reference.operation_names import document_path
 
 _COMMON_HEADERS = frozenset(
     "content-length content-type cache-control vary x-content-type-options content-security-policy referrer-policy allow "
@@ -65,7 +65,7 @@ class OpenApiCheck:
         Raises:
             AssertionError: A response was not documented.
         """
-        assert self.violations == set(), f"missing in the OpenAPI document (see kernel/http/openapi.py): {sorted(self.violations)}"
+        assert self.violations == set(), f"missing in the OpenAPI document (see `Operation`): {sorted(self.violations)}"
 
 
 @dataclass

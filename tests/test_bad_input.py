@@ -20,8 +20,8 @@ from schemathesis.generation import GenerationMode
 
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint, RouteTable
-from rookery.reference.naming import document_path
 from rookery.reference.openapi import build_document
+from rookery.reference.operation_names import document_path
 from rookery.wiring import build_platform
 from tests.conftest import Instance, Settings
 from tests.error_bodies import error_body

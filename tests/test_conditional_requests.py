@@ -304,11 +304,11 @@ def _operation_name(endpoint: RouteEndpoint) -> str:
 async def test_each_change_of_one_resource_honours_if_match_or_has_a_reason(instance: Instance) -> None:
     """A route that changes one resource compares If-Match or has a reason here; its GET returns the ETag (issue 14, D-64)."""
     endpoints = build_route_table(instance.rookery).endpoints
-    without_if_match = {_operation_name(endpoint) for endpoint in _writes(instance) if "If-Match" not in endpoint.docs.request_headers}
+    without_if_match = {_operation_name(endpoint) for endpoint in _writes(instance) if "If-Match" not in endpoint.route.all_request_headers}
     assert without_if_match == WITHOUT_VERSION.keys()
 
-    response_headers = {_operation_name(endpoint): endpoint.docs.response_headers for endpoint in endpoints}
-    with_if_match = [endpoint for endpoint in endpoints if "If-Match" in endpoint.docs.request_headers]
+    response_headers = {_operation_name(endpoint): endpoint.route.all_response_headers for endpoint in endpoints}
+    with_if_match = [endpoint for endpoint in endpoints if "If-Match" in endpoint.route.all_request_headers]
     assert len(with_if_match) > 50
     for endpoint in with_if_match:
         get_operation = f"GET {endpoint.path}"

@@ -15,8 +15,8 @@ from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
-from rookery.reference.naming import document_path
 from rookery.reference.openapi import EventDocs, build_document
+from rookery.reference.operation_names import document_path
 from rookery.wiring import build_platform
 from tests.openapi_check import DocumentedResponses
 
@@ -113,7 +113,7 @@ def test_no_schema_has_the_generated_name_of_an_object_field(document: Schema) -
 
 def test_the_document_has_exactly_the_operations_of_the_routes(document: Schema, endpoints: list[RouteEndpoint]) -> None:
     """D-83: every route that is not hidden is an operation or an alias of one, and there are no others."""
-    served = sorted((endpoint.route.method.lower(), document_path(endpoint.path)) for endpoint in endpoints if not endpoint.docs.hidden)
+    served = sorted((endpoint.route.method.lower(), document_path(endpoint.path)) for endpoint in endpoints if not endpoint.route.hidden)
     documented = [
         (method, route_path)
         for path, method, operation in _iter_operations(document)
@@ -141,7 +141,7 @@ def test_every_operation_has_a_unique_name(document: Schema) -> None:
 
 def test_the_name_of_an_operation_begins_with_a_verb(document: Schema, endpoints: list[RouteEndpoint]) -> None:
     """Issue 14: generated clients have functions such as `remember` and `list_plans`; every route declares its name. D-83."""
-    undeclared = [endpoint.path for endpoint in endpoints if not endpoint.route.operation_id and not endpoint.docs.hidden]
+    undeclared = [endpoint.path for endpoint in endpoints if not endpoint.route.operation_id and not endpoint.route.hidden]
     assert undeclared == []
     names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _iter_operations(document)}
     assert {name for name in names if name.partition("_")[0] not in _VERBS} == set()

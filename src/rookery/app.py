@@ -26,8 +26,7 @@ from rookery.kernel.http.metrics_page import MetricsRoutes
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.observability import Observability
-from rookery.reference.api import ReferenceApi
-from rookery.reference.document_cache import DocumentCache
+from rookery.reference.api import DocumentCache, ReferenceApi
 from rookery.reference.examples import load_packaged_examples
 from rookery.reference.openapi import EventDocs, build_document
 from rookery.tools.api import ToolsApi

@@ -15,10 +15,10 @@ from openapi_spec_validator import OpenAPIV30SpecValidator
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
-from rookery.reference.aliases import documented_routes
 from rookery.reference.downgrade import Schema
 from rookery.reference.examples import Examples, load_packaged_examples
 from rookery.reference.openapi import build_document
+from rookery.reference.operation_names import documented_routes
 from rookery.wiring import build_platform
 from tests.conftest import lend_model
 from tests.openapi_check import as_json_schema
@@ -37,7 +37,7 @@ def examples() -> Examples:
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """The route table of the documented application."""
     mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
-    return [endpoint for endpoint in mounted.endpoints if not endpoint.docs.hidden]
+    return [endpoint for endpoint in mounted.endpoints if not endpoint.route.hidden]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from rookery.kernel.errors import Conflict
-from rookery.kernel.http import AdmissionResult, DocumentedResponse, Operation, document_route, hide_from_docs, mount_routes, tag
+from rookery.kernel.http import AdmissionResult, DocumentedResponse, Operation, mount_routes
 from rookery.kernel.http.routes import RouteTable
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document
@@ -36,7 +37,7 @@ class Nobody:
 
 
 class Harbour:
-    """Routes with decorators on some methods."""
+    """Handlers of routes."""
 
     async def plain(self) -> Response:
         """Return an empty response."""
@@ -45,35 +46,6 @@ class Harbour:
     async def get_ship(self, id: str) -> Response:
         """Return one ship."""
         return Response(id)
-
-    @hide_from_docs
-    async def secret(self) -> Response:
-        """Serve a hidden route."""
-        return Response()
-
-    @tag("Ships")
-    @document_route(
-        errors=(Sunk,),
-        responses={202: DocumentedResponse(description="On its way.", model=Ship), 204: DocumentedResponse(description="Nobody is there.")},
-        media_types=("text/csv",),
-        request_headers=("If-Match",),
-        response_headers=("ETag",),
-        security=("bearerAuth",),
-    )
-    async def annotated(self) -> Response:
-        """Return an empty response, with every annotation."""
-        return Response()
-
-
-@tag("Harbour")
-@hide_from_docs
-class Cellar(Harbour):
-    """All of its routes are hidden."""
-
-
-@tag("Harbour")
-class Quay(Harbour):
-    """All of its routes are tagged."""
 
 
 def _paths(*routes: Operation) -> dict[str, dict[str, Schema]]:
@@ -91,22 +63,39 @@ def _route(handler: object, path: str, *, tags: Sequence[str] = ("Row",), **fiel
     return Operation(method="GET", path=path, required_scope="ships:read", summary="Look", tags=tags, response_model=Ship, **options)
 
 
+def _annotated_route() -> Operation:
+    return _route(
+        Harbour().plain,
+        "/annotated",
+        errors=(Sunk,),
+        responses={202: DocumentedResponse(description="On its way.", model=Ship), 204: DocumentedResponse(description="Nobody is there.")},
+        media_types=("text/csv",),
+        request_headers=("If-Match",),
+        response_headers=("ETag",),
+        security=("bearerAuth",),
+    )
+
+
 def test_an_endpoint_or_a_controller_may_be_hidden() -> None:
     """Spec 4.5: endpoints and controllers may be hidden; hidden ones are mounted too."""
-    assert list(_paths(_route(Harbour().plain, "/plain"), _route(Harbour().secret, "/secret"))) == ["/api/v1/plain"]
-    assert _paths(_route(Cellar().plain, "/plain"), _route(Cellar().annotated, "/annotated")) == {}
+    cellar = partial(_route, Harbour().plain, hidden=True)
+
+    assert list(_paths(_route(Harbour().plain, "/plain"), _route(Harbour().plain, "/secret", hidden=True))) == ["/api/v1/plain"]
+    assert _paths(cellar("/one"), cellar("/other")) == {}
 
 
 def test_an_endpoint_or_a_controller_may_be_tagged() -> None:
     """Spec 4.5: endpoints and controllers may be tagged; the tag of the endpoint takes precedence."""
-    paths = _paths(_route(Harbour().plain, "/row"), _route(Quay().plain, "/quay"), _route(Quay().annotated, "/annotated"))
+    quay = partial(_route, Harbour().plain, tags=("Harbour",))
+
+    paths = _paths(_route(Harbour().plain, "/row"), quay("/quay"), quay("/annotated", tags=("Ships",)))
 
     assert [paths[f"/api/v1/{name}"]["get"]["tags"] for name in ("row", "quay", "annotated")] == [["Row"], ["Harbour"], ["Ships"]]
 
 
 def test_parameters_responses_and_security_may_be_declared_per_endpoint() -> None:
     """Spec 4.5: parameters, responses and security requirements may be declared per endpoint."""
-    annotated = _paths(_route(Harbour().annotated, "/annotated"))["/api/v1/annotated"]["get"]
+    annotated = _paths(_annotated_route())["/api/v1/annotated"]["get"]
 
     responses = cast("dict[str, Schema]", annotated["responses"])
     assert annotated["security"] == [{"bearerAuth": []}]
@@ -121,7 +110,7 @@ def test_parameters_responses_and_security_may_be_declared_per_endpoint() -> Non
 def test_an_error_is_documented_by_its_code_and_its_description() -> None:
     """D-10: the code is the contract; decision numbers are left out."""
     mounted = RouteTable()
-    mount_routes(mounted, "/api/v1", [_route(Harbour().annotated, "/annotated"), _route(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
+    mount_routes(mounted, "/api/v1", [_annotated_route(), _route(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
 
     document = _build_document(mounted)
 
@@ -175,10 +164,5 @@ def test_duplicate_operation_ids_are_an_error() -> None:
 
 def test_an_undocumented_header_is_an_error() -> None:
     """Every header is explained once in the document."""
-
-    @document_route(request_headers=("X-Unheard-Of",))
-    async def handler() -> Response:
-        return Response()
-
     with pytest.raises(KeyError, match="X-Unheard-Of"):
-        _paths(_route(handler, "/a"))
+        _paths(_route(Harbour().plain, "/a", request_headers=("X-Unheard-Of",)))

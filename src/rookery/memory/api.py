@@ -17,7 +17,6 @@ from rookery.kernel.http import (
     ItemPage,
     Operation,
     Output,
-    allowed_on_full_disk,
     json_response,
     respond_with,
 )
@@ -127,7 +126,7 @@ class MemoryApi:
                        summary="Store many memories", errors=(MemoriesFull, BacklogFull)),
             _operation(method="POST", path="/recall", handler=self.post_recall, required_scope=READ_SCOPE, response_model=RecallResponse,
                        operation_id="recall", summary="Recall memories", errors=(NotEmbeddable,),
-                       tools=(replace(tool_declarations.RECALL, defaults=self._recall_defaults),)),
+                       tools=(replace(tool_declarations.RECALL, defaults=self._recall_defaults),), allowed_on_full_disk=True),
             _operation(method="GET", path="/search", handler=self.get_search, present=self.serializer.serialize_search,
                        required_scope=READ_SCOPE, response_model=SearchResponse, operation_id="search_memories",
                        summary="Search memories by words", tools=(tool_declarations.SEARCH,)),
@@ -195,7 +194,6 @@ class MemoryApi:
         respond = respond_with(cast("type[list[RememberOutcome]]", list), lambda outcomes: self._batch_response(caller, parsed, outcomes))
         return respond(await self.remember.store_many(caller, [item for item in parsed if isinstance(item, Draft)], wait_s=body.wait_s))
 
-    @allowed_on_full_disk
     async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse | ExplainedResponse:
         """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
         recalled = await self.recall.find(caller, body.to_request(self.mode or "semantic"))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.kernel.http.responses import RouteNotFound
-from rookery.reference.document_cache import DocumentCache
+from rookery.reference.downgrade import Schema
 from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
 
 READ_SCOPE = "docs:read"
@@ -27,6 +30,46 @@ Other routes send `Bearer`, because a browser that gets a Basic challenge prompt
 not send `Bearer` too, because Chromium reads one scheme per header. They still accept a Bearer key.
 """
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedDocument:
+    """
+    The document as JSON and as gzip.
+
+    Attributes:
+        etag: A weak ETag, because both forms share it.
+    """
+
+    raw: bytes
+    gzipped: bytes
+    etag: str
+
+
+class DocumentCache:
+    """
+    A cache that builds the document on the first request, so that the start stays fast.
+
+    Args:
+        build: Returns the document. Called once, in a thread, so that other requests are served meanwhile.
+    """
+
+    def __init__(self, build: Callable[[], Schema]) -> None:
+        self._make = build
+        self._encoded: EncodedDocument | None = None
+        self._build_lock = asyncio.Lock()
+
+    async def get_encoded(self) -> EncodedDocument:
+        """Return the document. Concurrent callers wait for one build."""
+        if self._encoded is None:
+            async with self._build_lock:
+                if self._encoded is None:
+                    self._encoded = await asyncio.to_thread(self._encode)
+        return self._encoded
+
+    def _encode(self) -> EncodedDocument:
+        raw = orjson.dumps(self._make())
+        return EncodedDocument(raw=raw, gzipped=gzip.compress(raw, mtime=0), etag=f'W/"{hashlib.sha256(raw).hexdigest()[:32]}"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,10 @@ from pydantic import BaseModel
 
 from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.http.routes import RouteEndpoint
-from rookery.reference.aliases import DocumentedRoute, documented_routes
 from rookery.reference.components import Components, Mode, handler_description
 from rookery.reference.downgrade import Schema
 from rookery.reference.examples import Examples, add_example
-from rookery.reference.naming import document_path, list_path_parameters
+from rookery.reference.operation_names import DocumentedRoute, document_path, documented_routes, list_path_parameters
 from rookery.reference.parameters import header_components as request_headers
 from rookery.reference.parameters import header_references, path_parameter, query_parameter
 from rookery.reference.response_docs import ERROR_SCHEMA, JSON_MEDIA_TYPE, ResponseDocs, header_components
@@ -133,7 +132,7 @@ def _list_models(documented: Sequence[DocumentedRoute]) -> list[tuple[type[BaseM
         inputs = (documented_route.endpoint.body, documented_route.endpoint.query)
         outputs = (
             documented_route.endpoint.route.response_model,
-            *(response.model for response in documented_route.docs.responses.values()),
+            *(response.model for response in documented_route.endpoint.route.responses.values()),
         )
         models.extend((model, "validation") for model in inputs if model is not None)
         models.extend((model, "serialization") for model in outputs if model is not None)
@@ -146,7 +145,6 @@ class _Operation:
     def __init__(self, documented: DocumentedRoute, components: Components, public_url: Callable[[str], str]) -> None:
         self._route = documented
         self._endpoint = documented.endpoint
-        self._docs = documented.docs
         self._components = components
         self._public_url = public_url
 
@@ -163,7 +161,7 @@ class _Operation:
             operation["parameters"] = parameters
         if (body := self._body()) is not None:
             operation["requestBody"] = body
-        operation["responses"] = responses.build_responses(self._endpoint, self._docs)
+        operation["responses"] = responses.build_responses(self._endpoint)
         operation["security"] = self._security()
         if route.required_scope is not None:
             operation["x-required-scope"] = route.required_scope
@@ -196,7 +194,7 @@ class _Operation:
         return f"`{'' if host == self._public_url(self._endpoint.path) else host}{document_path(path)}`"
 
     def _parameters(self) -> list[Schema]:
-        route, notes = self._endpoint.route, self._docs
+        route = self._endpoint.route
         parameters = [path_parameter(name) for name in list_path_parameters(self._endpoint.path)]
         if (model := self._endpoint.query) is not None:
             fields, required = self._components.fields(model, "validation")
@@ -204,7 +202,7 @@ class _Operation:
         reads = [
             *(() if route.public and not route.optional_auth else ("X-Workspace-ID",)),
             *(("Idempotency-Key",) if route.idempotent else ()),
-            *notes.request_headers,
+            *route.all_request_headers,
         ]
         return parameters + header_references(list(dict.fromkeys(reads)))
 
@@ -212,14 +210,14 @@ class _Operation:
         if (model := self._endpoint.body) is not None:
             schema = self._components.reference(model, "validation")
             return {"required": not self._endpoint.is_body_optional, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
-        if self._docs.request_media_types:
-            return {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in self._docs.request_media_types}}
+        if kinds := self._endpoint.route.request_media_types:
+            return {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in kinds}}
         return None
 
     def _security(self) -> list[Schema]:
-        route, schemes = self._endpoint.route, self._docs.security
-        if schemes is not None:
-            return [{name: []} for name in schemes]
+        route = self._endpoint.route
+        if route.security is not None:
+            return [{name: []} for name in route.security]
         if route.public and not route.optional_auth:
             return []
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]

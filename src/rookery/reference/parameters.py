@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rookery.reference.downgrade import Schema, null_schema
-from rookery.reference.naming import document_parameter_name
+from rookery.reference.operation_names import document_parameter_name
 
 _UUID_SCHEMA: Schema = {"type": "string", "format": "uuid"}
 _TEXT_SCHEMA: Schema = {"type": "string"}

@@ -12,7 +12,6 @@ from rookery.kernel.errors import EngineUnavailable, NotFound, RookeryError, Sto
 from rookery.kernel.http.connection import HeadTooLarge
 from rookery.kernel.http.connection_limit import ServerFull
 from rookery.kernel.http.idempotency import ResponseNotStored, SecretAlreadyShown
-from rookery.kernel.http.openapi import RouteDocs
 from rookery.kernel.http.operations import Operation
 from rookery.kernel.http.request_body import InvalidJson, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, HostNotAllowed
@@ -96,13 +95,13 @@ class ResponseDocs:
         self.shared_responses: dict[str, Schema] = {}
         self.error_formats: dict[str, Schema] = {}
 
-    def build_responses(self, endpoint: RouteEndpoint, notes: RouteDocs) -> Schema:
+    def build_responses(self, endpoint: RouteEndpoint) -> Schema:
         """Return the responses of *endpoint* by status."""
         route = endpoint.route
         errors = defaultdict[int, list[type[RookeryError]]](list)
-        for error in list_errors(endpoint, notes):
+        for error in list_errors(endpoint):
             errors[error.status].append(error)
-        successes = self._success_responses(route, notes)
+        successes = self._success_responses(route)
         return {
             _status_key(status, route): self._merge_response(route, successes[status], errors.get(status, ()))
             if status in successes
@@ -110,12 +109,12 @@ class ResponseDocs:
             for status in sorted({*successes, *errors}, key=lambda status: (_status_key(status, route) == "2XX", status))
         }
 
-    def _success_responses(self, route: Operation, notes: RouteDocs) -> Mapping[int, Schema]:
+    def _success_responses(self, route: Operation) -> Mapping[int, Schema]:
         """Return the responses by status that are not, or not only, errors."""
-        headers = [*notes.response_headers, *(("Idempotent-Replay",) if route.idempotent else ())]
+        headers = [*route.all_response_headers, *(("Idempotent-Replay",) if route.idempotent else ())]
         has_body = route.status != HTTPStatus.NO_CONTENT
         schema = None if route.response_model is None else self._components.reference(route.response_model, "serialization")
-        kinds = notes.media_types if route.response_model is None else (JSON_MEDIA_TYPE, *notes.media_types)
+        kinds = route.media_types if route.response_model is None else (JSON_MEDIA_TYPE, *route.media_types)
         responses: dict[int, Schema] = {
             route.status: {
                 "description": _success_description(route),
@@ -123,7 +122,7 @@ class ResponseDocs:
                 **({"content": _content(kinds or (JSON_MEDIA_TYPE,), schema)} if has_body else {}),
             }
         }
-        for status, documented_response in notes.responses.items():
+        for status, documented_response in route.responses.items():
             body_schema = (
                 None if documented_response.model is None else self._components.reference(documented_response.model, "serialization")
             )
@@ -196,7 +195,7 @@ def _status_key(status: int, route: Operation) -> str:
 _RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
-def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryError]]:
+def list_errors(endpoint: RouteEndpoint) -> list[type[RookeryError]]:
     """Return the possible errors of *endpoint*: those that follow from its row, then the declared ones."""
     route = endpoint.route
     error_types: list[type[RookeryError]] = [HostNotAllowed, BadRequest, CrossSiteCredentials]
@@ -205,7 +204,7 @@ def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryE
         error_types += [] if route.required_scope is None else [ScopeMissing]
     if "{" in endpoint.path:
         error_types.append(NotFound)
-    if endpoint.body is not None or notes.request_media_types or endpoint.refuses_body:
+    if endpoint.body is not None or route.request_media_types or endpoint.refuses_body:
         error_types += [InvalidJson, RequestTimeout, PayloadTooLarge, UnsupportedMediaType]
     error_types.append(ValidationFailed)
     if endpoint.refuses_if_match:
@@ -215,7 +214,7 @@ def list_errors(endpoint: RouteEndpoint, notes: RouteDocs) -> list[type[RookeryE
     if route.method != "GET" and not route.public:
         error_types.append(StorageFull)
     error_types += [HeadTooLarge, InternalError, EngineUnavailable, ServerFull]
-    errors = [*(_map_route_error(route, error) for error in error_types), *route.errors, *notes.errors]
+    errors = [*(_map_route_error(route, error) for error in error_types), *route.all_errors]
     return list(dict.fromkeys(errors))
 
 

@@ -24,7 +24,7 @@ from rookery.access.schemas import (
 )
 from rookery.access.scopes import ADDRESSES_SCOPE, grants, grants_all, grants_any, parse_grants
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import Operation, Output, allowed_on_full_disk
+from rookery.kernel.http import Operation, Output
 from rookery.kernel.preconditions import ExpectedETags
 
 
@@ -45,7 +45,7 @@ class AgentKeyOperations(KeyOperations):
             change(method="PATCH", path=one, handler=self.patch_key, errors=(Conflict,), operation_id="update_agent_key",
                    summary="Change an agent key"),
             key(method="POST", path=f"{one}/revoke", handler=self.post_revoke, required_scope=DELETE_SCOPE,
-                operation_id="revoke_agent_key", summary="Revoke an agent key"),
+                operation_id="revoke_agent_key", summary="Revoke an agent key", allowed_on_full_disk=True),
             change(method="POST", path=f"{one}/extend", handler=self.post_extend, errors=(Conflict,), operation_id="extend_agent_key",
                    summary="Replace or remove the expiry of an agent key"),
             key_operation(method="GET", path=permissions, handler=self.get_permissions, required_scope=READ_SCOPE,
@@ -78,7 +78,6 @@ class AgentKeyOperations(KeyOperations):
         await self._keys.update(caller.public_workspace_id, key_id, body.to_changes(), by=by, expected=expected)
         return await self.load_key(caller, key_id)
 
-    @allowed_on_full_disk
     async def post_revoke(self, caller: Caller, key_id: str, expected: ExpectedETags) -> KeyWithUsage:
         """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
         await self._keys.revoke(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected)

@@ -21,7 +21,7 @@ from rookery.access.scopes import ADDRESSES_SCOPE
 from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk
+from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
@@ -75,7 +75,7 @@ class KeyOperations:
                           secret_fields=(secret,), etag=True, errors=(Conflict, KeyInGrace, DelegationDenied),
                           operation_id=f"rotate_{noun}", summary=f"Rotate an {title}"),
             key(method="POST", path=f"{one}/suspend", handler=self.post_suspend, required_scope=WRITE_SCOPE, errors=(Conflict,),
-                operation_id=f"suspend_{noun}", summary=f"Suspend an {title}"),
+                operation_id=f"suspend_{noun}", summary=f"Suspend an {title}", allowed_on_full_disk=True),
             key(method="POST", path=f"{one}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE, errors=(Conflict,),
                 operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}"),
             key_operation(method="GET", path=f"{one}/usage", handler=self.get_calls, present=_present_call, required_scope=READ_SCOPE,
@@ -109,7 +109,6 @@ class KeyOperations:
         by, grace_hours = Actor.from_caller(caller), body.grace_period_hours
         return await self.keyring.rotate(caller.public_workspace_id, key_id, grace_hours=grace_hours, by=by, expected=expected)
 
-    @allowed_on_full_disk
     async def post_suspend(self, caller: Caller, key_id: str, expected: ExpectedETags) -> KeyWithUsage:
         """Suspend a key: its requests are rejected until it is resumed."""
         await self.keyring.suspend(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected)

@@ -93,7 +93,7 @@ def require_if_match(operations: Sequence[Operation]) -> list[Operation]:
         ValueError: A route that writes does not document If-Match.
     """
     for operation in operations:
-        if operation.method not in {"", "GET"} and "If-Match" not in operation.docs.request_headers:
+        if operation.method not in {"", "GET"} and "If-Match" not in operation.all_request_headers:
             msg = f"{operation.method} {operation.path} writes, so it must support If-Match: its handler takes `expected` (D-64)"
             raise ValueError(msg)
     return list(operations)

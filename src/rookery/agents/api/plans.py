@@ -25,7 +25,7 @@ from rookery.agents.schemas.plan_responses import (
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
 from rookery.kernel.http import ItemPage, Operation
-from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
+from rookery.kernel.preconditions import ExpectedETags
 
 _operation = partial(Operation, tags=("Plans",))
 _plan = partial(_operation, present=present_plan, is_large=is_large, response_model=PlanResponse, etag=True)
@@ -45,7 +45,7 @@ class PlanApi:
                        response_model=PlansResponse, operation_id="list_plans", summary="List plans, newest first",
                        tools=(tools.PLAN_LIST,)),
             _plan(method="POST", path="/plans", handler=self.post_plan, committed=PlanView, required_scope=WRITE_SCOPE, status=201,
-                  idempotent=True, operation_id="create_plan", summary="Create a plan", errors=(SlugTaken, PreconditionFailed),
+                  idempotent=True, operation_id="create_plan", summary="Create a plan", errors=(SlugTaken,),
                   request_headers=("If-Match",), tools=(tools.PLAN_CREATE,)),
             _operation(method="GET", path=f"{one}.md", handler=self.get_markdown, required_scope=READ_SCOPE,
                        operation_id="get_plan_markdown", summary="Show a plan as Markdown", media_types=("text/markdown",)),

@@ -28,8 +28,8 @@ from rookery.agents.sessions.boot import SessionBoot
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
 from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk, store_created_id
-from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
+from rookery.kernel.http import ItemPage, Operation, Output, store_created_id
+from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
@@ -63,7 +63,7 @@ class SessionApi:
                        response_model=Page[SessionResponse], operation_id="list_sessions", summary="List sessions, newest first",
                        errors=(NotFound,), tools=(tools.SESSION_LIST,)),
             start(path="/sessions", handler=self.post_session, operation_id="start_session", summary="Start a session",
-                  request_headers=("If-Match",), errors=(NotFound, PlanArchived, SessionActive, PreconditionFailed),
+                  request_headers=("If-Match",), errors=(NotFound, PlanArchived, SessionActive),
                   tools=(tools.SESSION_START,)),
             session(method="GET", path=one, handler=self.get_session, required_scope=READ_SCOPE, operation_id="get_session",
                     summary="Show a session", tools=(tools.SESSION_SHOW,)),
@@ -78,7 +78,8 @@ class SessionApi:
                   tools=(tools.SESSION_LOG, tools.SESSION_CHECKPOINT)),
             _operation(method="POST", path=f"{one}/heartbeat", handler=self.post_heartbeat, required_scope=WRITE_SCOPE,
                        rate_limited=False, response_model=HeartbeatResponse, operation_id="heartbeat_session",
-                       summary="Keep a session alive", errors=(SessionEnded,), tools=(tools.SESSION_HEARTBEAT,)),
+                       summary="Keep a session alive", errors=(SessionEnded,), tools=(tools.SESSION_HEARTBEAT,),
+                       allowed_on_full_disk=True),
             session(method="POST", path=f"{one}/end", handler=self.post_end, required_scope=WRITE_SCOPE, idempotent=True,
                     body_optional=True, rebuild_response=self._load_view, operation_id="end_session", summary="End a session",
                     errors=(SessionEnded,), tools=(tools.SESSION_HANDOFF, tools.SESSION_END)),
@@ -123,7 +124,6 @@ class SessionApi:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
         return await self.sessions.records.append(caller, session_id, body.to_new_event(), expected=expected)
 
-    @allowed_on_full_disk
     async def post_heartbeat(self, caller: Caller, session_id: str, expected: ExpectedETags) -> AgentSession:
         """Record activity, so that the session is not marked as abandoned."""
         return await self.sessions.records.heartbeat(caller, session_id, expected=expected)

@@ -40,9 +40,9 @@ from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output, allowed_on_full_disk
+from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output
 from rookery.kernel.http.request_body import ClientDisconnected
-from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed
+from rookery.kernel.preconditions import ExpectedETags
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class TaskApi:
                        tools=(tools.TASK_READY,)),
             lease(path="/tasks/claim-next", handler=self.post_claim_next, present=_present_next, committed=TaskView, body_optional=True,
                   response_model=ClaimedResponse, operation_id="claim_next_task", summary="Claim the best ready task, or wait for one",
-                  errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed, PreconditionFailed), request_headers=("If-Match",),
+                  errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), request_headers=("If-Match",),
                   responses={204: _NO_TASK}, response_headers=("X-Reason", "X-Plan", "Retry-After"),
                   tools=(replace(tools.TASK_CLAIM_NEXT, present=_present_next_in_tool, output=NextTaskToolResponse),)),
             _task(method="GET", path=one, handler=self.get_task, required_scope=READ_SCOPE, operation_id="get_task",
@@ -88,10 +88,10 @@ class TaskApi:
                           WrongTransition)),
             _task(method="POST", path=f"{one}/heartbeat", handler=self.post_heartbeat, required_scope=WORK_SCOPE, rate_limited=False,
                   operation_id="extend_task_lease", summary="Extend the lease of a task",
-                  errors=(PlanArchived, LeaseLost, WrongTransition), tools=(tools.TASK_HEARTBEAT,)),
+                  errors=(PlanArchived, LeaseLost, WrongTransition), tools=(tools.TASK_HEARTBEAT,), allowed_on_full_disk=True),
             lease(path=f"{one}/release", handler=self.post_release, present=_present_ended, committed=LeaseEndResult,
                   response_model=TaskResponse, operation_id="release_task", summary="Release a claimed task",
-                  errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_RELEASE,)),
+                  errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_RELEASE,), allowed_on_full_disk=True),
             lease(path=f"{one}/complete", handler=self.post_complete, present=_present_completed, committed=LeaseEndResult,
                   response_model=EndedResponse, operation_id="complete_task", summary="Complete a task",
                   errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition), tools=(tools.TASK_COMPLETE,)),
@@ -129,12 +129,10 @@ class TaskApi:
         """Claim a task. The response contains the `claim_token` of the lease."""
         return await self.claims.claim(caller, task, body.to_lease_request(), expected=expected)
 
-    @allowed_on_full_disk
     async def post_heartbeat(self, caller: Caller, task: str, body: HeartbeatBody, expected: ExpectedETags) -> TaskView:
         """Extend the lease of a claimed task."""
         return await self.claims.heartbeat(caller, task, body.to_credential(), ttl_s=body.ttl_s, expected=expected)
 
-    @allowed_on_full_disk
     async def post_release(self, caller: Caller, task: str, body: ReleaseBody, expected: ExpectedETags) -> LeaseEndResult:
         """End the lease of a task without a result. Others can claim it again."""
         return await self.claims.release(caller, task, body.to_credential(), reason=body.reason, expected=expected)

@@ -34,8 +34,8 @@ from rookery.agents.schemas.templates import (
     validate_document,
 )
 from rookery.agents.templates.library import TemplateAuthor, Templates
-from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk
-from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed, require_match
+from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.schema import Page, PageQuery
 
 READ_SCOPE, WRITE_SCOPE, USE_SCOPE = "templates.read", "templates.write", "templates.instantiate"
@@ -60,7 +60,7 @@ class TemplateApi:
                       tools=(tools.TEMPLATES,)),
             template(method="POST", path="/templates", handler=self.post_template, committed=StoredTemplate, required_scope=WRITE_SCOPE,
                      status=201, idempotent=True, operation_id="create_template", summary="Create a template",
-                     request_headers=("If-Match",), errors=(SlugTaken, TooManyItems, PreconditionFailed)),
+                     request_headers=("If-Match",), errors=(SlugTaken, TooManyItems)),
             template(method="GET", path=one, handler=self.get_template, required_scope=READ_SCOPE, operation_id="get_template",
                      summary="Show a template", tools=(tools.TEMPLATE_SHOW,)),
             template(method="PUT", path=one, handler=self.put_template, required_scope=WRITE_SCOPE, operation_id="replace_template",
@@ -76,7 +76,8 @@ class TemplateApi:
                 operation_id="create_plan_from_template", summary="Create a plan from a template", errors=(SlugTaken,)),
             use(handler=self.create_plan, tools=(tools.PLAN_FROM_TEMPLATE,)),
             operation(method="POST", path=f"{one}/preview", handler=self.post_preview, required_scope=READ_SCOPE,
-                      response_model=PreviewResponse, operation_id="preview_template", summary="Preview a template"),
+                      response_model=PreviewResponse, operation_id="preview_template", summary="Preview a template",
+                      allowed_on_full_disk=True),
         ]  # fmt: skip
 
     async def get_templates(self, caller: Caller, query: TemplatesQuery) -> ItemPage[StoredTemplate]:
@@ -122,7 +123,6 @@ class TemplateApi:
         validate_document(copy)
         return await self.templates.add(TemplateAuthor.from_caller(caller), body.slug, copy)
 
-    @allowed_on_full_disk
     async def post_preview(self, caller: Caller, slug: str, body: PreviewBody, expected: ExpectedETags) -> PreviewResponse:
         """Return the plan that a template would create, without storing it."""
         return to_preview_response(await self._render(caller, slug, body, expected))

@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.openapi import DocumentedResponse, RouteDocs
 from rookery.kernel.http.responses import ErrorFormat
 from rookery.kernel.preconditions import PreconditionFailed
 from rookery.kernel.schema import QueryModel
@@ -65,6 +64,21 @@ class ItemPage(Generic[T]):
     items: Sequence[T]
     total: int
     aliases: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentedResponse:
+    """
+    A further response of a route, beside the one in its row.
+
+    Attributes:
+        model: The model of the body; None: see *media_types*.
+        media_types: Content types of the body. Without these and without a model, there is no body.
+    """
+
+    description: str
+    model: type[BaseModel] | None = None
+    media_types: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +158,7 @@ class Operation:
             was read, and the path parameters.
         error_format: The error format of this route, if it is not that of D-10.
         allows_slash: The path with a slash at its end is served too.
+        allowed_on_full_disk: A nearly full disk does not block the route, because it only reads, or removes rights or memories (D-17).
         ignores_query: Any query is accepted and ignored, for URLs that monitors request.
         tools: The MCP tools that run the same handler.
     """
@@ -181,23 +196,25 @@ class Operation:
     map_error: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
     error_format: ErrorFormat | None = None
     allows_slash: bool = False
+    allowed_on_full_disk: bool = False
     ignores_query: bool = False
     tools: Sequence[ToolDeclaration] = ()
 
     @property
-    def docs(self) -> RouteDocs:
-        """The documentation of the operation beyond its row: If-Match and ETag."""
-        conditional = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
-        return RouteDocs(
-            hidden=self.hidden,
-            errors=(PreconditionFailed,) if conditional else (),
-            responses=self.responses,
-            media_types=tuple(self.media_types),
-            request_headers=(*self.request_headers, *(("If-Match",) if conditional else ())),
-            response_headers=(*self.response_headers, *(("ETag",) if self.etag else ())),
-            request_media_types=tuple(self.request_media_types),
-            security=None if self.security is None else tuple(self.security),
-        )
+    def all_request_headers(self) -> tuple[str, ...]:
+        """The request headers that the route reads."""
+        takes_if_match = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
+        return (*self.request_headers, *(("If-Match",) if takes_if_match else ()))
+
+    @property
+    def all_response_headers(self) -> tuple[str, ...]:
+        """The response headers of the route, beyond those of every route."""
+        return (*self.response_headers, *(("ETag",) if self.etag else ()))
+
+    @property
+    def all_errors(self) -> tuple[type[RookeryError], ...]:
+        """The declared errors of the route."""
+        return (*self.errors, *((PreconditionFailed,) if "If-Match" in self.all_request_headers else ()))
 
     def to_body(self, caller: object, result: object) -> BaseModel | Mapping[str, object] | Output:
         """Return the response to *result*, or the item for it on a page."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, cast
 from urllib.parse import parse_qsl
 
 import structlog
@@ -30,7 +30,6 @@ from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse,
 from rookery.kernel.http.operations import (
     CALLER_PARAMETER,
     IF_MATCH_PARAMETER,
-    Handler,
     ItemPage,
     Operation,
     Output,
@@ -53,8 +52,6 @@ _EVENT_STREAM = "text/event-stream"
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 _STATUS_CLIENT_CLOSED = 499
 """The status recorded for a client that disconnected before the response, as proxies do. It is never sent."""
-
-H = TypeVar("H", bound=Handler)
 
 
 class AdmissionResult(Protocol):
@@ -83,18 +80,9 @@ class InternalError(RookeryError):
     """An unexpected exception in Rookery. The log has the details under the same request id."""
 
 
-_ALLOWED_ON_FULL_DISK = "__rookery_allowed_on_full_disk__"
-
-
-def allowed_on_full_disk(handler: H) -> H:
-    """Serve the route even when the disk is nearly full, because it only reads, or removes rights or memories (D-17)."""
-    setattr(handler, _ALLOWED_ON_FULL_DISK, True)
-    return handler
-
-
 def needs_disk_space(route: Operation) -> bool:
     """Return whether a nearly full disk blocks the route with 507. By default it blocks POST, PUT and PATCH."""
-    return route.method in {"POST", "PUT", "PATCH"} and not route.public and not hasattr(route.handler, _ALLOWED_ON_FULL_DISK)
+    return route.method in {"POST", "PUT", "PATCH"} and not route.public and not route.allowed_on_full_disk
 
 
 class RouteEndpoint:
@@ -110,11 +98,10 @@ class RouteEndpoint:
         self._guard = guard
         self._signature = parse_signature(route.handler)
         self._list_parameters = _list_fields(self._signature.query[1]) if self._signature.query else frozenset[str]()
-        self.docs = notes = route.docs
-        self.refuses_body = self._signature.body is None and not notes.request_media_types and route.method not in _SAFE_METHODS
-        compares_if_match = "If-Match" in notes.request_headers and (self._signature.takes_if_match or self._signature.requires_request)
+        self.refuses_body = self._signature.body is None and not route.request_media_types and route.method not in _SAFE_METHODS
+        compares_if_match = "If-Match" in route.all_request_headers and (self._signature.takes_if_match or self._signature.requires_request)
         self.refuses_if_match = route.method not in _SAFE_METHODS and not route.public and not compares_if_match
-        self.answers_head = route.method == "GET" and _EVENT_STREAM not in notes.media_types
+        self.answers_head = route.method == "GET" and _EVENT_STREAM not in route.media_types
         self.is_body_optional = route.body_optional or (route.method in {"POST", "DELETE"} and _accepts_empty_object(self.body))
 
     @property

@@ -20,7 +20,6 @@ from rookery.kernel.http import (
     EventStream,
     Operation,
     accepts_events,
-    allowed_on_full_disk,
     encode_event,
     json_response,
 )
@@ -92,22 +91,21 @@ class ToolCallApi:
                        errors=(ArgumentsInvalid, CallInvalid, ToolDisabled, PermissionDenied, TestKeyRefused, ServerNotFound, ToolNotFound,
                                SessionNotOpen, ServerBusy))  # fmt: skip
         return [
-            call(path="/tools/call", handler=self.post_call, operation_id="call_tool", summary="Call a tool", map_error=_map_call_error),
+            call(path="/tools/call", handler=self.post_call, operation_id="call_tool", summary="Call a tool", map_error=_map_call_error,
+                 allowed_on_full_disk=True),
             call(path="/servers/{server_id}/tools/{tool:path}", handler=self.post_tool, operation_id="call_server_tool",
-                 summary="Call a tool with the bare arguments", map_error=_map_tool_error),
+                 summary="Call a tool with the bare arguments", map_error=_map_tool_error, allowed_on_full_disk=True),
             _operation(method="GET", path="/resources/{uri:path}", handler=self.get_resource, required_scope=READ_SCOPE,
                        response_model=ResourceResponse, operation_id="read_resource", summary="Read a resource",
                        map_error=_map_resource_error, request_headers=("X-Session-ID",),
                        errors=(*SERVER_ERRORS, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy)),
         ]  # fmt: skip
 
-    @allowed_on_full_disk
     async def post_call(self, caller: Caller, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names. `input_responses` and `request_state` answer an earlier request for input."""
         options = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(caller, request, body.server, body.tool, body.arguments or {}, options)
 
-    @allowed_on_full_disk
     async def post_tool(self, caller: Caller, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
         return await self._call(caller, request, server_id, tool, body.root, _to_call_options(request))

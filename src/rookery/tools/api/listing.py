@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Operation, Output, allowed_on_full_disk
+from rookery.kernel.http import Operation, Output
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen, ToolDisabled
@@ -65,7 +65,8 @@ class ListingApi:
                     summary="List a server's prompts"),
             _operation(method="POST", path=f"{one}/prompts/{{name:path}}", handler=self.post_prompt, response_model=PromptResponse,
                        operation_id="get_prompt", summary="Fill in a prompt", request_headers=("X-Session-ID",),
-                       errors=(*SERVER_ERRORS, PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy)),
+                       errors=(*SERVER_ERRORS, PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy),
+                       allowed_on_full_disk=True),
         ]  # fmt: skip
 
     async def get_servers(self, caller: Caller) -> ServerList:
@@ -115,7 +116,6 @@ class ListingApi:
         prompts = self.catalogue.get_features(server := await self._wait_listed(caller, server_id)).prompts
         return PromptList(server=server.id, prompts=list(prompts), count=len(prompts))
 
-    @allowed_on_full_disk
     async def post_prompt(self, caller: Caller, request: Request, server_id: str, name: str, body: PromptRequest) -> PromptResponse:
         """Return the messages of a prompt, filled in by its server with the arguments of the body."""
         server = self.catalogue.get_server(caller, server_id)

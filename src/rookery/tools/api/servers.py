@@ -11,7 +11,7 @@ from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import ItemPage, Operation, Output, allowed_on_full_disk, store_created_id
+from rookery.kernel.http import ItemPage, Operation, Output, store_created_id
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
 from rookery.tools.api import server_schemas as schemas
@@ -56,7 +56,7 @@ class WorkspaceServerApi:
                        operation_id="remove_server", summary="Remove a tool server that the workspace added"),
             _operation(method="POST", path=f"{one}/check", handler=self.post_check, required_scope=WRITE_SCOPE,
                        response_model=schemas.CheckResponse, operation_id="check_server",
-                       summary="Check a tool server that the workspace added", errors=(ServerBusy,)),
+                       summary="Check a tool server that the workspace added", errors=(ServerBusy,), allowed_on_full_disk=True),
         ]  # fmt: skip
 
     async def get_servers(self, caller: Caller, query: PageQuery) -> ItemPage[WorkspaceServer]:
@@ -85,7 +85,6 @@ class WorkspaceServerApi:
         """Remove a tool server and its secrets. Its calls stay in the log."""
         await self.workspace_servers.remove(caller, id, expected=expected)
 
-    @allowed_on_full_disk
     async def post_check(self, caller: Caller, id: str) -> ServerCheckResult:
         """Connect to a tool server in a separate session and return the tools it lists, or what is wrong."""
         workspace_server = await self.workspace_servers.get(caller, id)

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import DocumentedResponse, Operation, allowed_on_full_disk
+from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.kernel.http.request_body import parse_json, read_body
 from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, ErrorFormat, RequestState, error_response
 from rookery.kernel.http.routes import InternalError
@@ -124,20 +124,19 @@ class GatewayApi:
         errors = (TooManySessions, PermissionDenied, ToolDisabled, ServerNotFound)
         return [
             _post(path=every, handler=self.post_all, operation_id="send_mcp_message", summary="Send an MCP message",
-                  errors=(TooManySessions,)),
+                  errors=(TooManySessions,), allowed_on_full_disk=True),
             _stream(method="GET", path=every, handler=self.open_all, operation_id="open_mcp_stream",
                     summary="Open the event stream of an MCP session", errors=(TooManySessions,)),
             _stream(method="DELETE", path=every, handler=self.open_all, operation_id="end_mcp_session", summary="End an MCP session",
                     errors=(TooManySessions,)),
             _post(path=one, handler=self.post_one, operation_id="send_server_mcp_message", summary="Send an MCP message to one server",
-                  errors=errors),
+                  errors=errors, allowed_on_full_disk=True),
             _stream(method="GET", path=one, handler=self.open_one, operation_id="open_server_mcp_stream",
                     summary="Open the event stream of an MCP session with one server", errors=errors),
             _stream(method="DELETE", path=one, handler=self.open_one, operation_id="end_server_mcp_session",
                     summary="End an MCP session with one server", errors=errors),
         ]  # fmt: skip
 
-    @allowed_on_full_disk
     async def post_all(self, caller: Caller, request: Request, query: GatewayModeQuery) -> Response:
         """
         Process one JSON-RPC message of the Model Context Protocol.
@@ -146,7 +145,6 @@ class GatewayApi:
         """
         return await self._handle_post(caller, request, GatewayView(is_search=query.mode is not None))
 
-    @allowed_on_full_disk
     async def post_one(self, caller: Caller, request: Request, server_id: str, query: GatewayModeQuery) -> Response:
         """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
         return await self._handle_post(caller, request, GatewayView(server_id=server_id, is_search=query.mode is not None))

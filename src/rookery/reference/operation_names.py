@@ -1,13 +1,18 @@
-"""Operations with several paths: one path is documented, the others are listed as its aliases."""
+"""The documented operations and their names. An operation with several paths is documented once, with the others as its aliases."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rookery.kernel.http.openapi import RouteDocs
 from rookery.kernel.http.routes import RouteEndpoint
-from rookery.reference.naming import document_path, fallback_operation_id
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_SPEC_PARAMETER_NAMES = {"server_id": "serverId"}
+"""Parameters whose name in spec 4.1 differs from that in the handlers."""
+
+_NON_WORD_CHARACTERS = re.compile(r"[^a-zA-Z0-9]+")
 
 
 @dataclass(slots=True)
@@ -21,7 +26,6 @@ class DocumentedRoute:
 
     operation_id: str
     endpoint: RouteEndpoint
-    docs: RouteDocs
     aliases: list[str] = field(default_factory=list[str])
 
     @property
@@ -44,12 +48,11 @@ def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRout
     """
     routes: dict[str, DocumentedRoute] = {}
     for endpoint in endpoints:
-        notes = endpoint.docs
-        if notes.hidden:
-            continue
         route = endpoint.route
+        if route.hidden:
+            continue
         operation_id = route.operation_id or fallback_operation_id(route.method, endpoint.path)
-        first = routes.setdefault(operation_id, DocumentedRoute(operation_id, endpoint, notes))
+        first = routes.setdefault(operation_id, DocumentedRoute(operation_id, endpoint))
         if first.endpoint is endpoint:
             continue
         if _operation_identity(first.endpoint) != _operation_identity(endpoint):
@@ -63,3 +66,23 @@ def _operation_identity(endpoint: RouteEndpoint) -> tuple[str, object]:
     """Return the method and the handler function. Handlers of different instances of a class are the same operation."""
     handler = endpoint.route.handler
     return endpoint.route.method, getattr(handler, "__func__", handler)
+
+
+def document_path(path: str) -> str:
+    """Return *path* as in the document, without the converters of its parameters."""
+    return _PARAMETER.sub(lambda match: "{" + document_parameter_name(match[1]) + "}", path)
+
+
+def list_path_parameters(path: str) -> list[str]:
+    """Return the parameters of *path* in order, with their names in the handlers."""
+    return [match[1] for match in _PARAMETER.finditer(path)]
+
+
+def document_parameter_name(name: str) -> str:
+    """Return the name of a parameter in the document."""
+    return _SPEC_PARAMETER_NAMES.get(name, name)
+
+
+def fallback_operation_id(method: str, path: str) -> str:
+    """Return an operation id made of method and path, for a route that declares none. A test requires declared ids."""
+    return f"{method.lower()}_{_NON_WORD_CHARACTERS.sub('_', path).strip('_').lower()}"
