@@ -9,8 +9,8 @@ from pathlib import Path
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
-HEAD_REVISION = "0021"
-"""The newest revision. A test compares it with `versions/`."""
+HEAD_REVISION = max(path.name[:4] for path in Path(__file__).with_name("versions").glob("[0-9]*.py"))
+"""The newest revision."""
 
 _LOCK_TIMEOUT_S = 60
 
