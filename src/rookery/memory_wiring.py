@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
@@ -12,51 +12,34 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.wal import RecordStoreWal
 from rookery.memory.agent_context import AgentContext
-from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.feedback import Feedback
-from rookery.memory.indexing import Indexer
 from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.ports import ErasableStore, SessionLookup
-from rookery.memory.recall import Recall
-from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.records import Records
-from rookery.memory.remember import Remember
 from rookery.memory.retention import RetentionTask
-from rookery.memory.schemas.responses import MemorySerializer
-from rookery.memory.search import MemorySearch
 from rookery.memory.sessions import SessionMemories
-from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import MemoryImport, TransferServices
-from rookery.memory_core_wiring import Indexes, PreviousEngines, build_memory_core
+from rookery.memory_core_wiring import Indexes, MemoryCore, build_memory_core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryServices:
-    """The services of the shared memory."""
+class MemoryServices(MemoryCore):
+    """The services of the shared memory: those that store and find memories, and all others."""
 
-    remember: Remember
     records: Records
-    recall: Recall
-    search: MemorySearch
     listing: Listing
     feedback: Feedback
     context: AgentContext
-    serializer: MemorySerializer
     sessions: SessionMemories
     reindexer: Reindexer
     index_check: IndexCheck
-    migration: EmbeddingMigration
-    previous_engines: PreviousEngines
     maintenance: MaintenanceServices
     transfer: TransferServices
-    indexer: Indexer
-    recall_buffer: RecallBuffer
-    training: Training
     retention: RetentionTask
 
 
@@ -73,24 +56,18 @@ def build_memory(
 ) -> MemoryServices:
     """Build the services of the shared memory. Nothing is opened."""
     core = build_memory_core(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids, sessions=sessions)
-    indexer, capacity, migration, recall_buffer = core.indexer, core.capacity, core.migration, core.recall_buffer
+    indexer, migration = core.indexer, core.migration
     erasure = Erasure(db=db, stores=_erasable_stores(settings, indexes, db), clock=clock)
     context = AgentContext(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
-    serializer = core.serializer
     return MemoryServices(
-        remember=core.remember,
+        **{column.name: getattr(core, column.name) for column in fields(core)},
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
-        recall=core.recall,
-        search=core.search,
-        feedback=Feedback(db=db, jobs=jobs, recalls=recall_buffer, clock=clock),
+        feedback=Feedback(db=db, jobs=jobs, recalls=core.recall_buffer, clock=clock),
         context=context,
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        serializer=serializer,
-        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, serializer=serializer),
+        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, serializer=core.serializer),
         reindexer=Reindexer(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
         index_check=IndexCheck(db=db, vectors=indexes.vectors, texts=indexes.texts, clock=clock, model=indexes.embedder.model),
-        migration=migration,
-        previous_engines=core.previous_engines,
         maintenance=build_maintenance(
             db=db,
             indexer=indexer,
@@ -105,11 +82,8 @@ def build_memory(
         ),
         transfer=TransferServices(
             exporter=MemoryExport(db=db, clock=clock),
-            importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
+            importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=core.capacity, bus=bus, clock=clock),
         ),
-        indexer=indexer,
-        recall_buffer=recall_buffer,
-        training=core.training,
         retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 
