@@ -30,6 +30,7 @@ from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
 from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
+from rookery.memory.recall_records import FeedbackResult
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.requests import (
@@ -65,8 +66,6 @@ from rookery.memory.schemas.responses import (
     ScopesResponse,
     SearchResponse,
     TagsResponse,
-    serialize_scopes,
-    serialize_tags,
 )
 from rookery.memory.search import MemorySearch
 
@@ -199,14 +198,13 @@ class MemoryApi:
         recalled = await self.recall.find(caller, body.to_request(self.mode or "semantic"))
         return self.serializer.serialize_recall(recalled, explain=bool(body.explain))
 
-    async def post_feedback(self, caller: Caller, recall_id: str, body: FeedbackBody) -> FeedbackResponse:
+    async def post_feedback(self, caller: Caller, recall_id: str, body: FeedbackBody) -> FeedbackResult:
         """
         Record which memories of a recall were used and which were ignored.
 
         Used memories gain confidence, ignored ones lose some. Sending the same feedback again changes nothing.
         """
-        result = await self.feedback.record(caller, _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
-        return self.serializer.serialize_feedback(result)
+        return await self.feedback.record(caller, _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
 
     async def get_context(self, caller: Caller, agent_id: str, query: ContextQuery) -> ItemPage[Memory]:
         """List the memories of scope `agent` of one agent, the highest effective confidence first."""
@@ -224,11 +222,11 @@ class MemoryApi:
 
     async def get_tags(self, caller: Caller, query: SpaceQuery) -> TagsResponse:
         """List the tags of the memories that the key may see, the most frequent first."""
-        return serialize_tags(await self.listing.count_tags(caller, query.to_filter()))
+        return TagsResponse.from_parts(tags=await self.listing.count_tags(caller, query.to_filter()))
 
     async def get_scopes(self, caller: Caller, query: SpaceQuery) -> ScopesResponse:
         """List the orgs and projects of the memories that the key may see, with the number of memories in each."""
-        return serialize_scopes(await self.listing.count_scopes(caller, query.to_filter()))
+        return ScopesResponse.from_parts(scopes=await self.listing.count_scopes(caller, query.to_filter()))
 
     async def get_memories(self, caller: Caller, query: MemoriesQuery) -> ItemPage[Memory]:
         """List the memories that the key may see, filtered by their fields, newest first."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+from pydantic import AfterValidator
+
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.schema import Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
@@ -15,8 +17,6 @@ from rookery.memory.models import (
     BootMemories,
     Memory,
     MemoryState,
-    NameCount,
-    OrgCount,
     RecallHit,
     RecallResult,
     RememberResult,
@@ -26,7 +26,6 @@ from rookery.memory.models import (
     read_fields,
 )
 from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
-from rookery.memory.recall_records import FeedbackResult
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
 """Fields that must not remain anywhere once a memory is deleted (D-41). Stored responses omit them; webhooks have them only on request."""
@@ -35,6 +34,9 @@ TEXT_FIELDS = frozenset({"content", "metadata"})
 def round_score(number: float) -> float:
     """Return a score or a confidence as responses show it."""
     return round(number, SCORE_DECIMALS)
+
+
+Score = Annotated[float, AfterValidator(round_score)]
 
 
 class MemoryBaseResponse(ResponseModel):
@@ -156,15 +158,15 @@ class ExplanationResponse(ResponseModel):
     """The explanation of a memory's rank (D-42)."""
 
     place: int
-    relevance: float
+    relevance: Score
     ranks: RanksResponse
-    similarity: float | None
-    text_score: float | None
+    similarity: Score | None
+    text_score: Score | None
     matched_keywords: Sequence[str]
-    keyword_share: float
+    keyword_share: Score
     scope: str
-    decay: float
-    effective_confidence: float
+    decay: Score
+    effective_confidence: Score
 
 
 class RecalledMemory(ResponseModel):
@@ -281,6 +283,7 @@ class MemoryBootResponse(ResponseModel):
 
 
 _BASE_FIELDS = tuple(name for name in MemoryBaseResponse.model_fields if name in MEMORY_FIELDS)
+_BOOT_FIELDS = tuple(MemoryBootResponse.model_fields)
 _RECALLED_FIELDS = tuple(name for name in RecalledMemory.model_fields if name in MEMORY_FIELDS)
 
 
@@ -301,19 +304,11 @@ class MemorySerializer:
     def serialize_version(self, caller: Caller, version: Memory | Tombstone) -> MemoryVersionResponse:
         """Return one version of a lineage, or its tombstone."""
         if isinstance(version, Tombstone):
-            ended, by, memory, state = version.ended_at, version.superseded_by, None, MemoryState.DELETED
+            ended, memory, state = version.ended_at, None, MemoryState.DELETED
         else:
-            ended, by, memory = None, version.superseded_by, self.serialize_memory(caller, version)
+            ended, memory = None, self.serialize_memory(caller, version)
             state = get_state(version, model=self._model)
-        return MemoryVersionResponse(
-            id=version.id,
-            supersedes_id=version.supersedes_id,
-            superseded_by=by,
-            created_at=version.created_at,
-            ended_at=ended,
-            state=state.value,
-            memory=memory,
-        )
+        return MemoryVersionResponse.from_parts(version, ended_at=ended, state=state, memory=memory)
 
     def serialize_memory(self, caller: Caller, memory: Memory) -> MemoryResponse:
         """Return a memory with all its fields."""
@@ -336,22 +331,10 @@ class MemorySerializer:
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
         return RecallResponse.model_construct(recall_id=result.recall_id, memories=memories, took_ms=took_ms, notice=notice)
 
-    def serialize_feedback(self, result: FeedbackResult) -> FeedbackResponse:
-        """Return the result of feedback."""
-        return FeedbackResponse.model_construct(
-            recall_id=result.recall_id,
-            used=list(result.used),
-            ignored=list(result.ignored),
-            memories=[ConfidenceResponse.model_construct(id=memory.id, confidence=memory.confidence) for memory in result.memories],
-        )
-
     def serialize_boot(self, caller: Caller, boot: BootMemories) -> MemoryBootResponse:
         """Return the memories that an agent starts with."""
         return MemoryBootResponse.model_construct(
-            agent=[self.serialize_memory(caller, memory) for memory in boot.agent],
-            shared=[self.serialize_memory(caller, memory) for memory in boot.shared],
-            project=[self.serialize_memory(caller, memory) for memory in boot.project],
-            session=[self.serialize_memory(caller, memory) for memory in boot.session],
+            None, **{name: [self.serialize_memory(caller, memory) for memory in getattr(boot, name)] for name in _BOOT_FIELDS}
         )
 
     def serialize_search(self, caller: Caller, result: SearchResult) -> SearchResponse:
@@ -382,24 +365,6 @@ class MemorySerializer:
         }
 
 
-def serialize_tags(tags: Sequence[NameCount]) -> TagsResponse:
-    """Return tags with their counts."""
-    return TagsResponse.model_construct(tags=[_serialize_count(tag) for tag in tags])
-
-
-def serialize_scopes(orgs: Sequence[OrgCount]) -> ScopesResponse:
-    """Return orgs and projects with their counts."""
-    scopes = [
-        OrgResponse.model_construct(org=org.org, count=org.count, projects=[_serialize_count(project) for project in org.projects])
-        for org in orgs
-    ]
-    return ScopesResponse.model_construct(scopes=scopes)
-
-
-def _serialize_count(name_count: NameCount) -> CountResponse:
-    return CountResponse.model_construct(name=name_count.name, count=name_count.count)
-
-
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
     return {
         **read_fields(hit.memory, _RECALLED_FIELDS),
@@ -411,16 +376,5 @@ def _recalled_fields(hit: RecallHit) -> dict[str, object]:
 
 
 def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
-    explanation = hit.explanation
-    return ExplanationResponse.model_construct(
-        place=explanation.place,
-        relevance=round_score(explanation.relevance),
-        ranks=RanksResponse.model_construct(semantic=explanation.semantic_rank, keyword=explanation.keyword_rank),
-        similarity=None if explanation.similarity is None else round_score(explanation.similarity),
-        text_score=None if explanation.text_score is None else round_score(explanation.text_score),
-        matched_keywords=explanation.matched_keywords,
-        keyword_share=round_score(explanation.keyword_share),
-        scope=hit.memory.memory_scope.value,
-        decay=round_score(explanation.decay),
-        effective_confidence=round_score(hit.effective_confidence),
-    )
+    ranks = RanksResponse(semantic=hit.explanation.semantic_rank, keyword=hit.explanation.keyword_rank)
+    return ExplanationResponse.from_parts(hit.explanation, hit, ranks=ranks, scope=hit.memory.memory_scope)
