@@ -14,10 +14,10 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import Indexer
 from rookery.memory.ports import ModelVersion, SessionLookup
 from rookery.memory.recall import Recall
-from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import MemorySearch

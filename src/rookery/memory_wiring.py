@@ -13,7 +13,6 @@ from rookery.kernel.jobs import JobQueue
 from rookery.kernel.wal import RecordStoreWal
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.feedback import Feedback
-from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
@@ -21,6 +20,7 @@ from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.ports import ErasableStore, SessionLookup
 from rookery.memory.records import Records
 from rookery.memory.retention import RetentionTask
+from rookery.memory.search import Listing
 from rookery.memory.sessions import SessionMemories
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import MemoryImport, TransferServices

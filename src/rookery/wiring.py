@@ -42,7 +42,7 @@ from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.purge import MemoryPurge
+from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
 from rookery.memory.transfer.importing import TransferServices

@@ -33,22 +33,20 @@ from rookery.memory.agent_context import AgentContext
 from rookery.memory.api import MemoryApi
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
-from rookery.memory.feedback import Feedback
+from rookery.memory.feedback import Feedback, RecallBuffer
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
 from rookery.memory.ports import Embedder, ModelVersion
 from rookery.memory.recall import Recall
-from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
 from rookery.memory.retention import RetentionTask
 from rookery.memory.schemas.responses import MemorySerializer
-from rookery.memory.search import MemorySearch
+from rookery.memory.search import Listing, MemorySearch
 from rookery.memory.text_queries import stem_words
 from rookery.memory.training import Training
 from tests.conftest import FakeClock

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.jobs import JobWorker
-from rookery.memory.backoff import ForegroundBackoff
+from rookery.memory.concurrency import ForegroundBackoff
 from rookery.memory.jobs import MemoryJobs
 from tests.conftest import eventually
 from tests.memory.makers import MemoryRig

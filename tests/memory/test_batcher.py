@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.events import MemoryStored
-from rookery.memory.batcher import Batcher
+from rookery.memory.concurrency import Batcher
 from rookery.memory.errors import AlreadySuperseded
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import Draft, RememberResult

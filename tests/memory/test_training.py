@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 from rookery.cli import add_commands
 from rookery.kernel.db import open_database
 from rookery.memory.models import Memory, MemoryFilter, RecallMode, RecallRequest
-from rookery.memory.purge import MemoryPurge
 from rookery.memory.recall_records import LabelledMemory, TrainingStatus
+from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import recalls
 from rookery.memory.training import BATCH_SIZE, Training
 from tests.conftest import FakeClock

@@ -27,7 +27,6 @@ from rookery.memory import tool_declarations
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
-from rookery.memory.listing import Listing
 from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_records import FeedbackResult
@@ -67,7 +66,7 @@ from rookery.memory.schemas.responses import (
     SearchResponse,
     TagsResponse,
 )
-from rookery.memory.search import MemorySearch
+from rookery.memory.search import Listing, MemorySearch
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "brain:read", "brain:write", "brain:delete"
 

@@ -14,8 +14,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.tracing import start_span
-from rookery.memory.backoff import ForegroundBackoff
-from rookery.memory.batcher import Batcher
+from rookery.memory.concurrency import Batcher, ForegroundBackoff
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage, read_fields
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex

@@ -17,6 +17,7 @@ from rookery.kernel.tracing import start_span
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.feedback import RecallBuffer
 from rookery.memory.models import (
     SCORE_DECIMALS,
     AccessFilter,
@@ -42,7 +43,6 @@ from rookery.memory.ranking import (
     ranking_key,
     round_relevance,
 )
-from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.recall_records import RecallQueryRecord, RecallRecord
 from rookery.memory.store import records
 from rookery.memory.text_queries import match_keywords, parse_keywords, parse_question

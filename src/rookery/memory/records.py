@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rookery.access.models import Caller
@@ -22,15 +22,15 @@ from rookery.memory.store import lineage, merges, records
 _MIN_TIME_STEP = timedelta(microseconds=1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """The operations on stored memories. A memory that the caller may not see counts as not found."""
 
-    def __init__(self, *, db: Database, jobs: JobQueue, indexer: Indexer, bus: EventBus, clock: Clock) -> None:
-        self._db = db
-        self._jobs = jobs
-        self._indexer = indexer
-        self._bus = bus
-        self._clock = clock
+    db: Database
+    jobs: JobQueue
+    indexer: Indexer
+    bus: EventBus
+    clock: Clock
 
     async def get(self, caller: Caller, memory_id: str) -> Memory:
         """
@@ -39,8 +39,8 @@ class Records:
         Raises:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
         """
-        now = self._clock()
-        memory = await self._db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
+        now = self.clock()
+        memory = await self.db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
         if memory is None or not can_read(caller, memory, at=now):
             raise NotFound("memory", memory_id)
         return memory
@@ -54,8 +54,8 @@ class Records:
         Raises:
             NotFound: The memory never existed, was deleted without a lineage, or is not visible to *caller*.
         """
-        now = self._clock()
-        chain = await self._db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))
+        now = self.clock()
+        chain = await self.db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))
         live_memories = [memory for memory in chain if isinstance(memory, Memory)]
         is_visible = (
             all(can_read(caller, memory, at=now) for memory in live_memories)
@@ -76,7 +76,7 @@ class Records:
             PermissionDenied: The memory would leave the key's orgs and projects.
             PreconditionFailed: The version of the memory is not *expected*.
         """
-        now = self._clock()
+        now = self.clock()
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
@@ -85,18 +85,13 @@ class Records:
                 return old
             require_owner(changed_memory)
             require_can_write(caller, changed_memory, at=now)
-            # Strictly later, so that an indexing run can detect that the memory changed since it was read.
-            updated_at = max(now, old.updated_at + _MIN_TIME_STEP)
-            content_at = old.content_at if changed_memory.content == old.content else updated_at
-            changed_memory = replace(changed_memory, updated_at=updated_at, content_at=content_at, index_failed_at=None)
-            records.update_memory(tx, old, changed_memory)
-            if changed_memory.archived_at is None:
-                self._jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
-            return changed_memory
+            if changed_memory.content != old.content:
+                changed_memory = replace(changed_memory, content_at=next_version(old, changed_memory, at=now).updated_at)
+            return _store_version(tx, self.jobs, old, changed_memory, at=now)
 
-        changed_memory = await self._db.write(write)
+        changed_memory = await self.db.write(write)
         if changed_memory.archived_at is None:
-            await self._indexer.update_words(changed_memory)
+            await self.indexer.update_words(changed_memory)
         return changed_memory
 
     async def archive(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
@@ -107,15 +102,15 @@ class Records:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
             PreconditionFailed: The version of the memory is not *expected*.
         """
-        now = self._clock()
+        now = self.clock()
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
             if old.archived_at is not None:
                 return old
-            return archive_memory(tx, self._jobs, self._bus, old, at=now)
+            return archive_memory(tx, self.jobs, self.bus, old, at=now)
 
-        return await self._db.write(write)
+        return await self.db.write(write)
 
     async def restore(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
         """
@@ -127,7 +122,7 @@ class Records:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
             PreconditionFailed: The version of the memory is not *expected*.
         """
-        now = self._clock()
+        now = self.clock()
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
@@ -137,15 +132,15 @@ class Records:
             records.update_memory(tx, old, restored_memory)
             merge = merges.get_merge(tx, old.workspace_id, old.id)
             if merge is not None:
-                revert_merges(tx, self._jobs, [merge], at=now)
+                revert_merges(tx, self.jobs, [merge], at=now)
                 _unlink_merged(tx, merge)
-            self._jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
+            self.jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
             event = MemoryArchived(workspace_id=old.workspace_id, memory_id=old.id, at=now, restored=True)
-            self._bus.publish_on_commit(tx, event)
+            self.bus.publish_on_commit(tx, event)
             return restored_memory
 
-        restored_memory = await self._db.write(write)
-        await self._indexer.update_words(restored_memory)
+        restored_memory = await self.db.write(write)
+        await self.indexer.update_words(restored_memory)
         return restored_memory
 
     async def delete(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> None:
@@ -166,7 +161,7 @@ class Records:
         Raises:
             PreconditionFailed: The version of one memory is not *expected*; no memory is deleted.
         """
-        now = self._clock()
+        now = self.clock()
 
         def write(tx: Tx) -> list[str]:
             deleted_ids = list[str]()
@@ -174,21 +169,35 @@ class Records:
                 memory = records.lock_memory(tx, caller.workspace_id, memory_id)
                 if memory is not None and can_read(caller, memory, at=now):
                     require_match("memory", memory.version, expected)
-                    remove_from_primaries(tx, self._jobs, memory, at=now)
+                    remove_from_primaries(tx, self.jobs, memory, at=now)
                     delete_memory(
-                        tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
+                        tx, self.jobs, self.bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
                     )
                     deleted_ids.append(memory_id)
             return deleted_ids
 
-        return await self._db.write(write)
+        return await self.db.write(write)
 
     def _lock_visible(self, tx: Tx, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
         memory = records.lock_memory(tx, caller.workspace_id, memory_id)
-        if memory is None or not can_read(caller, memory, at=self._clock()):
+        if memory is None or not can_read(caller, memory, at=self.clock()):
             raise NotFound("memory", memory_id)
         require_match("memory", memory.version, expected)
         return memory
+
+
+def next_version(old: Memory, new: Memory, *, at: datetime) -> Memory:
+    """Return *new* as a version strictly later than *old*, so that an indexing run can detect that it changed since it was read."""
+    return replace(new, updated_at=max(at, old.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+
+
+def _store_version(tx: Tx, jobs: JobQueue, old: Memory, new: Memory, *, at: datetime) -> Memory:
+    """Replace *old* by *new* and enqueue its indexing, unless it is archived. The caller must hold the row lock."""
+    stored = next_version(old, new, at=at)
+    records.update_memory(tx, old, stored)
+    if stored.archived_at is None:
+        jobs.enqueue(tx, EMBED_JOB, workspace_id=stored.workspace_id, payload={"memory_id": stored.id})
+    return stored
 
 
 def archive_memory(tx: Tx, jobs: JobQueue, bus: EventBus, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> Memory:
@@ -210,10 +219,7 @@ def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, 
         return
     reverted = remove_merged_text(primary, merges_to_revert)
     if reverted != primary:
-        updated_at = max(at, primary.updated_at + _MIN_TIME_STEP)
-        records.update_memory(tx, primary, replace(reverted, updated_at=updated_at, index_failed_at=None))
-        if primary.archived_at is None:
-            jobs.enqueue(tx, EMBED_JOB, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+        _store_version(tx, jobs, primary, reverted, at=at)
 
 
 def _unlink_merged(tx: Tx, merge: Merge) -> None:
@@ -252,11 +258,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetim
         changed_memory, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
         merges.add(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
         if changed_memory != primary:
-            records.update_memory(
-                tx, primary, replace(changed_memory, updated_at=max(at, primary.updated_at + _MIN_TIME_STEP), index_failed_at=None)
-            )
-            if primary.archived_at is None:
-                jobs.enqueue(tx, EMBED_JOB, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+            _store_version(tx, jobs, primary, changed_memory, at=at)
     return left_in
 
 

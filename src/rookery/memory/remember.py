@@ -16,8 +16,8 @@ from rookery.kernel.events import EventBus, MemoryStored, MemorySuperseded
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.access_filter import can_read, require_can_write
-from rookery.memory.batcher import Batcher
 from rookery.memory.capacity import Capacity
+from rookery.memory.concurrency import Batcher
 from rookery.memory.errors import AlreadySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.models import MEMORY_FIELDS, Draft, Memory, MemoryScope, RememberResult, read_fields

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.kernel.db import Tx
@@ -14,7 +14,7 @@ from rookery.kernel.jobs import JobQueue
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import MemoryFilter, MemoryScope
-from rookery.memory.records import archive_memory
+from rookery.memory.records import archive_memory, next_version
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.store import session_memories
 
@@ -24,17 +24,16 @@ MAX_BOOT_MEMORIES = 20
 """Maximum memories that a session starts with. They share the context window with the plan."""
 
 MAX_PROMOTED = 2_000
-_MIN_TIME_STEP = timedelta(microseconds=1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMemories:
     """The memory operations that the agents domain uses."""
 
-    def __init__(self, *, jobs: JobQueue, bus: EventBus, context: AgentContext, serializer: MemorySerializer) -> None:
-        self._jobs = jobs
-        self._bus = bus
-        self._context = context
-        self._serializer = serializer
+    jobs: JobQueue
+    bus: EventBus
+    context: AgentContext
+    serializer: MemorySerializer
 
     async def boot(
         self, caller: Caller, *, agent_id: str, org: str | None, project: str | None, session_id: str | None
@@ -43,8 +42,8 @@ class SessionMemories:
         if not caller.has_scope(READ_SCOPE):
             return None
         filters = MemoryFilter(org=org, project=project, agent_id=agent_id, session_id=session_id)
-        boot = await self._context.boot(caller, filters, limit=MAX_BOOT_MEMORIES)
-        return self._serializer.serialize_boot(caller, boot).model_dump(mode="json")
+        boot = await self.context.boot(caller, filters, limit=MAX_BOOT_MEMORIES)
+        return self.serializer.serialize_boot(caller, boot).model_dump(mode="json")
 
     def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are not memories of the session."""
@@ -71,20 +70,13 @@ class SessionMemories:
         else:
             memories = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
         for memory in memories:
-            # Strictly later, as in `Records.change`.
-            promoted = replace(
-                memory,
-                memory_scope=MemoryScope.PROJECT,
-                org=memory.org or org,
-                project=memory.project or project,
-                updated_at=max(at, memory.updated_at + _MIN_TIME_STEP),
-            )
-            session_memories.update_space(tx, promoted)
-            self._jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
+            promoted = replace(memory, memory_scope=MemoryScope.PROJECT, org=memory.org or org, project=memory.project or project)
+            session_memories.update_space(tx, next_version(memory, promoted, at=at))
+            self.jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* memories of a session. Return whether none is left."""
         memories = session_memories.lock_live(tx, workspace_id, session_id, limit=limit)
         for memory in memories:
-            archive_memory(tx, self._jobs, self._bus, memory, at=at)
+            archive_memory(tx, self.jobs, self.bus, memory, at=at)
         return len(memories) < limit

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.models import Memory
+from rookery.memory.records import next_version
 from rookery.memory.store import maintenance, records
 from rookery.memory.store.maintenance import MemorySelection
 
-_MIN_TIME_STEP = timedelta(microseconds=1)
 _MAX_ORG_CHARS = 100
 _MAX_CACHED_PROJECTS = 10_000
 """Maximum projects whose orgs are cached."""
@@ -29,13 +28,13 @@ class BackfillRequest:
     dry_run: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
     """A backfill that sets an org where it is unambiguous. Memories that have an org are not changed, so a second run has less to do."""
 
-    def __init__(self, *, db: Database, clock: Clock, runner: BatchRunner) -> None:
-        self._db = db
-        self._clock = clock
-        self._runner = runner
+    db: Database
+    clock: Clock
+    runner: BatchRunner
 
     async def run(self, request: BackfillRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Set missing orgs, or report them in a dry run. Changed memories are stale until `brain:reindex --stale` (D-45)."""
@@ -52,7 +51,7 @@ class Backfill:
                     memory_orgs.append((memory, org))
             changed_ids = {memory.id for memory, _ in memory_orgs}
             if memory_orgs and not request.dry_run:
-                changed_ids = await self._db.write(lambda tx: self._write(tx, memory_orgs))
+                changed_ids = await self.db.write(lambda tx: self._write(tx, memory_orgs))
             for memory, org in memory_orgs:
                 if memory.id in changed_ids:
                     counts["changed"] += 1
@@ -60,26 +59,24 @@ class Backfill:
 
         selection = MemorySelection(workspace_id=request.workspace_id, is_orgless=True)
         batch_run = BatchRun(name=f"backfill-org {request.workspace_id}", selection=selection)
-        return await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts)
+        return await self.runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts)
 
     async def _resolve_org(self, orgs: OrderedDict[str, str | None], request: BackfillRequest, project: str) -> str | None:
         org = parse_org(project)
         if org is not None:
             return org
         if project not in orgs:
-            orgs[project] = await self._db.read(lambda tx: maintenance.find_single_org(tx, request.workspace_id, project))
+            orgs[project] = await self.db.read(lambda tx: maintenance.find_single_org(tx, request.workspace_id, project))
             if len(orgs) > _MAX_CACHED_PROJECTS:
                 orgs.popitem(last=False)
         return orgs[project]
 
     def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]]) -> set[str]:
-        now, changed_ids = self._clock(), set[str]()
+        now, changed_ids = self.clock(), set[str]()
         for memory, org in memory_orgs:
             current = records.lock_memory(tx, memory.workspace_id, memory.id)
             if current is not None and current.org is None and current.project == memory.project:
-                records.update_memory(
-                    tx, current, replace(current, org=org, updated_at=max(now, current.updated_at + _MIN_TIME_STEP), index_failed_at=None)
-                )
+                records.update_memory(tx, current, next_version(current, replace(current, org=org), at=now))
                 changed_ids.add(current.id)
         return changed_ids
 

@@ -41,13 +41,13 @@ class BatchRun:
     is_resumable: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRunner:
     """A runner that reads batches in the order of ids. Memories added meanwhile with a later id are processed too."""
 
-    def __init__(self, *, db: Database, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
-        self._db = db
-        self._clock = clock
-        self._timer = timer
+    db: Database
+    clock: Clock
+    timer: Callable[[], float] = time.perf_counter
 
     async def run(
         self,
@@ -70,16 +70,16 @@ class BatchRunner:
             before: Runs before the first batch.
             after_all: Runs after the last batch, unless an engine went down. It returns the reason if something remains to be done.
         """
-        started_s = self._timer()
+        started_s = self.timer()
         total = done = 0
         stop_reason = None
         try:
-            total = await self._db.read(lambda tx: maintenance.count_memories(tx, batch_run.selection))
-            checkpoint = await self._db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
+            total = await self.db.read(lambda tx: maintenance.count_memories(tx, batch_run.selection))
+            checkpoint = await self.db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
             after, done = (checkpoint.cursor, checkpoint.done) if checkpoint else ("", 0)
             if before is not None:
                 await before()
-            while batch := await self._db.read(lambda tx, at=after: read_batch(tx, at)):
+            while batch := await self.db.read(lambda tx, at=after: read_batch(tx, at)):
                 await process_batch(batch)
                 done, after = done + len(batch), batch[-1].id
                 await self._save_checkpoint(batch_run, done=done, after=after)
@@ -87,14 +87,14 @@ class BatchRunner:
             if after_all is not None:
                 stop_reason = await after_all()
             if batch_run.is_resumable:
-                await self._db.write(lambda tx: runs.delete_checkpoint(tx, batch_run.name))
+                await self.db.write(lambda tx: runs.delete_checkpoint(tx, batch_run.name))
         except OUTAGES as error:
             stop_reason = error.message
         return RunReport(
             total=max(total, done),
             successes=done,
             failures=0,
-            duration_s=self._timer() - started_s,
+            duration_s=self.timer() - started_s,
             counts=dict(counts or {}),
             stopped=stop_reason,
         )
@@ -102,9 +102,9 @@ class BatchRunner:
     async def _save_checkpoint(self, batch_run: BatchRun, *, done: int, after: str) -> None:
         if batch_run.is_resumable:
             checkpoint = RunCheckpoint(
-                name=batch_run.name, workspace_id=batch_run.selection.workspace_id, cursor=after, done=done, at=self._clock()
+                name=batch_run.name, workspace_id=batch_run.selection.workspace_id, cursor=after, done=done, at=self.clock()
             )
-            await self._db.write(lambda tx: runs.save_checkpoint(tx, checkpoint))
+            await self.db.write(lambda tx: runs.save_checkpoint(tx, checkpoint))
 
 
 def batch_reader(selection: MemorySelection) -> Callable[[Tx, str], Sequence[Memory]]:

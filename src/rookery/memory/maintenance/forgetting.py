@@ -54,6 +54,7 @@ class ForgetRequest:
         return criteria_text or "selected by its id"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
     """
     Deletion from every store, followed by erasure from their files. After an interruption, run the same command again.
@@ -61,16 +62,13 @@ class Forgetting:
     Text that was merged into another memory is removed from there. The indexes are updated at once, or by a job if an engine is down.
     """
 
-    def __init__(
-        self, *, db: Database, jobs: JobQueue, indexer: Indexer, bus: EventBus, clock: Clock, runner: BatchRunner, erasure: Erasure
-    ) -> None:
-        self._db = db
-        self._jobs = jobs
-        self._indexer = indexer
-        self._bus = bus
-        self._clock = clock
-        self._runner = runner
-        self._erasure = erasure
+    db: Database
+    jobs: JobQueue
+    indexer: Indexer
+    bus: EventBus
+    clock: Clock
+    runner: BatchRunner
+    erasure: Erasure
 
     async def run(self, request: ForgetRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Delete the memories, or list them in a dry run."""
@@ -79,10 +77,10 @@ class Forgetting:
         async def work(batch: Sequence[Memory]) -> None:
             forgotten: Sequence[tuple[str, str | None]] = [(memory.id, None) for memory in batch]
             if not request.dry_run:
-                forgotten = await self._db.write(lambda tx: self._write(tx, batch))
+                forgotten = await self.db.write(lambda tx: self._write(tx, batch))
                 # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.delete(request.workspace_id, [memory_id for memory_id, _ in forgotten])
+                    await self.indexer.delete(request.workspace_id, [memory_id for memory_id, _ in forgotten])
             for memory_id, left_in in forgotten:
                 counts["deleted"] += 1
                 note = f"; its text was merged into {left_in} and changed there since, so review that memory" if left_in else ""
@@ -99,27 +97,27 @@ class Forgetting:
 
         async def erase() -> str | None:
             if request.erase_traces and not request.dry_run:
-                await self._db.write(lambda tx: self._erasure.add_pending(tx, DELETED_TEXT))
-            return None if request.dry_run else await self._erasure.run()
+                await self.db.write(lambda tx: self.erasure.add_pending(tx, DELETED_TEXT))
+            return None if request.dry_run else await self.erasure.run()
 
         batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection)
         read = batch_reader(selection) if request.has_criteria else _read_nothing
-        report = await self._runner.run(batch_run, read, work, observer=observer, counts=counts, after_all=erase)
+        report = await self.runner.run(batch_run, read, work, observer=observer, counts=counts, after_all=erase)
         if request.ids:
             counts["absent"] = len(set(request.ids)) - report.successes
         return replace(report, total=report.total if request.has_criteria else 0, counts=dict(counts))
 
     def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[tuple[str, str | None]]:
         """Delete the memories. Return their ids, each with that of a memory in which its text remains."""
-        now, forgotten = self._clock(), list[tuple[str, str | None]]()
+        now, forgotten = self.clock(), list[tuple[str, str | None]]()
         for candidate in batch:
             memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
             if memory is None:
                 continue
-            left_in = remove_from_primaries(tx, self._jobs, memory, at=now)
+            left_in = remove_from_primaries(tx, self.jobs, memory, at=now)
             feedback.delete_feedback(tx, memory.workspace_id, memory.id)
-            delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
-            self._erasure.add_pending(tx, DELETED_TEXT)
+            delete_memory(tx, self.jobs, self.bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+            self.erasure.add_pending(tx, DELETED_TEXT)
             forgotten.append((memory.id, left_in))
         return forgotten
 

@@ -41,6 +41,7 @@ class IndexComparison:
     gaps: tuple[IndexGap, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexCheck:
     """
     A read-only comparison of the indexes with the records. Safe while a server runs.
@@ -48,12 +49,11 @@ class IndexCheck:
     Surplus memories in an index are not reported: memories that are being written or deleted are among them.
     """
 
-    def __init__(self, *, db: Database, vectors: VectorIndex, texts: TextIndex, clock: Clock, model: str) -> None:
-        self._db = db
-        self._vectors = vectors
-        self._texts = texts
-        self._clock = clock
-        self._model = model
+    db: Database
+    vectors: VectorIndex
+    texts: TextIndex
+    clock: Clock
+    model: str
 
     async def compare(self) -> IndexComparison:
         """
@@ -82,7 +82,7 @@ class IndexCheck:
 
     async def _count_missing(self, workspace_id: int) -> dict[IndexName, IndexGap]:
         before = (await self._count_expected(workspace_id)).get(workspace_id, 0)
-        in_vectors, in_texts = await asyncio.gather(self._vectors.count(workspace_id), self._texts.count(workspace_id))
+        in_vectors, in_texts = await asyncio.gather(self.vectors.count(workspace_id), self.texts.count(workspace_id))
         # A memory is deleted from the records before the indexes, so the second count excludes memories deleted just now.
         expected = min(before, (await self._count_expected(workspace_id)).get(workspace_id, 0))
         counts: dict[IndexName, int] = {"vectors": in_vectors, "texts": in_texts}
@@ -93,5 +93,5 @@ class IndexCheck:
         }
 
     async def _count_expected(self, workspace_id: int | None) -> dict[int, int]:
-        at = self._clock()
-        return await self._db.read(lambda tx: queries.count_indexed(tx, at=at, model=self._model, workspace_id=workspace_id))
+        at = self.clock()
+        return await self.db.read(lambda tx: queries.count_indexed(tx, at=at, model=self.model, workspace_id=workspace_id))

@@ -52,33 +52,22 @@ class ReindexRequest:
         return f"{kind} {self.workspace_id} {self.org!r} {self.project!r}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexer:
     """The re-indexing service. Idempotent, and safe while a server runs."""
 
-    def __init__(
-        self,
-        *,
-        db: Database,
-        indexer: Indexer,
-        texts: TextIndex,
-        bus: EventBus,
-        clock: Clock,
-        migration: EmbeddingMigration,
-        erasure: Erasure,
-        timer: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._db = db
-        self._indexer = indexer
-        self._texts = texts
-        self._bus = bus
-        self._clock = clock
-        self._migration = migration
-        self._erasure = erasure
-        self._timer = timer
+    db: Database
+    indexer: Indexer
+    texts: TextIndex
+    bus: EventBus
+    clock: Clock
+    migration: EmbeddingMigration
+    erasure: Erasure
+    timer: Callable[[], float] = time.perf_counter
 
     async def count(self, request: ReindexRequest) -> int:
         """Return the number of memories that a re-index processes."""
-        return await self._db.read(lambda tx: self._count(tx, request))
+        return await self.db.read(lambda tx: self._count(tx, request))
 
     async def reindex(self, request: ReindexRequest, *, on_progress: Callable[[int, int], None] | None = None) -> RunReport:
         """
@@ -90,19 +79,19 @@ class Reindexer:
         Args:
             on_progress: Called after each batch with the number processed and the total.
         """
-        started_s = self._timer()
+        started_s = self.timer()
         total = await self.count(request)
         failures = 0
         failed = set[str]()
         indexed = Counter[int]()
         checkpoint = (
-            await self._db.read(lambda tx: runs.get_checkpoint(tx, request.run_name)) if request.resume and not request.is_stale else None
+            await self.db.read(lambda tx: runs.get_checkpoint(tx, request.run_name)) if request.resume and not request.is_stale else None
         )
         after, stop_reason = checkpoint.cursor if checkpoint else "", None
         done = earlier = checkpoint.done if checkpoint else 0
         while done < total and (batch := (await self._load_batch(request, after))[: total - done]):
             try:
-                reasons = await self._indexer.index(batch, words_only=request.words_only)
+                reasons = await self.indexer.index(batch, words_only=request.words_only)
             except OUTAGES as error:
                 stop_reason = error.message
                 break
@@ -112,32 +101,32 @@ class Reindexer:
                 failed.update(reasons)
             done += len(batch)
             after = batch[-1].id
-            at = RunCheckpoint(name=request.run_name, workspace_id=request.workspace_id, cursor=after, done=done, at=self._clock())
-            await self._db.write(lambda tx, checkpoint=at: runs.save_checkpoint(tx, checkpoint))
+            at = RunCheckpoint(name=request.run_name, workspace_id=request.workspace_id, cursor=after, done=done, at=self.clock())
+            await self.db.write(lambda tx, checkpoint=at: runs.save_checkpoint(tx, checkpoint))
             if on_progress is not None:
                 on_progress(done, total)
         if stop_reason is None:
-            await self._db.write(lambda tx: runs.delete_checkpoint(tx, request.run_name))
+            await self.db.write(lambda tx: runs.delete_checkpoint(tx, request.run_name))
             if not request.words_only:
-                await self._migration.activate_complete(ignored_ids=failed)
+                await self.migration.activate_complete(ignored_ids=failed)
                 stop_reason = await self._run_erasure()
-        duration_s = self._timer() - started_s
+        duration_s = self.timer() - started_s
         event = ReindexCompleted(
             org=request.org,
             project=request.project,
             count=done - earlier - failures,
             by_workspace=indexed,
             duration_s=duration_s,
-            at=self._clock(),
+            at=self.clock(),
         )
-        await self._db.write(lambda tx: self._bus.publish_on_commit(tx, event))
+        await self.db.write(lambda tx: self.bus.publish_on_commit(tx, event))
         return RunReport(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stop_reason)
 
     async def _run_erasure(self) -> str | None:
         """Erase cleaned texts once no memory is stale. Return the reason if some data remains."""
-        if not await self._erasure.list_pending():
+        if not await self.erasure.list_pending():
             return None
-        return await self._erasure.run(is_reindexed=not await self.count(ReindexRequest(is_stale=True)))
+        return await self.erasure.run(is_reindexed=not await self.count(ReindexRequest(is_stale=True)))
 
     async def preview(self, request: ReindexRequest, on_item: Callable[[RunItem], None]) -> int:
         """Report the memories that a re-index would process, with reasons. Return their number."""
@@ -151,7 +140,7 @@ class Reindexer:
     def _reason(self, memory: Memory) -> str:
         if memory.indexed_at is None:
             return "never indexed"
-        if memory.indexed_model != self._indexer.model:
+        if memory.indexed_model != self.indexer.model:
             return f"indexed by {memory.indexed_model}"
         return "changed since it was indexed" if memory.indexed_at < memory.updated_at else "the index is current"
 
@@ -162,10 +151,10 @@ class Reindexer:
         Raises:
             EngineUnavailable: The engine is down.
         """
-        await self._texts.setup()
+        await self.texts.setup()
 
     async def _load_batch(self, request: ReindexRequest, after: str) -> list[Memory]:
-        at = self._clock()
+        at = self.clock()
 
         def scan(tx: Tx) -> list[Memory]:
             return queries.scan(
@@ -179,12 +168,12 @@ class Reindexer:
                 stale_model=self._stale_model(request),
             )
 
-        return await self._db.read(scan)
+        return await self.db.read(scan)
 
     def _count(self, tx: Tx, request: ReindexRequest) -> int:
         return queries.count_scan(
             tx,
-            at=self._clock(),
+            at=self.clock(),
             workspace_id=request.workspace_id,
             org=request.org,
             project=request.project,
@@ -192,4 +181,4 @@ class Reindexer:
         )
 
     def _stale_model(self, request: ReindexRequest) -> str | None:
-        return self._indexer.model if request.is_stale else None
+        return self.indexer.model if request.is_stale else None

@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import cast
 
 from rookery.kernel.clock import Clock
@@ -21,10 +20,9 @@ from rookery.memory.maintenance.cleaning.redaction import PiiFinder, clean_tags,
 from rookery.memory.maintenance.erasure import CLEANED_TEXT, Erasure
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
+from rookery.memory.records import next_version
 from rookery.memory.store import records
 from rookery.memory.store.maintenance import MemorySelection
-
-_MIN_TIME_STEP = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,7 @@ class CleanResult:
     counts: Counter[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbing:
     """
     The cleaning of memories in place, archived ones too. Idempotent: a second run changes nothing.
@@ -54,13 +53,12 @@ class Scrubbing:
     data is erased from files.
     """
 
-    def __init__(self, *, db: Database, indexer: Indexer, bus: EventBus, clock: Clock, runner: BatchRunner, erasure: Erasure) -> None:
-        self._db = db
-        self._indexer = indexer
-        self._bus = bus
-        self._clock = clock
-        self._runner = runner
-        self._erasure = erasure
+    db: Database
+    indexer: Indexer
+    bus: EventBus
+    clock: Clock
+    runner: BatchRunner
+    erasure: Erasure
 
     async def run(self, request: CleanRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Clean, or list the changes in a dry run."""
@@ -76,10 +74,10 @@ class Scrubbing:
                 return
             results = [result for _, result in unclean]
             if not request.dry_run:
-                results = await self._db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
+                results = await self.db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
                 with contextlib.suppress(*OUTAGES):  # then the re-index updates the words too
                     live_memories = [result.memory for result in results if result.memory.archived_at is None]
-                    await self._indexer.index(live_memories, words_only=True)
+                    await self.indexer.index(live_memories, words_only=True)
             for cleaned in results:
                 counts.update(cleaned.counts)
                 counts["changed"] += 1
@@ -90,9 +88,9 @@ class Scrubbing:
         batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
 
         async def finish() -> str | None:
-            return await self._erasure.run() if request.strip_pii and not request.dry_run else None
+            return await self.erasure.run() if request.strip_pii and not request.dry_run else None
 
-        return await self._runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts, after_all=finish)
+        return await self.runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts, after_all=finish)
 
     def _write(
         self,
@@ -103,7 +101,7 @@ class Scrubbing:
         is_stripped: bool,
     ) -> list[CleanResult]:
         """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
-        now, results = self._clock(), list[CleanResult]()
+        now, results = self.clock(), list[CleanResult]()
         for read, result_of_read in unclean:
             current = records.lock_memory(tx, read.workspace_id, read.id)
             if current is None:
@@ -111,11 +109,11 @@ class Scrubbing:
             result = result_of_read if current == read else clean_memory_again(current)
             if result.memory == current:
                 continue
-            memory = replace(result.memory, updated_at=max(now, current.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+            memory = next_version(current, result.memory, at=now)
             records.update_memory(tx, current, memory)
             if is_stripped:
-                self._erasure.add_pending(tx, CLEANED_TEXT)
-                self._bus.publish_on_commit(tx, MemoryRedacted(workspace_id=current.workspace_id, memory_id=current.id, at=now))
+                self.erasure.add_pending(tx, CLEANED_TEXT)
+                self.bus.publish_on_commit(tx, MemoryRedacted(workspace_id=current.workspace_id, memory_id=current.id, at=now))
             results.append(replace(result, memory=memory))
         return results
 

@@ -55,6 +55,7 @@ class ExportDestination(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryExport:
     """
     An export that reads batches in the order of ids; each batch is a snapshot of its moment.
@@ -62,10 +63,9 @@ class MemoryExport:
     Tombstones of a whole workspace come last, so that those of memories superseded during the export are included.
     """
 
-    def __init__(self, *, db: Database, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
-        self._db = db
-        self._clock = clock
-        self._timer = timer
+    db: Database
+    clock: Clock
+    timer: Callable[[], float] = time.perf_counter
 
     async def run(self, request: ExportRequest, target: ExportDestination, *, observer: RunObserver = SILENT) -> RunReport:
         """
@@ -74,15 +74,15 @@ class MemoryExport:
         Raises:
             EngineUnavailable: The store went down; the output is incomplete.
         """
-        started_s = self._timer()
-        at, workspace_id = self._clock(), request.workspace_id
+        started_s = self.timer()
+        at, workspace_id = self.clock(), request.workspace_id
         finders = load_finders() if request.strip_pii else ()
-        total = await self._db.read(lambda tx: transfer.count_memories(tx, request, at=at))
+        total = await self.db.read(lambda tx: transfer.count_memories(tx, request, at=at))
         counts = {"memories": 0, "tombstones": 0}
         target.write_header()
         after = ""
         while True:
-            memories, tombstones, merges = await self._db.read(lambda tx, after=after: _read_batch(tx, request, at=at, after=after))
+            memories, tombstones, merges = await self.db.read(lambda tx, after=after: _read_batch(tx, request, at=at, after=after))
             if not memories:
                 break
             for record in memories:
@@ -97,7 +97,7 @@ class MemoryExport:
             observer.on_progress(min(counts["memories"], total), total)
         after = ""
         while request.is_whole_workspace and (
-            tombstones := await self._db.read(
+            tombstones := await self.db.read(
                 lambda tx, after=after: transfer.list_tombstones(tx, workspace_id, after=after, limit=BATCH_SIZE)
             )
         ):
@@ -107,7 +107,7 @@ class MemoryExport:
             after = tombstones[-1].id
         target.write_end()
         done = counts["memories"]
-        return RunReport(total=done, successes=done, failures=0, duration_s=self._timer() - started_s, counts=counts)
+        return RunReport(total=done, successes=done, failures=0, duration_s=self.timer() - started_s, counts=counts)
 
 
 def _redact_record(record: TransferRecord, finders: Sequence[PiiFinder]) -> TransferRecord:

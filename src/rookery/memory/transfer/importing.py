@@ -97,6 +97,7 @@ class _BatchResult:
     processed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryImport:
     """
     The import of memories, with or without a running server. It publishes the same events as `remember` (spec 6.1).
@@ -104,24 +105,13 @@ class MemoryImport:
     Keyword search finds the memories at once, semantic recall when their jobs are done. These jobs run after those of agents.
     """
 
-    def __init__(
-        self,
-        *,
-        db: Database,
-        jobs: JobQueue,
-        indexer: Indexer,
-        capacity: Capacity,
-        bus: EventBus,
-        clock: Clock,
-        timer: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._db = db
-        self._jobs = jobs
-        self._indexer = indexer
-        self._capacity = capacity
-        self._bus = bus
-        self._clock = clock
-        self._timer = timer
+    db: Database
+    jobs: JobQueue
+    indexer: Indexer
+    capacity: Capacity
+    bus: EventBus
+    clock: Clock
+    timer: Callable[[], float] = time.perf_counter
 
     async def run(self, request: ImportRequest, reader: ImportReader, *, observer: RunObserver = SILENT) -> RunReport:
         """
@@ -129,7 +119,7 @@ class MemoryImport:
 
         The observer gets the items that could not be stored; in a dry run, all items.
         """
-        started_s = self._timer()
+        started_s = self.timer()
         counts = Counter[str](dict.fromkeys(_COUNT_NAMES, 0))
         finders, dry_run_state, stop_reason = load_finders() if request.strip_pii else (), DryRunState(), None
         items = iter(reader)
@@ -140,7 +130,7 @@ class MemoryImport:
         batch = list[ImportItem]()
         try:
             while stop_reason is None and (batch := list(islice(items, BATCH_SIZE))):
-                at = self._clock()
+                at = self.clock()
                 mapped_items = [_map_item(request, item, finders, at=at) for item in batch]
                 batch_result = await self._store_batch(request, mapped_items, dry_run_state, done)
                 done += batch_result.processed
@@ -151,7 +141,7 @@ class MemoryImport:
                 observer.on_progress(reader.progress.done, reader.progress.total)
                 batch = batch[batch_result.processed :]
                 if batch:
-                    stop_reason = MemoriesFull(self._capacity.max_memories).message
+                    stop_reason = MemoriesFull(self.capacity.max_memories).message
         except (EngineUnavailable, StorageFull) as error:
             stop_reason = error.message
         if stop_reason is None:
@@ -162,7 +152,7 @@ class MemoryImport:
             total=total,
             successes=total - failures,
             failures=failures,
-            duration_s=self._timer() - started_s,
+            duration_s=self.timer() - started_s,
             counts=dict(counts),
             stopped=None if stop_reason is None else _describe_stop(stop_reason, batch, request),
         )
@@ -170,29 +160,29 @@ class MemoryImport:
     async def _get_progress(self, request: ImportRequest) -> int:
         """Return the number of items that the interrupted run processed, if this run continues it."""
         name = request.run
-        checkpoint = await self._db.read(lambda tx: runs.get_checkpoint(tx, name)) if request.resume and name is not None else None
+        checkpoint = await self.db.read(lambda tx: runs.get_checkpoint(tx, name)) if request.resume and name is not None else None
         return checkpoint.done if checkpoint else 0
 
     async def _delete_checkpoint(self, request: ImportRequest) -> None:
         name = request.run
         if name is not None and not request.dry_run:
-            await self._db.write(lambda tx: runs.delete_checkpoint(tx, name))
+            await self.db.write(lambda tx: runs.delete_checkpoint(tx, name))
 
     async def _store_batch(
         self, request: ImportRequest, batch: Sequence[ImportItem], dry_run_state: DryRunState, done: int
     ) -> _BatchResult:
-        room = await self._capacity.count_admissible(request.workspace_id, len(batch) + len(dry_run_state.digests))
+        room = await self.capacity.count_admissible(request.workspace_id, len(batch) + len(dry_run_state.digests))
         if request.dry_run:
-            result = await self._db.read(
+            result = await self.db.read(
                 lambda tx: self._decide_batch(tx, request, batch, dry_run_state, room=room - len(dry_run_state.digests))
             )
             dry_run_state.add(result.batch)
             return result
         batch_result = await self._write_with_retries(request, batch, room=room, done=done)
         new = batch_result.batch.memories
-        self._capacity.add_imported(request.workspace_id, len(new))
+        self.capacity.add_imported(request.workspace_id, len(new))
         try:
-            await self._indexer.index([record.memory for record in new.values() if record.memory.archived_at is None], words_only=True)
+            await self.indexer.index([record.memory for record in new.values() if record.memory.archived_at is None], words_only=True)
         except OUTAGES:
             return batch_result  # the record is stored, and its job writes the full-text index too (D-51)
         return batch_result
@@ -200,16 +190,16 @@ class MemoryImport:
     async def _write_with_retries(self, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
         for _ in range(_MAX_TRIES - 1):
             try:
-                return await self._db.write(lambda tx: self._write(tx, request, batch, room=room, done=done))
+                return await self.db.write(lambda tx: self._write(tx, request, batch, room=room, done=done))
             except Conflict:
                 continue
-        return await self._db.write(lambda tx: self._write(tx, request, batch, room=room, done=done))
+        return await self.db.write(lambda tx: self._write(tx, request, batch, room=room, done=done))
 
     def _decide_batch(
         self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], dry_run_state: DryRunState | None, *, room: int
     ) -> _BatchResult:
         resolver = ConflictResolver(
-            tx, batch, workspace_id=request.workspace_id, at=self._clock(), dedupe=request.dedupe, dry_run_state=dry_run_state, room=room
+            tx, batch, workspace_id=request.workspace_id, at=self.clock(), dedupe=request.dedupe, dry_run_state=dry_run_state, room=room
         )
         decisions, processed = list[ImportDecision](), 0
         for item in batch:
@@ -223,19 +213,19 @@ class MemoryImport:
 
     def _write(self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:
         batch_result = self._decide_batch(tx, request, batch, None, room=room)
-        rows, now = batch_result.batch, self._clock()
+        rows, now = batch_result.batch, self.clock()
         transfer.add(tx, list(rows.memories.values()))
         transfer.add_tombstones(tx, list(rows.tombstones.values()))
         if rows.merges:
             merges.add(tx, list(rows.merges.values()))
         for record in rows.memories.values():
             if record.memory.archived_at is None:
-                self._jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
+                self.jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
             self._announce(tx, request, MemoryStored(workspace_id=request.workspace_id, memory=record.memory, at=now))
         for tombstone in rows.ended_tombstones.values():
             memory = records.lock_memory(tx, request.workspace_id, tombstone.id)
             if memory is not None and records.delete_memory(tx, memory, at=tombstone.ended_at, superseded_by=tombstone.superseded_by):
-                self._jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": tombstone.id})
+                self.jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": tombstone.id})
                 self._announce(tx, request, _end_event(tombstone))
         if request.run is not None:
             name, processed = request.run, done + batch_result.processed
@@ -244,7 +234,7 @@ class MemoryImport:
 
     def _announce(self, tx: Tx, request: ImportRequest, event: MemoryStored | MemoryDeleted | MemorySuperseded) -> None:
         if not request.is_quiet:
-            self._bus.publish_on_commit(tx, event)
+            self.bus.publish_on_commit(tx, event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
