@@ -6,16 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
+from rookery.kernel.db import Database
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus, ReindexCompleted
 from rookery.memory.batch_runs import RunCheckpoint, RunItem, RunReport
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.erasure import Erasure
-from rookery.memory.models import Memory
+from rookery.memory.models import Memory, read_fields
 from rookery.memory.ports import TextIndex
 from rookery.memory.store import queries, runs
 
@@ -67,7 +68,8 @@ class Reindexer:
 
     async def count(self, request: ReindexRequest) -> int:
         """Return the number of memories that a re-index processes."""
-        return await self.db.read(lambda tx: self._count(tx, request))
+        selection = self._select(request)
+        return await self.db.read(lambda tx: queries.count_scan(tx, **selection))
 
     async def reindex(self, request: ReindexRequest, *, on_progress: Callable[[int, int], None] | None = None) -> RunReport:
         """
@@ -154,31 +156,10 @@ class Reindexer:
         await self.texts.setup()
 
     async def _load_batch(self, request: ReindexRequest, after: str) -> list[Memory]:
-        at = self.clock()
+        selection = self._select(request)
+        return await self.db.read(lambda tx: queries.scan(tx, after=after, limit=_BATCH_SIZE, **selection))
 
-        def scan(tx: Tx) -> list[Memory]:
-            return queries.scan(
-                tx,
-                after=after,
-                limit=_BATCH_SIZE,
-                at=at,
-                workspace_id=request.workspace_id,
-                org=request.org,
-                project=request.project,
-                stale_model=self._stale_model(request),
-            )
-
-        return await self.db.read(scan)
-
-    def _count(self, tx: Tx, request: ReindexRequest) -> int:
-        return queries.count_scan(
-            tx,
-            at=self.clock(),
-            workspace_id=request.workspace_id,
-            org=request.org,
-            project=request.project,
-            stale_model=self._stale_model(request),
-        )
-
-    def _stale_model(self, request: ReindexRequest) -> str | None:
-        return self.indexer.model if request.is_stale else None
+    def _select(self, request: ReindexRequest) -> dict[str, Any]:
+        """Return the arguments of `queries.scan` that select the memories of *request*."""
+        stale_model = self.indexer.model if request.is_stale else None
+        return {"at": self.clock(), "stale_model": stale_model, **read_fields(request, ("workspace_id", "org", "project"))}
