@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import structlog
 from starlette.types import Scope
 
-from rookery.kernel.http.responses import IS_UPSTREAM_ERROR
+from rookery.kernel.http.responses import IS_UPSTREAM_ERROR, STATUS_CLIENT_CLOSED
 from rookery.kernel.metrics import MetricDescription, Metrics, MetricSample, MetricSource
 from rookery.kernel.request_context import RequestCaller
 
@@ -17,9 +17,6 @@ _log = structlog.stdlib.get_logger("rookery.requests")
 
 UNMATCHED_ROUTE = "unmatched"
 """The route label of requests that match no route: unknown paths and methods, foreign hosts. It keeps the number of labels bounded."""
-
-STATUS_CLIENT_CLOSED = 499
-"""The status of a request whose client disconnected before the response, as proxies log it. It is never sent."""
 
 _KNOWN_METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 _MAX_PATH_LENGTH = 500

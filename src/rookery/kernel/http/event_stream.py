@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rookery.kernel.http.responses import STATUS_CLIENT_CLOSED
+
 MEDIA_TYPE = "text/event-stream"
 
 _KEEP_ALIVE_INTERVAL_S = 15.0
 _KEEP_ALIVE_COMMENT = b": still here\n\n"
-_STATUS_CLIENT_CLOSED = 499
-"""The status that the access log records for a disconnected client. It is never sent."""
 
 
 def encode_event(name: str, data: bytes, *, event_id: int | None = None) -> bytes:
@@ -56,7 +56,7 @@ class EventStream(Response):
             while (part := await self._next(leaving)) is not None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             if leaving.done():
-                self.status_code = _STATUS_CLIENT_CLOSED
+                self.status_code = STATUS_CLIENT_CLOSED
             else:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:

@@ -16,6 +16,9 @@ from rookery.kernel.errors import RookeryError
 
 JSON_MEDIA_TYPE = b"application/json"
 
+STATUS_CLIENT_CLOSED = 499
+"""The status recorded for a client that disconnected before the response, as proxies log it. It is never sent."""
+
 RequestState = Mapping[str, object]
 """The state of one request, `scope["state"]`."""
 

@@ -37,7 +37,7 @@ from rookery.kernel.http.operations import (
 )
 from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import ClientDisconnected, UnsupportedMediaType, parse_json, read_body
-from rookery.kernel.http.responses import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_response, json_response
+from rookery.kernel.http.responses import ERROR_FORMAT, STATUS_CLIENT_CLOSED, ErrorFormat, MethodNotAllowed, error_response, json_response
 from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
 from rookery.kernel.schema import PageQuery, map_validation_error
 
@@ -50,8 +50,6 @@ _MAX_ERROR_FIELDS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _EVENT_STREAM = "text/event-stream"
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
-_STATUS_CLIENT_CLOSED = 499
-"""The status recorded for a client that disconnected before the response, as proxies do. It is never sent."""
 
 
 class AdmissionResult(Protocol):
@@ -137,7 +135,7 @@ class RouteEndpoint:
         except ClientDisconnected:
             if admission is not None:
                 elapsed_ms = (time.perf_counter() - started) * 1000
-                admission.record(method=self.route.method, route=self.path, status=_STATUS_CLIENT_CLOSED, duration_ms=elapsed_ms)
+                admission.record(method=self.route.method, route=self.path, status=STATUS_CLIENT_CLOSED, duration_ms=elapsed_ms)
             return
         except RookeryError as error:
             response = self._error_response(error, body[0], cast("Mapping[str, str]", scope.get("path_params") or {}))
