@@ -47,7 +47,7 @@ _DATABASE_ADVICE = {
 FindingGrade = Literal["ok", "warning", "problem"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorFinding:
     """
     The result of one check.
@@ -86,14 +86,10 @@ async def _run_check(about: str, part: Callable[[Rookery], Awaitable[list[Doctor
     try:
         return await part(rookery)
     except RookeryError as error:
-        return [
-            DoctorFinding(
-                about=about, grade="problem", says=error.message, advice="Solve the problems above, then run `rookery doctor` again."
-            )
-        ]
+        return [DoctorFinding(about, "problem", error.message, advice="Solve the problems above, then run `rookery doctor` again.")]
     except Exception as error:  # noqa: BLE001 - damaged data raises exceptions of many classes; each is a finding
         text = f"the check failed: {type(error).__name__}: {error}"
-        return [DoctorFinding(about=about, grade="problem", says=text, advice=_RESTORE_ADVICE)]
+        return [DoctorFinding(about, "problem", text, advice=_RESTORE_ADVICE)]
 
 
 def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFinding]:
@@ -108,23 +104,23 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFindi
         return []
     if mode := folder.stat().st_mode & 0o077:
         text = f"other users can open the data folder {folder} (mode {0o700 | mode:04o})"
-        findings.append(DoctorFinding(about="data folder", grade="warning", says=text, advice=f"chmod 700 {folder}"))
+        findings.append(DoctorFinding("data folder", "warning", text, advice=f"chmod 700 {folder}"))
     if (folder / _FIRST_RUN_FILE).exists():
         text = f"{folder / _FIRST_RUN_FILE} still contains the first keys in plain text"
-        findings.append(DoctorFinding(about="data folder", grade="warning", says=text, advice="Store them elsewhere and remove the file."))
+        findings.append(DoctorFinding("data folder", "warning", text, advice="Store them elsewhere and remove the file."))
     for name, advice in _DATABASE_ADVICE.items():
         path = folder / name
         if not path.is_file():
             continue
         reason = "it is empty" if path.stat().st_size == 0 else find_damage(path, deep=deep)
         if reason is not None:
-            findings.append(DoctorFinding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=advice))
+            findings.append(DoctorFinding("files", "problem", f"{path} is damaged: {reason}", advice=advice))
         elif deep:
-            findings.append(DoctorFinding(about="files", grade="ok", says=f"every page of {path} is intact"))
+            findings.append(DoctorFinding("files", "ok", f"every page of {path} is intact"))
     for path in model_files.find_damaged_graphs(folder):
         text = f"{path} is damaged: its checksum differs from the one recorded when it was written"
         advice = "The next start, or this command, writes the file again. Check the disk."
-        findings.append(DoctorFinding(about="files", grade="warning", says=text, advice=advice))
+        findings.append(DoctorFinding("files", "warning", text, advice=advice))
     return findings
 
 
@@ -136,7 +132,7 @@ def has_no_problem(findings: Sequence[DoctorFinding]) -> bool:
 async def _check_server(rookery: Rookery) -> DoctorFinding:
     running = await asyncio.to_thread(find_server, rookery.settings.data_dir)
     text = f"runs at {running.url}, process {running.pid}" if running else "no server runs on this data folder"
-    return DoctorFinding(about="server", grade="ok", says=text)
+    return DoctorFinding("server", "ok", text)
 
 
 async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
@@ -148,11 +144,9 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
             state = await probe()
         except Exception as error:  # noqa: BLE001 - damaged files raise exceptions of many classes; each is a finding
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
-            findings.append(
-                DoctorFinding(about=name, grade="problem", says=reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md.")
-            )
+            findings.append(DoctorFinding(name, "problem", reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md."))
         else:
-            findings.append(DoctorFinding(about=name, grade="ok" if state == "ok" else "warning", says=state))
+            findings.append(DoctorFinding(name, "ok" if state == "ok" else "warning", state))
     return findings
 
 
@@ -162,10 +156,10 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
         return incomplete
     stale = await rookery.reindexer.count(ReindexRequest(is_stale=True))
     if not stale:
-        return [DoctorFinding(about="memory", grade="ok", says="the index of every memory is current")]
+        return [DoctorFinding("memory", "ok", "the index of every memory is current")]
     text = f"memories not indexed in their current version by the current embedder ({rookery.embedder.model}): {stale:,}"
     advice = "A running server indexes new and changed memories. For all others, run: rookery brain:reindex --stale"
-    return [DoctorFinding(about="memory", grade="warning", says=text, advice=advice)]
+    return [DoctorFinding("memory", "warning", text, advice=advice)]
 
 
 async def _indexes(rookery: Rookery) -> list[DoctorFinding]:
@@ -173,16 +167,16 @@ async def _indexes(rookery: Rookery) -> list[DoctorFinding]:
     compared = await rookery.memory.index_check.compare()
     if not compared.gaps:
         text = f"both contain the {compared.expected:,} memories that the records mark as indexed"
-        return [DoctorFinding(about="indexes", grade="ok", says=text)]
+        return [DoctorFinding("indexes", "ok", text)]
     findings = list[DoctorFinding]()
     for gap in compared.gaps[:_MAX_LISTED]:
         name = "vector index" if gap.index == "vectors" else "full-text index"
         text = f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {gap.expected:,} memories"
         advice = _REBUILD + (" --elastic-only" if gap.index == "texts" else "") + " (the server may keep running)"
-        findings.append(DoctorFinding(about="indexes", grade="problem", says=text, advice=advice))
+        findings.append(DoctorFinding("indexes", "problem", text, advice=advice))
     if len(compared.gaps) > _MAX_LISTED:
         text = f"{len(compared.gaps) - _MAX_LISTED:,} more workspace indexes lack memories"
-        findings.append(DoctorFinding(about="indexes", grade="problem", says=text, advice=_REBUILD))
+        findings.append(DoctorFinding("indexes", "problem", text, advice=_REBUILD))
     return findings
 
 
@@ -193,7 +187,7 @@ async def _check_pending_erasure(rookery: Rookery) -> list[DoctorFinding]:
         return []
     names = " and ".join(erasure.name for erasure in pending)
     text = f"files may still contain {names}, deleted at {format_iso(min(erasure.at for erasure in pending))} or later"
-    return [DoctorFinding(about="memory", grade="warning", says=text, advice="To finish the erasure, run: rookery brain:reindex --stale")]
+    return [DoctorFinding("memory", "warning", text, advice="To finish the erasure, run: rookery brain:reindex --stale")]
 
 
 async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
@@ -212,20 +206,20 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
             meanwhile = f"the embedder of the others ({progress.active_version.model}) is not configured, so recall uses full-text search"
             advice = f"Set ROOKERY_EMBEDDER_PREVIOUS to that embedder for now. In any case: {advice}"
         text = f"workspace {progress.workspace_id}: {progress_text}; {meanwhile}"
-        findings.append(DoctorFinding(about="memory", grade="warning", says=text, advice=advice))
+        findings.append(DoctorFinding("memory", "warning", text, advice=advice))
     return findings
 
 
 async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
     failed = await rookery.jobs.list_failed(_MAX_LISTED + 1)
     if not failed:
-        return [DoctorFinding(about="jobs", grade="ok", says="no job has failed")]
+        return [DoctorFinding("jobs", "ok", "no job has failed")]
     more = f" (the first {_MAX_LISTED} are shown)" if len(failed) > _MAX_LISTED else ""
     summary = "; ".join(
         f"{job.kind} {job.payload.get('memory_id', job.id)}: {reason.splitlines()[0][:120]}" for job, reason in failed[:_MAX_LISTED]
     )
     advice = "They are retried daily, and when an engine becomes available again."
-    return [DoctorFinding(about="jobs", grade="warning", says=f"failed{more}: {summary}", advice=advice)]
+    return [DoctorFinding("jobs", "warning", f"failed{more}: {summary}", advice=advice)]
 
 
 async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
@@ -236,31 +230,31 @@ async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
         f"{stats.call_count:,} calls of {stats.key_count} keys all came from {stats.only_address}, so IP lists cannot distinguish clients"
     )
     advice = "If the server is behind a proxy, add the proxy's address to ROOKERY_TRUSTED_PROXIES."
-    return [DoctorFinding(about="addresses", grade="warning", says=text, advice=advice)]
+    return [DoctorFinding("addresses", "warning", text, advice=advice)]
 
 
-async def _check_sealing(rookery: Rookery) -> DoctorFinding:
+async def _check_sealing(rookery: Rookery) -> list[DoctorFinding]:
     """Check that encrypted values can be decrypted, and that only the owner may read the key."""
     path, is_set = rookery.settings.data_dir / "secret.key", rookery.settings.secret_key is not None
     try:
         report = await rookery.sealing.rotation.inspect_columns()
     except RookeryError as error:
-        return DoctorFinding(about="secrets", grade="problem", says=error.message)
+        return [DoctorFinding("secrets", "problem", error.message)]
     if report.state is None:
-        return DoctorFinding(about="secrets", grade="ok", says="nothing is encrypted yet; the first start creates the key")
+        return [DoctorFinding("secrets", "ok", "nothing is encrypted yet; the first start creates the key")]
     if report.missing_keys or report.unreadable_count:
         missing = f"; missing keys: {', '.join(report.missing_keys)}" if report.missing_keys else ": they are damaged"
         text = f"at least {report.unreadable_count:,} of {report.sealed_count:,} encrypted values cannot be decrypted{missing}"
         advice = "Restore the key, or set ROOKERY_SECRET_KEY_PREVIOUS to it. If it is lost, run: rookery secrets rotate --lost"
-        return DoctorFinding(about="secrets", grade="problem", says=text, advice=advice)
+        return [DoctorFinding("secrets", "problem", text, advice=advice)]
     if report.file_mode is not None and report.file_mode & 0o077:
         text = f"other users can read {path} (mode {report.file_mode:04o})"
-        return DoctorFinding(about="secrets", grade="problem", says=text, advice=f"chmod 600 {path}, then: rookery secrets rotate")
+        return [DoctorFinding("secrets", "problem", text, advice=f"chmod 600 {path}, then: rookery secrets rotate")]
     if report.is_rotation_due:
         text = "the secret key was changed, and some values are still encrypted with the old one"
-        return DoctorFinding(about="secrets", grade="warning", says=text, advice="To finish the change, run: rookery secrets rotate")
+        return [DoctorFinding("secrets", "warning", text, advice="To finish the change, run: rookery secrets rotate")]
     key_location = "ROOKERY_SECRET_KEY" if is_set else str(path)
-    return DoctorFinding(about="secrets", grade="ok", says=f"{key_location} decrypts all {report.sealed_count:,} encrypted values")
+    return [DoctorFinding("secrets", "ok", f"{key_location} decrypts all {report.sealed_count:,} encrypted values")]
 
 
 async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
@@ -273,7 +267,7 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
             descriptions = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
             advice = f"rookery {command} extend KEY_ID --expires-at 90d, or --never"
             text = f"these active keys expire within {_EXPIRY_WARNING.days} days: {descriptions}"
-            findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
+            findings.append(DoctorFinding("keys", "warning", text, advice=advice))
         idle = await keys.list_unused(ALL_SCOPES, unused_for=_UNUSED_PERIOD, limit=_MAX_LISTED + 1)
         if idle:
             descriptions = _list_entries(
@@ -281,9 +275,9 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
             )
             advice = f"If nobody needs it: rookery {command} delete KEY_ID. To be sure, suspend it first: rookery {command} suspend KEY_ID"
             text = f"these keys have all scopes and have been unused for {_UNUSED_PERIOD.days} days: {descriptions}"
-            findings.append(DoctorFinding(about="keys", grade="warning", says=text, advice=advice))
+            findings.append(DoctorFinding("keys", "warning", text, advice=advice))
     ok = f"no key expires within {_EXPIRY_WARNING.days} days, and no key with all scopes has been unused for {_UNUSED_PERIOD.days} days"
-    return findings or [DoctorFinding(about="keys", grade="ok", says=ok)]
+    return findings or [DoctorFinding("keys", "ok", ok)]
 
 
 def _list_entries(entries: Sequence[KeyWithUsage], describe: Callable[[KeyWithUsage], str]) -> str:
@@ -293,24 +287,22 @@ def _list_entries(entries: Sequence[KeyWithUsage], describe: Callable[[KeyWithUs
     return "; ".join(descriptions) + (f"; and more than these {_MAX_LISTED}" if len(entries) > _MAX_LISTED else "")
 
 
-async def _check_audit(rookery: Rookery) -> DoctorFinding:
+async def _check_audit(rookery: Rookery) -> list[DoctorFinding]:
     """Check the last record of each audit chain. This is cheap; `rookery audit verify` checks all records."""
     broken_chains = await rookery.access.audit.list_broken_ends()
     if not broken_chains:
-        return DoctorFinding(
-            about="audit", grade="ok", says="the end of each chain is intact (to check every record: rookery audit verify)"
-        )
+        return [DoctorFinding("audit", "ok", "the end of each chain is intact (to check every record: rookery audit verify)")]
     descriptions = "; ".join(f"workspace {end.workspace_id}: {end.reason}" for end in broken_chains[:_MAX_LISTED])
     advice = "The record store was changed by hand or damaged. To find the first wrong record, run: rookery audit verify"
-    return DoctorFinding(about="audit", grade="problem", says=f"the audit log was changed: {descriptions}", advice=advice)
+    return [DoctorFinding("audit", "problem", f"the audit log was changed: {descriptions}", advice=advice)]
 
 
 def _check_disk(rookery: Rookery) -> DoctorFinding:
     free, min_free_mib = shutil.disk_usage(rookery.settings.data_dir).free // _MIB, rookery.settings.min_free_disk_mb
     if free < min_free_mib:
         advice = "Writes are rejected until more space is free; see ROOKERY_MIN_FREE_DISK_MB."
-        return DoctorFinding(about="disk", grade="problem", says=f"{free:,} MiB are free, {min_free_mib:,} are required", advice=advice)
-    return DoctorFinding(about="disk", grade="ok", says=f"{free:,} MiB are free")
+        return DoctorFinding("disk", "problem", f"{free:,} MiB are free, {min_free_mib:,} are required", advice=advice)
+    return DoctorFinding("disk", "ok", f"{free:,} MiB are free")
 
 
 def _check_connections(rookery: Rookery) -> list[DoctorFinding]:
@@ -320,22 +312,20 @@ def _check_connections(rookery: Rookery) -> list[DoctorFinding]:
         return []
     text = f"the limit on open files allows {possible:,} connections, fewer than ROOKERY_MAX_CONNECTIONS, {limit:,}"
     advice = f"Raise the hard limit on open files (`ulimit -Hn`, or LimitNOFILE of systemd) to {limit + RESERVED_FILE_DESCRIPTORS:,}."
-    return [DoctorFinding(about="connections", grade="warning", says=text, advice=advice)]
+    return [DoctorFinding("connections", "warning", text, advice=advice)]
 
 
 async def _check_tool_servers(rookery: Rookery) -> list[DoctorFinding]:
     """Check for servers of workspaces that cannot be used, and for servers and tools that were stopped."""
     findings = [
-        DoctorFinding(
-            about="tool servers", grade="warning", says=f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}"
-        )
+        DoctorFinding("tool servers", "warning", f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}")
         for server in (await rookery.tools.workspace_servers.list_faulty())[:_MAX_LISTED]
     ]
     for stop in (await rookery.tools.kill_switch.list_stops())[:_MAX_LISTED]:
         target = "/".join(part for part in (stop.server_id, stop.tool) if part) or "all tools"
         scope = f"of workspace {stop.workspace_id}" if stop.workspace_id else "of all workspaces"
         text = f"{target} {scope}: stopped since {format_iso(stop.stopped_at)}" + (f" ({stop.reason})" if stop.reason else "")
-        findings.append(DoctorFinding(about="tool servers", grade="warning", says=text, advice="To allow calls again: rookery tools start"))
+        findings.append(DoctorFinding("tool servers", "warning", text, advice="To allow calls again: rookery tools start"))
     return findings
 
 
@@ -354,7 +344,7 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
         advice = "Once the receiver works, run: rookery webhooks enable WEBHOOK_ID, then resend-failed. Otherwise remove the webhook."
         if is_sandboxed:
             advice = "Once the receiver works, enable it over HTTP with a test key. Otherwise delete it."
-        findings.append(DoctorFinding(about="webhooks", grade="warning", says=text, advice=advice))
+        findings.append(DoctorFinding("webhooks", "warning", text, advice=advice))
     return findings
 
 
@@ -364,24 +354,16 @@ def _check_servers_file(rookery: Rookery) -> list[DoctorFinding]:
         servers_file = read_servers_file(path, os.environ)
     except InvalidServersFile as error:
         advice = "A running server keeps its last valid version until the file is corrected."
-        return [DoctorFinding(about="tool servers", grade="problem", says=f"{path}: {error}", advice=advice)]
-    notes = [DoctorFinding(about="tool servers", grade="warning", says=f"{path}: {warning}") for warning in servers_file.warnings]
+        return [DoctorFinding("tool servers", "problem", f"{path}: {error}", advice=advice)]
+    notes = [DoctorFinding("tool servers", "warning", f"{path}: {warning}") for warning in servers_file.warnings]
     advice = "Correct its entry or install the program, then run: rookery servers check"
     notes += [
-        DoctorFinding(about="tool servers", grade="warning", says=f"{server.id!r} cannot start: {reason}", advice=advice)
+        DoctorFinding("tool servers", "warning", f"{server.id!r} cannot start: {reason}", advice=advice)
         for server in servers_file.servers.values()
         if server.enabled and server.fault is None and (reason := find_start_fault(server, os.environ)) is not None
     ]
     names = ", ".join(sorted(servers_file.servers)) or "only the built-in servers"
-    return notes or [DoctorFinding(about="tool servers", grade="ok", says=f"{path}: {names}")]
-
-
-async def _check_sealing_as_list(rookery: Rookery) -> list[DoctorFinding]:
-    return [await _check_sealing(rookery)]
-
-
-async def _check_audit_as_list(rookery: Rookery) -> list[DoctorFinding]:
-    return [await _check_audit(rookery)]
+    return notes or [DoctorFinding("tool servers", "ok", f"{path}: {names}")]
 
 
 _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
@@ -389,9 +371,9 @@ _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
     "traces": _check_pending_erasure,
     "jobs": _check_failed_jobs,
     "addresses": _check_client_addresses,
-    "secrets": _check_sealing_as_list,
+    "secrets": _check_sealing,
     "keys": _check_keys,
-    "audit": _check_audit_as_list,
+    "audit": _check_audit,
     "tool servers": _check_tool_servers,
     "webhooks": _check_webhooks,
 }
