@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rookery.engines import texts
-from rookery.engines.texts import TextEngine, frequencies
+from rookery.engines.texts import TextEngine
 from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.memory.models import TextQuery
 from tests.engines.conftest import damage, make_document, make_filter, remove
-from tests.engines.text_contract import OpenIndex, TextContract, any_of, count_matches, fill, find_ids
+from tests.engines.text_contract import OpenIndex, TextContract, any_of, fill, find_ids
 
 
 class TestTheEmbeddedIndex(TextContract):
@@ -29,29 +27,6 @@ class TestTheEmbeddedIndex(TextContract):
     def path(self, tmp_path: Path) -> Path:
         """Return the path of the engine's file."""
         return tmp_path / "texts.db"
-
-    async def test_a_question_ignores_very_frequent_words(self, index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-        """`TextQuery.is_question` needs only the best hits; a search still finds all."""
-        monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 20)
-        common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
-        await index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
-        query = TextQuery(any_of=("heron", "roof"))
-
-        assert await find_ids(index, replace(query, is_question=True), limit=1) == await find_ids(index, query, limit=1)
-        assert len(await find_ids(index, query)) == await count_matches(index, query) == 35
-
-    async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(
-        self, index: TextEngine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Words are ignored only for speed, never at the cost of results."""
-        monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 1)
-        monkeypatch.setattr(frequencies, "MIN_DOCUMENTS_FACTOR", 0)
-        await fill(index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
-
-        names = await find_ids(index, TextQuery(any_of=("heron", "pelican"), is_question=True), limit=6)
-
-        assert len(names) == 6
-        assert {"rare", "other_tenants"} < set(names)
 
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from rookery.engines.texts import term_cache
 from rookery.engines.texts.embedded import EmbeddedTextIndex
-from rookery.engines.texts.fts_query import FtsQuery
+from rookery.engines.texts.query import FtsQuery
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 from rookery.memory.visibility import is_visible
 from tests.conftest import eventually
@@ -39,9 +39,9 @@ def search_counts(monkeypatch: pytest.MonkeyPatch) -> SearchCounts:
     counts, search = SearchCounts(), term_cache.TermCache.search
 
     def count_search(
-        self: term_cache.TermCache, connection: sqlite3.Connection, query: FtsQuery, access_filter: AccessFilter, limit: int
+        self: term_cache.TermCache, connection: sqlite3.Connection, query: FtsQuery, limit: int
     ) -> list[tuple[float, str]] | None:
-        hits = search(self, connection, query, access_filter, limit)
+        hits = search(self, connection, query, limit)
         counts.from_cache += hits is not None
         counts.from_sqlite += hits is None
         return hits

@@ -419,6 +419,24 @@ class TextContract(ABC):
         assert await find_ids(index, TextQuery(any_of=("heron",), is_question=True), limit=1) == ["mine"]
         assert len(await find_ids(index, TextQuery(any_of=("heron",), is_question=True), access_filter=make_filter(2), limit=60)) == 50
 
+    async def test_a_question_finds_the_best_hits_of_a_search(self, index: TextEngine) -> None:
+        """`TextQuery.is_question` needs only the best hits, so an engine may ignore frequent words; a search finds all."""
+        common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
+        await index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
+        query = TextQuery(any_of=("heron", "roof"))
+
+        assert await find_ids(index, replace(query, is_question=True), limit=1) == await find_ids(index, query, limit=1)
+        assert len(await find_ids(index, query)) == await count_matches(index, query) == 35
+
+    async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(self, index: TextEngine) -> None:
+        """Words are ignored only for speed, never at the cost of results."""
+        await fill(index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
+
+        names = await find_ids(index, TextQuery(any_of=("heron", "pelican"), is_question=True), limit=6)
+
+        assert len(names) == 6
+        assert {"rare", "other_tenants"} < set(names)
+
     async def test_setting_up_twice_changes_nothing(self, open_index: OpenIndex) -> None:
         """brain:elastic-setup may run repeatedly (spec 4.4)."""
         index = open_index()

@@ -1,11 +1,16 @@
 """
-A full-text index in a SQLite file with FTS5: Porter stemmer, Unicode word boundaries, bm25 ranking.
+A full-text index in a SQLite file, `texts.db`, with FTS5: Porter stemmer, Unicode word boundaries, bm25 ranking.
+
+FTS5 alone answers in stores of up to 20,000 memories; above that, `term_cache` answers questions. Why there are two: `docs/decisions.md`.
 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
 queries are split in the same way.
 
 bm25 counts word frequencies in the whole file, other workspaces included. A score therefore shows at most that others use the word. The
 order within a workspace changes only for words that are rare in one and common in the other. Measured with `python -m benchmarks.engines`.
+
+The index stores no text and reads it from the table (external content). A deletion must therefore pass the indexed text to FTS5; SQLite
+before 3.43 has no other way.
 """
 
 from __future__ import annotations
@@ -14,14 +19,21 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rookery.engines.texts.fts_query import build_query
-from rookery.engines.texts.text_file import TextFile
+import orjson
+
+from rookery.engines.texts.query import FtsQuery, build_query, index_tokens
+from rookery.engines.texts.term_cache import TermCache, delete_stale_caches, rows_to_json
+from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.sqlite import SqliteWriter, connect
+from rookery.kernel.tokenization import to_index_text
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
 from rookery.memory.ports import TextFeature
@@ -29,8 +41,70 @@ from rookery.memory.ports import TextFeature
 T = TypeVar("T")
 
 _QUERY_TIMEOUT_S = 5.0
-_QUERY_THREADS = (os.cpu_count() or 1) + 2
+_SLOW_READ_TIMEOUT_S = 60.0
+"""Timeout of reads of a whole workspace, and of those for the cache."""
+
 _REOPEN_TIMEOUT_S = 30.0
+_QUERY_THREADS = (os.cpu_count() or 1) + 2
+_MAX_IDLE_READERS = 8
+_PROGRESS_STEPS = 10_000
+"""Instructions of SQLite's virtual machine between two checks of the time; about a millisecond."""
+
+_MMAP_BYTES = 2**31 - 2**16
+"""Bytes of the file that readers map; SQLite's maximum. A lookup in the map costs a third of a read (0.3 and 0.8 ms for 120 of a million
+rows). Mapped pages belong to the page cache of the system, not to this process."""
+
+_MERGE_PAGES, _MAX_MERGE_STEPS, _MIN_CHANGED_ROWS = 256, 1_000_000, 2
+"""Pages of a merge step, which blocks other writers for some ten milliseconds; steps of an erasure; rows that a useful step changes."""
+
+_CONTEXT_WEIGHT = 0.5
+"""Weight of a word in type, tags, org or project, relative to a word in the text."""
+
+_SCHEMA_VERSION = 2
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS document (
+    id INTEGER PRIMARY KEY, workspace_id INTEGER NOT NULL, memory_id TEXT NOT NULL,
+    org TEXT, project TEXT, agent_id TEXT, session_id TEXT, memory_scope TEXT NOT NULL,
+    type TEXT NOT NULL, tags TEXT NOT NULL, confidence REAL NOT NULL, source TEXT NOT NULL,
+    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, expires_at INTEGER,
+    content TEXT NOT NULL, context TEXT NOT NULL, tokens TEXT NOT NULL,
+    UNIQUE (workspace_id, memory_id)
+);
+CREATE INDEX IF NOT EXISTS document_expiring ON document (workspace_id, expires_at) WHERE expires_at IS NOT NULL;
+CREATE VIRTUAL TABLE IF NOT EXISTS fts USING fts5 (
+    content, context, tokens, content = 'document', content_rowid = 'id', tokenize = 'porter unicode61'
+);
+"""
+
+_CACHE_SCHEMA = """
+CREATE TABLE counter (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO counter SELECT 'last_row', coalesce(max(id), 0) FROM document;
+INSERT INTO counter VALUES ('covers', 0), ('identity', lower(hex(randomblob(8))));
+CREATE TABLE gone (row INTEGER PRIMARY KEY);
+"""
+"""State that `term_cache` needs: the last row number ever used, which is never used again; the row up to which the cache may have rows; the
+deleted rows among these; and the identity of this file."""
+
+_SET_LAST_ROW = "UPDATE counter SET value = ? WHERE name = 'last_row'"
+_LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
+_RECORD_DELETED = "INSERT OR IGNORE INTO gone SELECT ? WHERE ? <= (SELECT value FROM counter WHERE name = 'covers')"
+_IDENTITY = "SELECT value FROM counter WHERE name = 'identity'"
+_FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
+_COLUMNS = """
+    id, content, context, tokens, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence, source,
+    created_at, updated_at, expires_at
+"""
+_READ = f"SELECT {_COLUMNS} FROM document WHERE workspace_id = ? AND memory_id = ?"  # noqa: S608 - own words
+_DELETE = "DELETE FROM document WHERE id = ?"
+_DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
+_INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
+_PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 - own words
+_MERGE = "INSERT INTO fts (fts, rank) VALUES ('merge', ?)"
+_HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
+_NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
+_SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
+_IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
 
 
 class EmbeddedTextIndex:
@@ -45,7 +119,7 @@ class EmbeddedTextIndex:
     def __init__(self, path: Path, *, timeout_s: float = _QUERY_TIMEOUT_S) -> None:
         self._path = path
         self._timeout_s = timeout_s
-        self._file: TextFile | None = None
+        self._file: _TextFile | None = None
         self._open_lock = asyncio.Lock()
         self._is_cache_enabled = False
         self._user_count = 0
@@ -56,12 +130,14 @@ class EmbeddedTextIndex:
         """Open the file now, and from now on keep the cache of a large store up to date."""
         self._is_cache_enabled = True
         async with self._use_file() as file:
-            await asyncio.to_thread(file.start_cache)
+            await asyncio.to_thread(file.cache.start)
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
         file, self._file = self._file, None
-        await asyncio.to_thread(self._close_all, file)
+        await asyncio.to_thread(self._query_threads.shutdown)
+        if file is not None:
+            await asyncio.to_thread(file.close)
 
     async def setup(self) -> None:
         async with self._use_file():
@@ -69,46 +145,55 @@ class EmbeddedTextIndex:
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
         async with self._use_file() as file:
-            await file.writer.submit(lambda connection: file.put(connection, documents, is_only_newer=is_early), is_synced=not is_early)
+            await file.writer.submit(lambda connection: _put(connection, documents, is_early=is_early), is_synced=not is_early)
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
         async with self._use_file() as file:
-            await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
+            await file.writer.submit(lambda connection: _drop(connection, workspace_id, ids))
+
+    async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
+        fts_query, end = build_query(query, access_filter), offset + limit
+        if fts_query is None:
+            return []
+        async with self._use_file() as file:
+
+            def find(connection: sqlite3.Connection) -> list[tuple[float, str]]:
+                found = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
+                return _search(connection, fts_query, end) if found is None else found
+
+            best = sorted(await self._read(file, find, self._timeout_s))
+        return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
 
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         fts_query = None if query is None or access_filter is None else build_query(query, access_filter)
         if query is not None and fts_query is None:
             return 0
+
+        def count(connection: sqlite3.Connection) -> int:
+            if fts_query is None:
+                return connection.execute("SELECT count(*) FROM document WHERE workspace_id = ?", (workspace_id,)).fetchone()[0]
+            statement = f"SELECT count(*) FROM {_source(connection, fts_query)}"  # noqa: S608 - own words
+            return connection.execute(statement, {**fts_query.values, "match": fts_query.expression}).fetchone()[0]
+
         async with self._use_file() as file:
-            if fts_query is None or access_filter is None:
-                return await self._run_in_thread(lambda: file.count(workspace_id))
-            return await self._run_in_thread(lambda: file.count_matches(fts_query, access_filter=access_filter, timeout_s=self._timeout_s))
+            return await self._read(file, count, _SLOW_READ_TIMEOUT_S if fts_query is None else self._timeout_s)
 
     async def erase(self) -> None:
         async with self._use_file() as file:
             await asyncio.to_thread(file.erase)
             await asyncio.to_thread(truncate_wal, self._path)
 
-    async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
-        fts_query = build_query(query, access_filter)
-        if fts_query is None:
-            return []
-        async with self._use_file() as file:
-            return await self._run_in_thread(
-                lambda: file.search(fts_query, access_filter=access_filter, limit=limit, offset=offset, timeout_s=self._timeout_s)
-            )
-
     async def is_cached(self) -> bool:
         """Return whether the cache of a large store contains all documents. Until then searches take longer."""
         async with self._use_file() as file:
-            return await self._run_in_thread(lambda: file.is_cached)
+            return await asyncio.to_thread(lambda: file.cache.is_caught_up)
 
-    async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._query_threads, work)
+    async def _read(self, file: _TextFile, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._query_threads, file.read, work, timeout_s)
 
     @contextlib.asynccontextmanager
-    async def _use_file(self) -> AsyncGenerator[TextFile]:
+    async def _use_file(self) -> AsyncGenerator[_TextFile]:
         """Yield the open file. Convert SQLite errors to `EngineUnavailable`."""
         try:
             file = self._file
@@ -124,20 +209,19 @@ class EmbeddedTextIndex:
         except sqlite3.Error as error:
             raise self._map_error(error) from error
 
-    async def _open(self) -> TextFile:
+    async def _open(self) -> _TextFile:
         async with self._open_lock:
             if self._file is not None and self._file.is_in_place:
                 return self._file
             if self._file is not None:
                 await self._close_deleted(self._file)
-            file = TextFile(self._path)
-            await asyncio.to_thread(file.open)
+            file = await asyncio.to_thread(_TextFile, self._path)
             if self._is_cache_enabled:
-                await asyncio.to_thread(file.start_cache)
+                await asyncio.to_thread(file.cache.start)
             self._file = file
             return file
 
-    async def _close_deleted(self, file: TextFile) -> None:
+    async def _close_deleted(self, file: _TextFile) -> None:
         """Close a deleted file. SQLite must release it before a new file of the same name is opened."""
         try:
             async with asyncio.timeout(_REOPEN_TIMEOUT_S):
@@ -157,7 +241,170 @@ class EmbeddedTextIndex:
         reason = f"{self._path} is damaged ({error}): delete it, with its -wal and -shm, and run `rookery brain:reindex`"
         return EngineUnavailable("texts", reason)
 
-    def _close_all(self, file: TextFile | None) -> None:
-        self._query_threads.shutdown()
-        if file is not None:
-            file.close()
+
+class _TextFile:
+    """An open `texts.db` with its connections and its cache. Methods block and raise `sqlite3.Error`."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Create it and its tables if they are missing."""
+        self._path = path
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._is_closed = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from error
+        with contextlib.closing(connect(path)) as connection:
+            _create(connection)
+            (name,) = connection.execute(_IDENTITY).fetchone()
+        self._identity = _file_identity(path)
+        self.writer = SqliteWriter(lambda: connect(path), name="texts")
+        self._caches = path.with_suffix(".cache")
+        self.cache = TermCache(
+            self._caches / name,
+            context_weight=_CONTEXT_WEIGHT,
+            read=lambda work: self.read(work, _SLOW_READ_TIMEOUT_S),
+            write=self.writer.submit_and_wait,
+        )
+
+    def close(self) -> None:
+        """Finish pending writes and close."""
+        self._is_closed = True
+        self.cache.close()
+        self.writer.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if the path still refers to the open file. Users may delete it to start with an empty index."""
+        return _file_identity(self._path) == self._identity
+
+    def erase(self) -> None:
+        """
+        Erase the words of deleted documents, in steps between which other writers run.
+
+        FTS5 records a deletion in a new segment and keeps the words in the old one until both are merged, which may take years. SQLite 3.42
+        has an option that removes the words at once, but older versions cannot read such a file, and backups move between versions.
+        """
+
+        def merge(connection: sqlite3.Connection, pages: int) -> int:
+            before = connection.total_changes
+            connection.execute(_MERGE, (pages,))
+            return connection.total_changes - before
+
+        self.writer.submit_and_wait(lambda connection: merge(connection, -_MERGE_PAGES))
+        for _ in range(_MAX_MERGE_STEPS):
+            if self.writer.submit_and_wait(lambda connection: merge(connection, _MERGE_PAGES)) < _MIN_CHANGED_ROWS:
+                break
+        self.read(lambda connection: delete_stale_caches(self._caches, connection), _SLOW_READ_TIMEOUT_S)
+
+    def read(self, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
+        """Run *work* in a read transaction, which is interrupted after *timeout_s*."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self._path, read_only=True)
+            connection.execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
+        deadline = time.monotonic() + timeout_s
+        try:
+            connection.set_progress_handler(lambda: time.monotonic() >= deadline, _PROGRESS_STEPS)
+            connection.execute("BEGIN")
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        if self._is_closed or len(self._idle) >= _MAX_IDLE_READERS:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return result
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == _SCHEMA_VERSION:
+        return
+    if version not in (0, 1):
+        raise sqlite3.DatabaseError(f"its format is {version}, ours is {_SCHEMA_VERSION}")
+    schema = (_SCHEMA if version == 0 else "") + _CACHE_SCHEMA
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+    except sqlite3.OperationalError:
+        connection.execute("ROLLBACK") if connection.in_transaction else None
+        if connection.execute("PRAGMA user_version").fetchone() != (_SCHEMA_VERSION,):
+            raise  # another process created them
+
+
+def _put(connection: sqlite3.Connection, documents: Sequence[IndexDocument], *, is_early: bool) -> None:
+    last = initial_last = int(connection.execute(_LAST_ROW).fetchone()[0])
+    for document in documents:
+        row = connection.execute(_READ, (document.workspace_id, document.memory_id)).fetchone()
+        if is_early and row is not None and row[-2] >= to_micros(document.updated_at):
+            continue
+        values = _row_values(document)
+        if row is not None and row[1:4] == values[:3]:
+            # Unchanged since an earlier put, as most documents are when their job runs.
+            if row[1:] != values:
+                connection.execute(_PUT, (row[0], *values))
+            continue
+        if row is not None:
+            _delete_row(connection, row[:4])
+        last += 1
+        connection.execute(_PUT, (last, *values))
+        connection.execute(_INSERT_FTS, (last, *values[:3]))
+    if last > initial_last:
+        connection.execute(_SET_LAST_ROW, (last,))
+
+
+def _drop(connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
+    for memory_id in ids:
+        row = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
+        if row is not None:
+            _delete_row(connection, row)
+
+
+def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) -> None:
+    connection.execute(_DELETE_FTS, row)
+    connection.execute(_DELETE, row[:1])
+    connection.execute(_RECORD_DELETED, (row[0], row[0]))
+
+
+def _row_values(document: IndexDocument) -> tuple[object, ...]:
+    """Return the values of `_COLUMNS`, without the id."""
+    # Words that describe the document are indexed with it, but never returned.
+    context = " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
+    texts = (to_index_text(document.content), to_index_text(context), index_tokens(document))
+    names = (document.workspace_id, document.memory_id, document.org, document.project, document.agent_id, document.session_id)
+    facts = (document.memory_scope.value, document.type, orjson.dumps(document.tags).decode(), document.confidence, document.source)
+    expires_at = None if document.expires_at is None else to_micros(document.expires_at)
+    return (*texts, *names, *facts, to_micros(document.created_at), to_micros(document.updated_at), expires_at)
+
+
+def _search(connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]]:
+    """Return (score, memory id) of the best documents; lower scores are better. There may be more than *limit* if scores are equal."""
+    scored_sql = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {_source(connection, query)}"  # noqa: S608 - own words
+    values = {**query.values, "match": query.expression, "wanted": limit + 1}
+    rows = connection.execute(f"{scored_sql} ORDER BY score LIMIT :wanted", values).fetchall()
+    if len(rows) > limit and rows[limit][1] == rows[limit - 1][1] and not query.is_approximate:
+        # Equal scores on both sides of the limit: all of them are needed to order them by id.
+        values["worst"] = rows[limit][1]
+        rows = connection.execute(f"SELECT id, score FROM ({scored_sql}) WHERE score <= :worst", values).fetchall()  # noqa: S608 - own words
+    ids = dict(connection.execute(_IDS, (rows_to_json(row for row, _ in rows),)).fetchall())
+    return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged index may have words of missing documents
+
+
+def _source(connection: sqlite3.Connection, query: FtsQuery) -> str:
+    """Return the text after FROM. The table is joined only for filters that the full-text index does not cover."""
+    source = "fts JOIN document AS d ON d.id = fts.rowid" if query.row_conditions else "fts"
+    expired = [_NOT_EXPIRED] if connection.execute(_HAS_EXPIRED, query.values).fetchone()[0] else []
+    return " AND ".join((f"{source} WHERE fts MATCH :match", *expired, *query.row_conditions))
+
+
+def _file_identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

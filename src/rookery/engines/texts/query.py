@@ -1,19 +1,22 @@
 """
-Build FTS5 expressions from words and filters. No I/O.
+Translate a query and its filters to FTS5 and SQL. No I/O.
 
 The full-text index contains access rights: each document has the hashes of its *spaces*, and a query lists the spaces that its caller may
 read. That is 4 to 16 times faster than a join with a table (measured). Hashes are hexadecimal, so no name can be parsed as syntax, and
-'Acme' differs from 'acme' although FTS5 ignores case. `rookery.memory.access_filter` defines the rule, and tests compare both.
+'Acme' differs from 'acme' although FTS5 ignores case. `rookery.memory.visibility` defines the rule, and tests compare both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise, product
 
+import orjson
+
+from rookery.kernel.clock import to_micros
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 
 MAX_SPACES = 64
@@ -25,10 +28,10 @@ _MAX_PAIRED_WORDS = 32
 _ANY_NAME = ("any", "")
 _NO_NAME = ("none", "")
 
-ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
+_ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
 """Scopes in which a query for an org also finds memories without an org."""
 
-PROJECT_OPTIONAL_SCOPES = ORG_OPTIONAL_SCOPES | {MemoryScope.SHARED}
+_PROJECT_OPTIONAL_SCOPES = _ORG_OPTIONAL_SCOPES | {MemoryScope.SHARED}
 
 _STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such "
@@ -36,54 +39,33 @@ _STOP_WORDS = frozenset(
 )
 """English stop words (spec 2.6), as in Lucene and Elasticsearch. A word in half of all documents is slow to score and has no effect."""
 
+_SpaceParts = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FtsQuery:
     """
-    The parts of an FTS5 query.
+    A query of `texts.db`.
 
     Attributes:
-        required_tokens: Groups of tokens; a document needs one of each group. The same as *conditions* without phrases.
-        conditions: Expressions that must all match: access, type, tags, phrases.
+        expression: The right side of MATCH: access, type, tags and labels, phrases, and any of *words* and *pairs*.
+        required_tokens: Groups of tokens for access, type, tags and labels; a document needs one of each group.
         words: Words of which one must match. With phrases they only affect the score.
         pairs: Pairs of adjacent words, scored like words.
-        excluded: Expression that must not match; may be empty.
-        visible_expression: The first of *conditions*, which every readable document matches.
+        row_conditions: SQL conditions on the table `document AS d`, for filters that the full-text index does not cover.
+        values: The values of all conditions, by name.
         is_unfiltered: Only the workspace and the owner restrict the query.
-        is_approximate: Common words may be skipped, and ties at the end of the results are cut arbitrarily.
-        is_too_wide: There are more than `MAX_SPACES` spaces, so org and project must be compared in the table.
+        is_approximate: Ties at the end of the results are cut arbitrarily, and the cache may answer.
     """
 
+    expression: str
     required_tokens: tuple[tuple[str, ...], ...]
-    conditions: tuple[str, ...]
     words: tuple[str, ...]
     pairs: tuple[str, ...]
-    excluded: str
-    visible_expression: str
-    has_phrases: bool
+    row_conditions: tuple[str, ...]
+    values: Mapping[str, object]
     is_unfiltered: bool
     is_approximate: bool
-    is_too_wide: bool
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """All words, then all pairs."""
-        return (*self.words, *self.pairs)
-
-    def to_expression(self, terms: Sequence[str], *, is_unfiltered: bool = False) -> str:
-        """
-        Return the right side of MATCH that finds *terms*.
-
-        Args:
-            is_unfiltered: Omit *conditions*; the caller checks access afterwards. Only for queries with `is_unfiltered`.
-        """
-        parts = list(() if is_unfiltered else self.conditions)
-        if terms:
-            any_term = any_term_expression(terms)
-            # With phrases, words only affect the score. A token that every readable document has makes them optional.
-            parts.append(f"({any_term} OR {self.visible_expression})" if self.has_phrases else any_term)
-        match = " AND ".join(parts)
-        return f"({match}) NOT content : {self.excluded}" if self.excluded else match
 
 
 def index_tokens(document: IndexDocument) -> str:
@@ -116,28 +98,67 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
         required.append((_hash_token(access_filter.workspace_id, "type", access_filter.type),))
     required += [(_hash_token(access_filter.workspace_id, "tag", tag),) for tag in sorted(access_filter.tags)]
     required += [(_hash_token(access_filter.workspace_id, "label", label),) for label in sorted(access_filter.labels)]
-    conditions = [_token_expression(tokens) for tokens in required]
-    visible = conditions[0]
-    conditions += [f"content : {phrase}" for phrase in phrases]
+    pairs = tuple(_pairs(words))
+    parts = [f"tokens : {_join_or([_quote(token) for token in tokens])}" for tokens in required]
+    visible = parts[0]
+    parts += [f"content : {phrase}" for phrase in phrases]
+    if words:
+        any_term = f"{{content context}} : {_join_or([_quote(term) for term in (*words, *pairs)])}"
+        # With phrases, words only affect the score. A token that every readable document has makes them optional.
+        parts.append(f"({any_term} OR {visible})" if phrases else any_term)
+    match = " AND ".join(parts)
     return FtsQuery(
+        expression=f"({match}) NOT content : {_join_or([_quote(word) for word in query.none_of])}" if query.none_of else match,
         required_tokens=tuple(required),
-        conditions=tuple(conditions),
         words=tuple(words),
-        pairs=tuple(_pairs(words)),
-        excluded=_join_or([_quote(word) for word in query.none_of]),
-        visible_expression=visible,
-        has_phrases=bool(phrases),
-        is_unfiltered=conditions == [visible]
+        pairs=pairs,
+        row_conditions=tuple(_iter_row_conditions(access_filter, checks_names=is_wide)),
+        values=_filter_values(access_filter),
+        is_unfiltered=len(required) == 1
         and access_filter.scopes is None
         and {access_filter.org, access_filter.project, access_filter.orgs, access_filter.projects} == {None},
         is_approximate=query.is_question and not phrases and not query.none_of,
-        is_too_wide=is_wide,
     )
 
 
-def any_term_expression(terms: Iterable[str]) -> str:
-    """Return the expression that matches any of *terms*."""
-    return f"{{content context}} : {_join_or([_quote(term) for term in terms])}"
+def _filter_values(access_filter: AccessFilter) -> dict[str, object]:
+    return {
+        "workspace_id": access_filter.workspace_id,
+        "at": to_micros(access_filter.at),
+        "agent_id": access_filter.agent_id,
+        "session_id": access_filter.session_id,
+        "source": access_filter.source,
+        "since": None if access_filter.since is None else to_micros(access_filter.since),
+        "until": None if access_filter.until is None else to_micros(access_filter.until),
+        "min_confidence": access_filter.min_confidence,
+        "org": access_filter.org,
+        "orgs": orjson.dumps(sorted(access_filter.orgs or ())).decode(),
+        "project": access_filter.project,
+        "projects": orjson.dumps(sorted(access_filter.projects or ())).decode(),
+    }
+
+
+def _iter_row_conditions(access_filter: AccessFilter, *, checks_names: bool) -> Iterator[str]:
+    if access_filter.source is not None:
+        yield "d.source = :source"
+    if access_filter.since is not None:
+        yield "d.created_at >= :since"
+    if access_filter.until is not None:
+        yield "d.created_at < :until"
+    if access_filter.min_confidence is not None:
+        yield "d.confidence >= :min_confidence"
+    if checks_names:
+        yield from _iter_name_conditions("org", access_filter.org, access_filter.orgs, _ORG_OPTIONAL_SCOPES)
+        yield from _iter_name_conditions("project", access_filter.project, access_filter.projects, _PROJECT_OPTIONAL_SCOPES)
+
+
+def _iter_name_conditions(column: str, name: str | None, names: Collection[str] | None, scopes: Iterable[MemoryScope]) -> Iterator[str]:
+    scope_list = ", ".join(f"'{scope.value}'" for scope in sorted(scopes))
+    without_name = f"d.{column} IS NULL AND d.memory_scope IN ({scope_list})"
+    if name is not None:
+        yield f"(d.{column} = :{column} OR {without_name})"
+    if names is not None:
+        yield f"(d.{column} IN (SELECT value FROM json_each(:{column}s)) OR {without_name})"  # noqa: S608 - columns and scopes of this module
 
 
 def _remove_stop_words(words: Sequence[str], *, has_phrases: bool) -> list[str]:
@@ -154,9 +175,6 @@ def _pairs(words: Sequence[str]) -> Iterator[str]:
     Measured on the development half of LoCoMo: 0.5 to 2 points of MRR by session, and no loss elsewhere.
     """
     return (f"{first} {second}" for first, second in pairwise(words[:_MAX_PAIRED_WORDS]))
-
-
-_SpaceParts = tuple[str, ...]
 
 
 def _owner_parts(scope: MemoryScope, agent_id: str | None, session_id: str | None) -> _SpaceParts:
@@ -183,8 +201,8 @@ def _iter_owners(access_filter: AccessFilter) -> Iterator[tuple[MemoryScope, _Sp
 
 def _iter_spaces(owner: tuple[MemoryScope, _SpaceParts], access_filter: AccessFilter) -> Iterator[_SpaceParts]:
     scope, parts = owner
-    orgs = _allowed_names(access_filter.org, access_filter.orgs, includes_none=scope in ORG_OPTIONAL_SCOPES)
-    projects = _allowed_names(access_filter.project, access_filter.projects, includes_none=scope in PROJECT_OPTIONAL_SCOPES)
+    orgs = _allowed_names(access_filter.org, access_filter.orgs, includes_none=scope in _ORG_OPTIONAL_SCOPES)
+    projects = _allowed_names(access_filter.project, access_filter.projects, includes_none=scope in _PROJECT_OPTIONAL_SCOPES)
     return ((*parts, *org, *project) for org, project in product(orgs, projects))
 
 
@@ -210,12 +228,8 @@ def _hash_token(workspace_id: int, kind: str, *parts: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest() + "0"
 
 
-def _token_expression(alternatives: Iterable[str]) -> str:
-    return f"tokens : {_join_or([_quote(token) for token in alternatives])}"
-
-
 def _join_or(strings: Sequence[str]) -> str:
-    return f"({' OR '.join(strings)})" if strings else ""
+    return f"({' OR '.join(strings)})"
 
 
 def _quote(text: str) -> str:
