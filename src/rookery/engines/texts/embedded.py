@@ -6,8 +6,8 @@ FTS5 alone answers in stores of up to 20,000 memories; above that, `term_cache` 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
 queries are split in the same way.
 
-bm25 counts word frequencies in the whole file, other workspaces included. A score therefore shows at most that others use the word. The
-order within a workspace changes only for words that are rare in one and common in the other. Measured with `python -m benchmarks.engines`.
+bm25 counts word frequencies in the whole file, other workspaces included. A score therefore shows at most that others use the word, and the
+order within a workspace changes only for words that are rare in one and common in the other.
 
 The index stores no text and reads it from the table (external content). A deletion must therefore pass the indexed text to FTS5; SQLite
 before 3.43 has no other way.
@@ -86,21 +86,17 @@ CREATE TABLE gone (row INTEGER PRIMARY KEY);
 """State that `term_cache` needs: the last row number ever used, which is never used again; the row up to which the cache may have rows; the
 deleted rows among these; and the identity of this file."""
 
-_SET_LAST_ROW = "UPDATE counter SET value = ? WHERE name = 'last_row'"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
 _RECORD_DELETED = "INSERT OR IGNORE INTO gone SELECT ? WHERE ? <= (SELECT value FROM counter WHERE name = 'covers')"
-_IDENTITY = "SELECT value FROM counter WHERE name = 'identity'"
 _FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
 _COLUMNS = """
     id, content, context, tokens, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence, source,
     created_at, updated_at, expires_at
 """
 _READ = f"SELECT {_COLUMNS} FROM document WHERE workspace_id = ? AND memory_id = ?"  # noqa: S608 - own words
-_DELETE = "DELETE FROM document WHERE id = ?"
 _DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
 _INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
 _PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 - own words
-_MERGE = "INSERT INTO fts (fts, rank) VALUES ('merge', ?)"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
@@ -256,7 +252,7 @@ class _TextFile:
             raise sqlite3.OperationalError(str(error)) from error
         with contextlib.closing(connect(path)) as connection:
             _create(connection)
-            (name,) = connection.execute(_IDENTITY).fetchone()
+            (name,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
         self._identity = _file_identity(path)
         self.writer = SqliteWriter(lambda: connect(path), name="texts")
         self._caches = path.with_suffix(".cache")
@@ -290,7 +286,7 @@ class _TextFile:
 
         def merge(connection: sqlite3.Connection, pages: int) -> int:
             before = connection.total_changes
-            connection.execute(_MERGE, (pages,))
+            connection.execute("INSERT INTO fts (fts, rank) VALUES ('merge', ?)", (pages,))
             return connection.total_changes - before
 
         self.writer.submit_and_wait(lambda connection: merge(connection, -_MERGE_PAGES))
@@ -355,7 +351,7 @@ def _put(connection: sqlite3.Connection, documents: Sequence[IndexDocument], *, 
         connection.execute(_PUT, (last, *values))
         connection.execute(_INSERT_FTS, (last, *values[:3]))
     if last > initial_last:
-        connection.execute(_SET_LAST_ROW, (last,))
+        connection.execute("UPDATE counter SET value = ? WHERE name = 'last_row'", (last,))
 
 
 def _drop(connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
@@ -367,7 +363,7 @@ def _drop(connection: sqlite3.Connection, workspace_id: int, ids: Collection[str
 
 def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) -> None:
     connection.execute(_DELETE_FTS, row)
-    connection.execute(_DELETE, row[:1])
+    connection.execute("DELETE FROM document WHERE id = ?", row[:1])
     connection.execute(_RECORD_DELETED, (row[0], row[0]))
 
 

@@ -98,7 +98,8 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
         required.append((_hash_token(access_filter.workspace_id, "type", access_filter.type),))
     required += [(_hash_token(access_filter.workspace_id, "tag", tag),) for tag in sorted(access_filter.tags)]
     required += [(_hash_token(access_filter.workspace_id, "label", label),) for label in sorted(access_filter.labels)]
-    pairs = tuple(_pairs(words))
+    # A pair of adjacent words is a stronger signal than both apart: 0.5 to 2 points of MRR by session in LoCoMo (development half).
+    pairs = tuple(f"{first} {second}" for first, second in pairwise(words[:_MAX_PAIRED_WORDS]))
     parts = [f"tokens : {_join_or([_quote(token) for token in tokens])}" for tokens in required]
     visible = parts[0]
     parts += [f"content : {phrase}" for phrase in phrases]
@@ -168,35 +169,17 @@ def _remove_stop_words(words: Sequence[str], *, has_phrases: bool) -> list[str]:
     return (significant if significant or has_phrases else distinct)[:_MAX_WORDS]
 
 
-def _pairs(words: Sequence[str]) -> Iterator[str]:
-    """
-    Yield each pair of adjacent words. A match of a pair is a stronger signal than two separate words.
-
-    Measured on the development half of LoCoMo: 0.5 to 2 points of MRR by session, and no loss elsewhere.
-    """
-    return (f"{first} {second}" for first, second in pairwise(words[:_MAX_PAIRED_WORDS]))
-
-
 def _owner_parts(scope: MemoryScope, agent_id: str | None, session_id: str | None) -> _SpaceParts:
-    match scope:
-        case MemoryScope.AGENT:
-            return (scope, *_name_part(agent_id))
-        case MemoryScope.SESSION:
-            return (scope, *_name_part(session_id))
-        case MemoryScope.PROJECT | MemoryScope.SHARED:
-            return (scope, *_ANY_NAME)
+    owners = {MemoryScope.AGENT: agent_id, MemoryScope.SESSION: session_id}
+    return (scope, *(_name_part(owners[scope]) if scope in owners else _ANY_NAME))
 
 
 def _iter_owners(access_filter: AccessFilter) -> Iterator[tuple[MemoryScope, _SpaceParts]]:
     """Yield the scope and owner of the memories that *access_filter* allows."""
+    owners = {MemoryScope.AGENT: access_filter.agent_id, MemoryScope.SESSION: access_filter.session_id}
     for scope in MemoryScope:
-        if access_filter.scopes is not None and scope not in access_filter.scopes:
-            continue
-        if scope is MemoryScope.AGENT and access_filter.agent_id is None:
-            continue
-        if scope is MemoryScope.SESSION and access_filter.session_id is None:
-            continue
-        yield scope, _owner_parts(scope, access_filter.agent_id, access_filter.session_id)
+        if owners.get(scope, "") is not None and (access_filter.scopes is None or scope in access_filter.scopes):
+            yield scope, _owner_parts(scope, access_filter.agent_id, access_filter.session_id)
 
 
 def _iter_spaces(owner: tuple[MemoryScope, _SpaceParts], access_filter: AccessFilter) -> Iterator[_SpaceParts]:

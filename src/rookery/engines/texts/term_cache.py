@@ -67,8 +67,7 @@ _WRITER_HEAP_BYTES = 48_000_000
 _BM25_K1, _BM25_B = 1.2, 0.75
 """Parameters of bm25, as in tantivy and SQLite."""
 
-_DAMAGE = (ValueError, OSError)
-"""Errors of tantivy. After one, the cache is deleted and built again."""
+_DAMAGE = (ValueError, OSError)  # errors of tantivy; after one, the cache is deleted and built again
 
 _MAX_ROW = "SELECT coalesce(max(id), 0) FROM document"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
@@ -198,7 +197,7 @@ class TermCache:
         with contextlib.suppress(FileNotFoundError):
             mtime_ns = (self._folder / "meta.json").stat().st_mtime_ns
             if mtime_ns != self._meta_mtime_ns:
-                snapshot = self._take_snapshot(self._open_index())
+                snapshot = _Snapshot(self._open_index(), self._analyzer, self._context_weight)
                 if snapshot.last_row > self._run_read(lambda connection: int(connection.execute(_LAST_ROW).fetchone()[0])):
                     raise ValueError("it is newer than texts.db, which was restored from an older copy")
                 self._snapshot, self._meta_mtime_ns = snapshot, mtime_ns
@@ -232,11 +231,6 @@ class TermCache:
         index.searcher()
         return index
 
-    def _take_snapshot(self, index: tantivy.Index) -> _Snapshot:
-        """Return a snapshot of the current state, including changes of other processes."""
-        index.reload()
-        return _Snapshot(index, self._analyzer, context_weight=self._context_weight)
-
     def _has_room(self) -> bool:
         folder = next(parent for parent in self._folder.parents if parent.exists())
         return shutil.disk_usage(folder).free >= _MIN_FREE_BYTES
@@ -247,7 +241,7 @@ class TermCache:
             writer = index.writer(_WRITER_HEAP_BYTES, 1)
         except ValueError:
             return  # another process has the writer
-        started_s, covered_row = time.monotonic(), self._take_snapshot(index).last_row
+        started_s, covered_row = time.monotonic(), _Snapshot(index, self._analyzer, self._context_weight).last_row
         last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW).fetchone()[0]))
         # Set first: from now on, deletions of these rows are recorded for the cache.
         self._write(lambda connection: connection.execute(_SET_COVERED, (last,)))
@@ -259,7 +253,7 @@ class TermCache:
         if deleted_rows:
             self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(deleted_rows),)))
         writer.wait_merging_threads()
-        self._snapshot = self._take_snapshot(index)
+        self._snapshot = _Snapshot(index, self._analyzer, self._context_weight)
         if added_count >= _ROWS_PER_COMMIT:
             _log.info("texts.cache_built", documents=added_count, seconds=round(time.monotonic() - started_s, 1))
 
@@ -291,14 +285,10 @@ class TermCache:
 
 
 class _Snapshot:
-    """
-    The state of the cache at one moment.
+    """The state of the cache at one moment. It contains all rows up to `last_row` that existed at that moment."""
 
-    Attributes:
-        last_row: The last row of the snapshot. It contains all rows up to this one that existed at that moment.
-    """
-
-    def __init__(self, index: tantivy.Index, analyzer: tantivy.TextAnalyzer, *, context_weight: float) -> None:
+    def __init__(self, index: tantivy.Index, analyzer: tantivy.TextAnalyzer, context_weight: float) -> None:
+        index.reload()  # changes of other processes
         self._schema = index.schema
         self._analyze = analyzer.analyze
         self._context_weight = context_weight
@@ -317,9 +307,10 @@ class _Snapshot:
 
     def search(self, words: Sequence[str], required_tokens: Sequence[Sequence[str]], limit: int) -> dict[int, float]:
         """Return the scores of the best rows with any of *words* and one of each of *required_tokens*; higher scores are better."""
-        query = Query.boolean_query(
-            [(Occur.Should, part) for word in words for stem in self._analyze(word) for part in self._stem_queries(stem)]
-        )
+        stems = [stem for word in words for stem in self._analyze(word)]
+        in_context = [Query.boost_query(self._term_query("context", stem, "freq"), self._context_weight) for stem in stems]
+        any_stem = [*(self._term_query("content", stem, "freq") for stem in stems), *in_context]
+        query = Query.boolean_query([(Occur.Should, part) for part in any_stem])
         for tokens in required_tokens:
             any_token = Query.boolean_query([(Occur.Should, self._term_query("tokens", token, "basic")) for token in tokens])
             query = Query.boolean_query([(Occur.Must, query), (Occur.Must, Query.const_score_query(any_token, 0.0))])
@@ -368,10 +359,6 @@ class _Snapshot:
     def _term_query(self, field: str, term: str, option: str) -> Query:
         return Query.term_query(self._schema, field, term, option)
 
-    def _stem_queries(self, stem: str) -> tuple[Query, Query]:
-        in_context = Query.boost_query(self._term_query("context", stem, "freq"), self._context_weight)
-        return self._term_query("content", stem, "freq"), in_context
-
     def _get_rows(self, addresses: list[tantivy.DocAddress]) -> list[int]:
         return [int(value or 0) for value in self._searcher.fast_field_values("row", addresses)]
 
@@ -403,12 +390,7 @@ def _search(
 
 
 def _filter_visible(connection: sqlite3.Connection, rows: Iterable[int], query: FtsQuery, *, checks_owner: bool) -> dict[int, str]:
-    """
-    Return {row: memory id} of those of *rows* that exist and that the filter of *query* allows.
-
-    Args:
-        checks_owner: Also check the owner, for rows that were found without access conditions.
-    """
+    """Return {row: memory id} of those of *rows* that the filter allows. *checks_owner* is for rows found without access conditions."""
     values = {**query.values, "ids": rows_to_json(rows)}
     statement = " AND ".join((_VISIBLE, *([_IS_OWNED] if checks_owner else []), *query.row_conditions))
     # One JSON row: fetching several would release the GIL between rows and wait for it on a busy server.
@@ -432,11 +414,7 @@ def rows_to_json(rows: Iterable[int]) -> str:
 
 
 def delete_stale_caches(folder: Path, connection: sqlite3.Connection) -> None:
-    """
-    Delete caches in *folder* that contain words of deleted rows: recorded ones, or deleted ones of a segment.
-
-    A process with such a cache open uses SQLite until the cache is built again.
-    """
+    """Delete the caches in *folder* with words of deleted rows. A process that uses one uses SQLite until it is built again."""
     has_gone = connection.execute(_COUNT_GONE).fetchone()[0] > 0
     for path in folder.glob("*"):
         if path.is_dir() and (has_gone or _has_deletions(path)):
