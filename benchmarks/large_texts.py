@@ -5,8 +5,8 @@ What ships (SQLite's FTS5, and above 20,000 memories a cache of it in tantivy) b
 one `put`, the start of a filled store, and resident memory. Each engine runs in a separate process. Texts are 12 to 40 words drawn from
 200,000 by Zipf's law, all in one workspace of 10 orgs with 5 projects each; 30 % are 20 agents' own. A question is 1, 3 or
 8 words of one of the texts, side by side where they stood so; the 20 commonest words are in no query, as stop words
-are not. Times are of one caller on the event loop; `cpu_ms` is the processor time of all threads. `agrees` is the share of FTS5's first 10 that is
-among the first 10.
+are not. Times are of one caller on the event loop; `cpu_ms` is the processor time of all threads. `agrees` is the share of
+FTS5's first 10 that is among the first 10.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.engines import embedders
-from rookery.engines.embedders import EmbedderEngine, chunks, minilm, model_files
+from rookery.engines.embedders import EmbedderEngine, inputs, minilm, model_files
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.model import EmbeddingModel
@@ -158,7 +158,7 @@ def test_a_text_is_split_between_words_into_overlapping_parts(words: list[int], 
         for end, length in zip(ends, words, strict=True)
         for remaining in range(length, 0, -1)
     ]
-    ranges = chunks.split_tokens(offsets, max_tokens=size, overlap_tokens=overlap)
+    ranges = inputs.split_tokens(offsets, max_tokens=size, overlap_tokens=overlap)
 
     assert ranges[0][0] == 0
     assert ranges[-1][1] == len(offsets)
@@ -181,7 +181,7 @@ def test_the_context_before_a_chunk_is_bounded(model: EmbeddingModel) -> None:
 @given(lengths=st.lists(st.integers(min_value=2, max_value=minilm.WINDOW_TOKENS), max_size=60))
 def test_sub_batches_contain_every_row_once_with_little_padding(lengths: list[int]) -> None:
     """Rows of similar length form a batch of at most 512 tokens, padding included."""
-    groups = chunks.group_by_length(lengths)
+    groups = inputs.group_by_length(lengths)
     assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
     assert all(len(group) * max(lengths[index] for index in group) <= 512 for group in groups)
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.engines import embedders
-from rookery.engines.embedders import addresses, chunks, remote
+from rookery.engines.embedders import inputs, remote
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage
@@ -45,7 +45,7 @@ def service() -> Iterator[EmbeddingService]:
 
 @pytest.fixture(autouse=True)
 def _short_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.engines.embedders.http_client._MIN_RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr("rookery.engines.embedders.remote._MIN_RETRY_DELAY_S", 0.01)
 
 
 @pytest.fixture(params=["openai", "ollama"])
@@ -184,7 +184,7 @@ async def test_a_long_text_is_split_into_overlapping_chunks_with_the_context(
     assert all(text.startswith("birds, boats\n") for text in service.texts)
     assert {word for content in contents for word in content.split()} == set(words)
     assert all(set(content.split()) & set(next_content.split()) for content, next_content in pairwise(contents))
-    assert all(len(chunks.approximate_tokens(content)) <= remote.CHUNK_TOKENS for content in contents)
+    assert all(len(inputs.approximate_tokens(content)) <= remote.CHUNK_TOKENS for content in contents)
 
 
 async def test_prefixes_are_added_to_queries_and_chunks(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
@@ -272,7 +272,7 @@ async def test_a_response_that_is_too_large_is_not_read_to_its_end(
     open_embedder: OpenEmbedder, service: EmbeddingService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service is not trusted."""
-    monkeypatch.setattr("rookery.engines.embedders.http_client._MAX_RESPONSE_BYTES", 1000)
+    monkeypatch.setattr("rookery.engines.embedders.remote._MAX_RESPONSE_BYTES", 1000)
     service.permanent_fault = Fault(body=b" " * 200_000)
     with pytest.raises(EngineUnavailable, match="larger"):
         await open_embedder().embed_query(HERON)
@@ -307,7 +307,7 @@ async def test_a_text_too_long_for_the_model_is_split_again(open_embedder: OpenE
     (vectors, short) = await open_embedder().embed_passages(make_passages(text, HERON))
     stored_vectors = [numbers(vector) for vector in vectors]
 
-    assert len(chunks.approximate_tokens(text)) <= remote.CHUNK_TOKENS, "one chunk by our estimate, which the service rejects"
+    assert len(inputs.approximate_tokens(text)) <= remote.CHUNK_TOKENS, "one chunk by our estimate, which the service rejects"
     assert (len(short), len(vectors)) == (1, 4)
     assert [
         np.allclose(vector, expected_vector(part), atol=1e-6) for vector, part in zip(stored_vectors, _quarters(text), strict=True)
@@ -463,7 +463,7 @@ def test_an_invalid_url_is_rejected_without_its_key(tmp_path: Path, url: str, me
 )
 def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
     """See docs/how-to/embedders.md; the default dimension is 768 (spec 8)."""
-    address = addresses.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
+    address = embedders.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
 
     assert (address.endpoint, address.model_name, address.stored_dimension) == (endpoint, model, 768)
     assert "://" not in address.model
@@ -473,7 +473,7 @@ def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str
 def test_the_same_model_on_another_host_is_the_same_model() -> None:
     """Another host or key makes no memory stale; another dimension or protocol does (D-54)."""
     urls = ["openai://a/v1?model=m", "openai+https://:k@b.example.com/v1?model=m", "openai://a/v1?model=m&dimensions=8", "ollama://a/m"]
-    models = [addresses.parse_url(url, dimension=768, setting="X").model for url in urls]
+    models = [embedders.parse_url(url, dimension=768, setting="X").model for url in urls]
 
     assert models[0] == models[1]
     assert len(set(models)) == 3
@@ -500,7 +500,7 @@ def test_the_built_in_model_rejects_a_smaller_dimension(tmp_path: Path) -> None:
 @given(st.text(max_size=400))
 def test_approximate_tokens_cover_the_whole_text(text: str) -> None:
     """Every character except white space is in a token (D-55)."""
-    spans = chunks.approximate_tokens(text)
+    spans = inputs.approximate_tokens(text)
 
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert "".join(text[start:end] for start, end in spans) == re.sub(r"\s", "", text, flags=re.ASCII)

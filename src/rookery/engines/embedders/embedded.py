@@ -10,8 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from rookery.engines.embedders.chunks import group_by_length
-from rookery.engines.embedders.query_cache import MAX_CACHED_QUERIES, QueryCache
+from rookery.engines.embedders.inputs import MAX_CACHED_QUERIES, QueryCache, group_by_length
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature

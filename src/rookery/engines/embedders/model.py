@@ -17,7 +17,8 @@ import onnxruntime
 import structlog
 from tokenizers import Tokenizer
 
-from rookery.engines.embedders import chunks, minilm, model_files
+from rookery.engines.embedders import minilm, model_files
+from rookery.engines.embedders.inputs import split_tokens
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 
@@ -84,7 +85,7 @@ class EmbeddingModel:
         encoding = self.tokenizer.encode(passage.content, add_special_tokens=False)
         ids: list[int] = encoding.ids
         offsets: list[tuple[int, int]] = encoding.offsets
-        ranges = chunks.split_tokens(offsets, max_tokens=CHUNK_TOKENS, overlap_tokens=OVERLAP_TOKENS)
+        ranges = split_tokens(offsets, max_tokens=CHUNK_TOKENS, overlap_tokens=OVERLAP_TOKENS)
         return [
             Chunk(
                 start=offsets[first][0] if first else 0,

@@ -1,9 +1,13 @@
-"""Split long texts into overlapping chunks (D-55) and group chunks into batches. No I/O."""
+"""The inputs of an embedder: overlapping chunks of long texts (D-55), batches of chunks, and a cache of queries."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+from rookery.memory.models import Vector
 
 _APPROXIMATE_TOKEN = re.compile(r"[^\W_]{1,4}|[^\s]", re.ASCII)
 """Approximation of a token for models whose tokenizer is not available: up to four letters or digits of a word, or one other character, as
@@ -19,6 +23,12 @@ _SLACK_TOKENS = 8
 _MAX_BATCH_TEXTS = 8
 _MAX_BATCH_TOKENS = 512
 """Maximum tokens of a batch, padding included. Larger batches cost the same per text (measured), and writers take turns between batches."""
+
+MAX_CACHED_QUERIES = 4096
+"""Cached vectors; 1.5 KB each at 384 dimensions."""
+
+MAX_QUERY_CHARS = 4000
+"""Maximum characters of a query; the rest is cut off. 256 tokens of English have about 1,100."""
 
 
 def split_tokens(offsets: Sequence[tuple[int, int]], *, max_tokens: int, overlap_tokens: int) -> list[tuple[int, int]]:
@@ -68,3 +78,40 @@ def _find_word_boundary(offsets: Sequence[tuple[int, int]], index: int, *, min_i
     """Return the last index from *min_index* to *index* where a token starts after a gap; *index* if there is no gap."""
     candidates = range(index, min_index - 1, -1)
     return next((candidate for candidate in candidates if offsets[candidate][0] > offsets[candidate - 1][1]), index)
+
+
+class QueryCache:
+    """An LRU cache in front of *embed*."""
+
+    def __init__(self, embed: Callable[[str], Awaitable[Vector]], *, max_entries: int = MAX_CACHED_QUERIES) -> None:
+        self._embed = embed
+        self._max_entries = max_entries
+        self._vectors: OrderedDict[str, Vector] = OrderedDict()
+        self._pending: dict[str, asyncio.Task[Vector]] = {}
+
+    async def get(self, text: str) -> Vector:
+        """Return the vector of a query. An error of *embed* is raised to all waiting callers."""
+        query = text.strip()[:MAX_QUERY_CHARS]
+        vector = self._vectors.get(query)
+        if vector is not None:
+            self._vectors.move_to_end(query)
+            return vector
+        task = self._pending.get(query)
+        if task is None:
+            task = self._pending[query] = asyncio.create_task(self._compute(query))
+        # A cancelled caller does not cancel the task of the others.
+        return await asyncio.shield(task)
+
+    def clear(self) -> None:
+        """Remove all vectors."""
+        self._vectors.clear()
+
+    async def _compute(self, query: str) -> Vector:
+        try:
+            vector = await self._embed(query)
+        finally:
+            del self._pending[query]
+        self._vectors[query] = vector
+        if len(self._vectors) > self._max_entries:
+            self._vectors.popitem(last=False)
+        return vector
