@@ -259,8 +259,8 @@ class _Graph:
         """Add a node and return the names of its *outputs*, in order."""
         name = f"{operator}.{len(self._nodes)}"
         names = tuple(f"{name}.{index}" for index in range(outputs))
-        named: list[Field] = [*((1, value) for value in inputs), *((2, value) for value in names), (3, name), (4, operator)]
-        self._nodes.append(_encode(*named, *((5, _attribute(key, value)) for key, value in attributes.items()), (7, domain)))
+        fields: list[Field] = [*((1, value) for value in inputs), *((2, value) for value in names), (3, name), (4, operator)]
+        self._nodes.append(_encode(*fields, *((5, _attribute(key, value)) for key, value in attributes.items()), (7, domain)))
         return names
 
     def serialize(self) -> bytes:

@@ -155,8 +155,8 @@ class EmbeddedTextIndex:
         async with self._use_file() as file:
 
             def find(connection: sqlite3.Connection) -> list[tuple[float, str]]:
-                found = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
-                return _search(connection, fts_query, end) if found is None else found
+                cached = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
+                return _search(connection, fts_query, end) if cached is None else cached
 
             best = sorted(await self._read(file, find, self._timeout_s))
         return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
