@@ -1,5 +1,5 @@
 """
-What each full-text engine gives: `python -m benchmarks.large_texts --n 1000 100000 1000000`.
+Cost and gain of each full-text engine: `python -m benchmarks.large_texts --n 1000 100000 1000000`.
 
 What ships (SQLite's FTS5, and above 20,000 memories a cache of it in tantivy) beside FTS5 alone, on the same texts and questions: searches,
 one `put`, the start of a filled store, and resident memory. Each engine runs in a separate process. Texts are 12 to 40 words drawn from
