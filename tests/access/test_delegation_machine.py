@@ -115,7 +115,7 @@ class DelegationMachine(RuleBasedStateMachine):
 
         def work(tx: Tx) -> Key | None:
             row = key_store.find_row_by_id(tx, key_id)
-            return None if row is None else key_store.key_from_row(row)
+            return None if row is None else key_store.KEYS.from_row(row)
 
         return self.do(self.db.lookup(work))
 

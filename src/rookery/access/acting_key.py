@@ -27,7 +27,7 @@ def get_acting_key(tx: Tx, by: Actor, now: datetime, *, lock: bool = True) -> Ke
     if by.kind in {"operator", "system"}:
         return None
     row = (store.find_row_by_id_share_locked if lock else store.find_row_by_id)(tx, by.id or "")
-    holder = None if row is None else store.key_from_row(row)
+    holder = None if row is None else store.KEYS.from_row(row)
     if holder is None or (holder.delete_after is not None and holder.delete_after <= now):
         raise Unauthorised
     status = holder.status(now)

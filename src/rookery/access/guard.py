@@ -231,7 +231,7 @@ def _add_rate_limit_headers(error: RookeryError, status: RateLimitStatus) -> Roo
 
 
 def _parse_row(row: Row) -> _CachedKey:
-    key = key_store.key_from_row(row)
+    key = key_store.KEYS.from_row(row)
     return _CachedKey(
         values=row.values,
         key=key,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import orjson
-from sqlalchemy import BigInteger, Column, Index, PrimaryKeyConstraint, Table, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, PrimaryKeyConstraint, Table, Text, bindparam, delete, func, select, update
 
-from rookery.access.models import ActorKind, AuditEntry, AuditFilter, ChainEnd, Environment
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata, upsert
+from rookery.access.models import AuditEntry, AuditFilter, ChainEnd
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Mapper, Row, Tx, Value, codec_for, fetch_count, metadata, upsert
 
 entries = Table(
     "access_audit",
@@ -34,6 +33,14 @@ entries = Table(
     Column("hash", Text, nullable=False),
     PrimaryKeyConstraint("workspace_id", "seq"),
 )
+
+
+def _encode_sorted(value: Mapping[str, object]) -> str:
+    return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
+
+
+_SORTED_JSON = codec_for(Mapping[str, object])._replace(encode=_encode_sorted)
+ENTRIES = Mapper(AuditEntry, entries, codecs={"before": _SORTED_JSON, "after": _SORTED_JSON})
 Index("ix_access_audit_workspace_id_subject_id", entries.c.workspace_id, entries.c.subject_id)
 
 chain_end_rows = Table(
@@ -45,6 +52,8 @@ chain_end_rows = Table(
 )
 """The last entry of each chain. Writers lock its row, and it reveals a truncated chain."""
 
+CHAIN_ENDS = Mapper(ChainEnd, chain_end_rows)
+
 _INSERT_END = upsert(chain_end_rows, index_elements=["workspace_id"])
 _SELECT_END = select(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
 _SELECT_END_LOCKED = _SELECT_END.with_for_update()
@@ -53,7 +62,6 @@ _UPDATE_END = (
     .where(chain_end_rows.c.workspace_id == bindparam("of_workspace"))
     .values(seq=bindparam("seq", type_=BigInteger()), hash=bindparam("hash", type_=Text()))
 )
-_ADD = insert(entries)
 _SELECT_ENDS = select(chain_end_rows).order_by(chain_end_rows.c.workspace_id)
 _SELECT_LAST_ENTRIES = (
     select(
@@ -106,46 +114,25 @@ _TIME_BOUNDS_US = (0, 2**62)
 
 def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
     """Return the end of the workspace's chain, locked until the transaction ends. Create it with *genesis* if missing."""
-    row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
-    if row is None:
+    end = CHAIN_ENDS.fetch_one(tx, _SELECT_END_LOCKED, {"workspace_id": workspace_id})
+    if end is None:
         tx.execute(_INSERT_END, {"workspace_id": workspace_id, "seq": 0, "hash": genesis})
-        row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
-    if row is None:
+        end = CHAIN_ENDS.fetch_one(tx, _SELECT_END_LOCKED, {"workspace_id": workspace_id})
+    if end is None:
         msg = "the row of a new audit chain is missing"
         raise AssertionError(msg)
-    return _chain_end_from_row(row)
+    return end
 
 
 def add_entry(tx: Tx, entry: AuditEntry) -> None:
     """Append *entry* to its chain, which this transaction must have locked."""
-    tx.execute(
-        _ADD,
-        {
-            "workspace_id": entry.workspace_id,
-            "seq": entry.seq,
-            "at": to_micros(entry.at),
-            "actor_kind": entry.actor_kind,
-            "actor_id": entry.actor_id,
-            "actor_name": entry.actor_name,
-            "address": entry.address,
-            "request_id": entry.request_id,
-            "action": entry.action,
-            "subject_kind": entry.subject_kind,
-            "subject_id": entry.subject_id,
-            "subject_name": entry.subject_name,
-            "environment": entry.environment,
-            "before": _encode_json(entry.before),
-            "after": _encode_json(entry.after),
-            "previous": entry.previous,
-            "hash": entry.hash,
-        },
-    )
+    ENTRIES.add(tx, entry)
     tx.execute(_UPDATE_END, {"of_workspace": entry.workspace_id, "seq": entry.seq, "hash": entry.hash})
 
 
 def list_chain_ends(tx: Tx) -> list[ChainEnd]:
     """Return the end of each chain of all workspaces."""
-    return [_chain_end_from_row(row) for row in tx.fetch_all(_SELECT_ENDS)]
+    return CHAIN_ENDS.fetch_all(tx, _SELECT_ENDS)
 
 
 def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
@@ -159,8 +146,7 @@ def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
 
 def find_end(tx: Tx, workspace_id: int) -> ChainEnd | None:
     """Return the end of the workspace's chain, if it has one."""
-    row = tx.fetch_one(_SELECT_END, {"workspace_id": workspace_id})
-    return None if row is None else _chain_end_from_row(row)
+    return CHAIN_ENDS.fetch_one(tx, _SELECT_END, {"workspace_id": workspace_id})
 
 
 def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) -> list[AuditEntry | None]:
@@ -182,9 +168,7 @@ def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: i
         "since": _TIME_BOUNDS_US[0] if filters.since is None else to_micros(filters.since),
         "until": _TIME_BOUNDS_US[1] if filters.until is None else to_micros(filters.until),
     }
-    count_row = tx.fetch_one(_COUNT, params)
-    rows = tx.fetch_all(_PAGE, {**params, "limit": limit, "offset": offset})
-    return [_entry_from_row(row) for row in rows], 0 if count_row is None else count_row.integer("n")
+    return ENTRIES.fetch_all(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
 
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:
@@ -193,46 +177,8 @@ def delete_chain(tx: Tx, workspace_id: int) -> None:
     tx.execute(_DELETE_END, {"workspace_id": workspace_id})
 
 
-def _chain_end_from_row(row: Row) -> ChainEnd:
-    return ChainEnd(workspace_id=row.integer("workspace_id"), seq=row.integer("seq"), hash=row.text("hash"))
-
-
 def _try_entry_from_row(row: Row) -> AuditEntry | None:
     try:
-        return _entry_from_row(row)
+        return ENTRIES.from_row(row)
     except (TypeError, ValueError, OverflowError):  # A wrong type, a time out of range or invalid JSON: SQLite stores any value.
         return None
-
-
-def _entry_from_row(row: Row) -> AuditEntry:
-    return AuditEntry(
-        workspace_id=row.integer("workspace_id"),
-        seq=row.integer("seq"),
-        at=from_micros(row.integer("at")),
-        actor_kind=cast("ActorKind", row.text("actor_kind")),
-        actor_id=row.maybe_text("actor_id"),
-        actor_name=row.text("actor_name"),
-        address=row.maybe_text("address"),
-        request_id=row.maybe_text("request_id"),
-        action=row.text("action"),
-        subject_kind=row.text("subject_kind"),
-        subject_id=row.text("subject_id"),
-        subject_name=row.text("subject_name"),
-        environment=cast("Environment", row.text("environment")),
-        before=_decode_json(row.maybe_text("before")),
-        after=_decode_json(row.maybe_text("after")),
-        previous=row.text("previous"),
-        hash=row.text("hash"),
-    )
-
-
-def _encode_json(value: Mapping[str, object] | None) -> str | None:
-    return None if value is None else orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _decode_json(text: str | None) -> Mapping[str, object] | None:
-    value: object = None if text is None else orjson.loads(text)
-    if value is not None and not isinstance(value, dict):
-        msg = "the fields of an entry are not a JSON object"
-        raise TypeError(msg)
-    return cast("dict[str, object] | None", value)

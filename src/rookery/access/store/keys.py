@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import cast
+from collections.abc import Mapping, Sequence
 
-import orjson
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
-from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage, Tier
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata, upsert
+from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
+from rookery.kernel.db import Mapper, Row, Statement, Tx, Value, fetch_count, metadata, upsert
 
 MAX_CANDIDATES = 4
 """Maximum keys with the same lookup that are verified. Each costs one bcrypt run."""
@@ -54,6 +50,9 @@ Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, k
 Index("ix_access_keys_delete_after", keys.c.delete_after)
 Index("ix_access_keys_expiry_due", keys.c.expiry_due)
 
+KEYS = Mapper(Key, keys, columns={"tenant_id": "acts_in"}, nested={"restrictions": Mapper(KeyRestrictions, keys)})
+_USAGE = Mapper(KeyUsage, keys)
+
 former_keys = Table(
     "access_former_keys",
     metadata,
@@ -72,7 +71,8 @@ Index("ix_access_former_keys_workspace_id", former_keys.c.workspace_id)
 # The usage columns are not part of the settings: the guard compares whole rows, and these columns change with each request.
 _USAGE_COLUMNS = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
 _SETTINGS = tuple(column for column in keys.c if column.name not in _USAGE_COLUMNS)
-_IMMUTABLE_COLUMNS = ("id", "kind", "workspace_id", "created_at", *_USAGE_COLUMNS)
+_IMMUTABLE_COLUMNS = ("id", "kind", "lookup", "key_hash", "workspace_id", "created_at", *_USAGE_COLUMNS)
+_MUTABLE_COLUMNS = tuple(column.name for column in keys.c if column.name not in _IMMUTABLE_COLUMNS)
 
 _BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
 _BY_LOOKUP = (
@@ -123,7 +123,7 @@ _UNUSED = (
 _CHANGE = (
     update(keys)
     .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
-    .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_IMMUTABLE_COLUMNS, "lookup", "key_hash"}})
+    .values({name: bindparam(name) for name in _MUTABLE_COLUMNS})
     .values(
         expiry_due=case(
             (keys.c.expires_at.is_distinct_from(bindparam("expires_at", type_=BigInteger())), bindparam("expires_at", type_=BigInteger())),
@@ -165,15 +165,15 @@ def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
 
 def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
     """Store a new key."""
-    tx.execute(_ADD, {**_key_to_row(key), "id": key.id, "kind": key.kind, "lookup": lookup, "key_hash": key_hash,
-                  "workspace_id": key.workspace_id, "created_at": to_micros(key.created_at),
-                  "expiry_due": None if key.expires_at is None else to_micros(key.expires_at)})  # fmt: skip
+    row = KEYS.to_row(key)
+    tx.execute(_ADD, {**row, "lookup": lookup, "key_hash": key_hash, "expiry_due": row["expires_at"]})
 
 
 def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> KeyWithUsage | None:
     """Return a key of the workspace; *lock* locks it until the transaction ends."""
-    row = tx.fetch_one(_SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
-    return None if row is None else key_with_usage_from_row(row)
+    statement = _SELECT_ONE_LOCKED if lock else _SELECT_ONE
+    matches = _fetch_keys(tx, statement, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
+    return matches[0] if matches else None
 
 
 def list_key_page(
@@ -195,8 +195,7 @@ def list_key_page(
         "environment": environment or "",
         "status": status.value if status else "",
     }
-    rows = tx.fetch_all(_PAGE, {**params, "limit": limit, "offset": offset})
-    return [key_with_usage_from_row(row) for row in rows], _count_from_row(tx.fetch_one(_COUNT, params))
+    return _fetch_keys(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
 
 
 def list_keys_before(
@@ -204,25 +203,23 @@ def list_keys_before(
 ) -> list[KeyWithUsage]:
     """Return the workspace's keys older than the key with the id *before*, newest first."""
     params: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
-    return [key_with_usage_from_row(row) for row in tx.fetch_all(_BEFORE, {**params, "before": before, "limit": limit})]
+    return _fetch_keys(tx, _BEFORE, {**params, "before": before, "limit": limit})
 
 
 def list_expiring(tx: Tx, kind: KeyKind, *, at: int, expires_by: int, limit: int) -> list[KeyWithUsage]:
     """Return active keys of all workspaces that expire by *expires_by*, the first to expire first."""
-    return [
-        key_with_usage_from_row(row) for row in tx.fetch_all(_EXPIRING, {"kind": kind, "at": at, "expires_by": expires_by, "limit": limit})
-    ]
+    return _fetch_keys(tx, _EXPIRING, {"kind": kind, "at": at, "expires_by": expires_by, "limit": limit})
 
 
 def list_unused(tx: Tx, kind: KeyKind, grant: str, *, at: int, unused_since: int, limit: int) -> list[KeyWithUsage]:
     """Return active keys of all workspaces with *grant* that were neither used nor created after *unused_since*."""
     params: dict[str, Value] = {"kind": kind, "at": at, "grant": f'%"{grant}"%', "idle_since": unused_since, "limit": limit}
-    return [key_with_usage_from_row(row) for row in tx.fetch_all(_UNUSED, params)]
+    return _fetch_keys(tx, _UNUSED, params)
 
 
 def update_key(tx: Tx, key: Key) -> None:
     """Store the settings of *key*. Its secret, kind, workspace and creation time do not change."""
-    tx.execute(_CHANGE, {**_key_to_row(key), "at_id": key.id, "at_workspace": key.workspace_id})
+    tx.execute(_CHANGE, {**KEYS.to_row(key, _MUTABLE_COLUMNS), "at_id": key.id, "at_workspace": key.workspace_id})
 
 
 def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
@@ -257,18 +254,17 @@ def list_prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_
         "any_workspace": int(workspace_id is None),
         "workspace_id": workspace_id or 0,
     }
-    return [key_with_usage_from_row(row) for row in tx.fetch_all(_PRUNABLE_LOCKED if lock else _PRUNABLE, params)]
+    return _fetch_keys(tx, _PRUNABLE_LOCKED if lock else _PRUNABLE, params)
 
 
 def list_past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
     """Return the keys of all workspaces past their grace period."""
-    return [key_with_usage_from_row(row) for row in tx.fetch_all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
+    return _fetch_keys(tx, _PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})
 
 
 def list_expired_unannounced(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
     """Return the expired keys of all workspaces whose expiry event was not sent yet."""
-    rows = tx.fetch_all(_EXPIRED_UNANNOUNCED_LOCKED if lock else _EXPIRED_UNANNOUNCED, {"kind": kind, "at": at})
-    return [key_with_usage_from_row(row) for row in rows]
+    return _fetch_keys(tx, _EXPIRED_UNANNOUNCED_LOCKED if lock else _EXPIRED_UNANNOUNCED, {"kind": kind, "at": at})
 
 
 def mark_expiry_announced(tx: Tx, ids: Sequence[str]) -> None:
@@ -284,88 +280,11 @@ def delete_keys(tx: Tx, workspace_id: int) -> None:
 
 def count_keys(tx: Tx, workspace_id: int) -> int:
     """Return the number of keys of both kinds in the workspace."""
-    return _count_from_row(tx.fetch_one(_COUNT_KEYS, {"workspace_id": workspace_id}))
+    return fetch_count(tx, _COUNT_KEYS, {"workspace_id": workspace_id})
 
 
-def key_with_usage_from_row(row: Row) -> KeyWithUsage:
-    """Return the key and the usage of a full row."""
-    usage = KeyUsage(
-        call_count=row.integer("call_count"), last_used_at=_optional_time(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip")
-    )
-    return KeyWithUsage(key=key_from_row(row), usage=usage, digest=row.maybe_text("key_hash") or row.text("lookup"))
-
-
-def key_from_row(row: Row) -> Key:
-    """Return the key of a row with the settings columns."""
-    tier = row.maybe_text("tier")
-    return Key(
-        id=row.text("id"),
-        kind=cast("KeyKind", row.text("kind")),
-        name=row.text("name"),
-        workspace_id=row.integer("workspace_id"),
-        tenant_id=row.integer("acts_in"),
-        environment=cast("Environment", row.text("environment")),
-        scopes=tuple(_decode_list(row.text("scopes"))),
-        tier=None if tier is None else Tier(tier),
-        rate_limit=row.maybe_integer("rate_limit"),
-        agent_id=row.maybe_text("agent_id"),
-        restrictions=KeyRestrictions(
-            servers=_decode_name_set(row.maybe_text("servers")),
-            tools=None if (tools := row.maybe_text("tools")) is None else tuple(_decode_list(tools)),
-            orgs=_decode_name_set(row.maybe_text("orgs")),
-            projects=_decode_name_set(row.maybe_text("projects")),
-            tool_limits=cast("dict[str, int]", orjson.loads(row.text("tool_limits"))),
-        ),
-        hint=row.text("hint"),
-        ip_restriction=row.flag("ip_restriction"),
-        ip_list=tuple(_decode_list(row.text("ip_list"))),
-        created_at=from_micros(row.integer("created_at")),
-        expires_at=_optional_time(row, "expires_at"),
-        suspended_at=_optional_time(row, "suspended_at"),
-        revoked_at=_optional_time(row, "revoked_at"),
-        delete_after=_optional_time(row, "delete_after"),
-    )
-
-
-def _key_to_row(key: Key) -> dict[str, Value]:
-    restrictions = key.restrictions
-    times = {"expires_at": key.expires_at, "suspended_at": key.suspended_at, "revoked_at": key.revoked_at, "delete_after": key.delete_after}
-    return {
-        "acts_in": key.tenant_id,
-        "name": key.name,
-        "hint": key.hint,
-        "environment": key.environment,
-        "scopes": _encode_list(key.scopes),
-        "tier": key.tier and key.tier.value,
-        "rate_limit": key.rate_limit,
-        "agent_id": key.agent_id,
-        "servers": None if restrictions.servers is None else _encode_list(sorted(restrictions.servers)),
-        "tools": None if restrictions.tools is None else _encode_list(restrictions.tools),
-        "orgs": None if restrictions.orgs is None else _encode_list(sorted(restrictions.orgs)),
-        "projects": None if restrictions.projects is None else _encode_list(sorted(restrictions.projects)),
-        "tool_limits": orjson.dumps(dict(restrictions.tool_limits)).decode(),
-        "ip_restriction": int(key.ip_restriction),
-        "ip_list": _encode_list(key.ip_list),
-        **{name: None if time is None else to_micros(time) for name, time in times.items()},
-    }
-
-
-def _optional_time(row: Row, name: str) -> datetime | None:
-    micros = row.maybe_integer(name)
-    return None if micros is None else from_micros(micros)
-
-
-def _count_from_row(row: Row | None) -> int:
-    return 0 if row is None else row.integer("n")
-
-
-def _encode_list(texts: Sequence[str]) -> str:
-    return orjson.dumps(list(texts)).decode()
-
-
-def _decode_list(text: str) -> list[str]:
-    return cast("list[str]", orjson.loads(text))
-
-
-def _decode_name_set(text: str | None) -> frozenset[str] | None:
-    return None if text is None else frozenset(_decode_list(text))
+def _fetch_keys(tx: Tx, statement: Statement, params: Mapping[str, Value]) -> list[KeyWithUsage]:
+    return [
+        KeyWithUsage(key=KEYS.from_row(row), usage=_USAGE.from_row(row), digest=row.maybe_text("key_hash") or row.text("lookup"))
+        for row in tx.fetch_all(statement, params)
+    ]

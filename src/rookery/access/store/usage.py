@@ -30,8 +30,8 @@ from sqlalchemy import cast as as_type
 from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, UsageField, UsageFilter, UsageSum
 from rookery.access.store.keys import former_keys, keys
 from rookery.access.store.workspaces import SERIAL_TYPE, workspaces
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata, upsert
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Mapper, Row, Tx, Value, fetch_count, metadata, upsert
 
 calls = Table(
     "access_calls",
@@ -47,6 +47,7 @@ calls = Table(
     Column("address", Text, nullable=False),
     Column("request_id", Text, nullable=False),
 )
+CALLS = Mapper(KeyCall, calls)
 Index("ix_access_calls_workspace_id_key_id_at", calls.c.workspace_id, calls.c.key_id, calls.c.at)
 Index("ix_access_calls_at", calls.c.at)
 
@@ -143,12 +144,12 @@ def add_usage(
 def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> tuple[list[KeyCall], int]:
     """Return a page of the calls of a key, newest first, and the total."""
     params = _call_params(workspace_id, key_id, filters)
-    return _select_calls(tx, params, limit, offset), _count_from_row(tx.fetch_one(_COUNT_CALLS, params))
+    return CALLS.fetch_all(tx, _SELECT_CALLS, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT_CALLS, params)
 
 
 def list_calls(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> list[KeyCall]:
     """Return a page of the calls of a key, newest first, without the total."""
-    return _select_calls(tx, _call_params(workspace_id, key_id, filters), limit, offset)
+    return CALLS.fetch_all(tx, _SELECT_CALLS, {**_call_params(workspace_id, key_id, filters), "limit": limit, "offset": offset})
 
 
 def list_sums(tx: Tx, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:
@@ -204,7 +205,7 @@ def _sums_by(by: frozenset[UsageField]) -> Executable:
 
 def count_calls(tx: Tx, workspace_id: int) -> int:
     """Return the number of stored calls of the workspace."""
-    return _count_from_row(tx.fetch_one(_COUNT_WORKSPACE_CALLS, {"workspace_id": workspace_id}))
+    return fetch_count(tx, _COUNT_WORKSPACE_CALLS, {"workspace_id": workspace_id})
 
 
 def delete_old_calls(tx: Tx, *, before: int) -> int:
@@ -242,10 +243,6 @@ def _call_params(workspace_id: int, key_id: str, filters: CallFilter) -> dict[st
     }
 
 
-def _select_calls(tx: Tx, params: Mapping[str, Value], limit: int, offset: int) -> list[KeyCall]:
-    return [_call_from_row(row) for row in tx.fetch_all(_SELECT_CALLS, {**params, "limit": limit, "offset": offset})]
-
-
 def _integer_sum(column: ColumnElement[int]) -> ColumnElement[int]:
     """Return the sum as an integer, 0 for no rows. PostgreSQL would return a decimal, and both databases null."""
     return as_type(func.coalesce(func.sum(column), 0), BigInteger())
@@ -263,21 +260,3 @@ def _sum_from_row(row: Row, by: frozenset[UsageField]) -> UsageSum:
         errors=row.integer("errors"),
         total_ms=row.number("total_ms"),
     )
-
-
-def _call_from_row(row: Row) -> KeyCall:
-    return KeyCall(
-        key_id=row.text("key_id"),
-        workspace_id=row.integer("workspace_id"),
-        at=from_micros(row.integer("at")),
-        method=row.text("method"),
-        route=row.text("route"),
-        status=row.integer("status"),
-        duration_ms=row.number("duration_ms"),
-        address=row.text("address"),
-        request_id=row.text("request_id"),
-    )
-
-
-def _count_from_row(row: Row | None) -> int:
-    return 0 if row is None else row.integer("n")

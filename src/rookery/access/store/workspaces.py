@@ -21,8 +21,7 @@ from sqlalchemy import (
 )
 
 from rookery.access.models import Workspace
-from rookery.kernel.clock import from_micros
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, metadata, upsert
 
 SERIAL_TYPE = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite auto-increments only an INTEGER. AUTOINCREMENT never reuses a number, so no tenant inherits another's rows."""
@@ -38,6 +37,8 @@ workspaces = Table(
     UniqueConstraint("parent_id"),
     sqlite_autoincrement=True,
 )
+
+WORKSPACES = Mapper(Workspace, workspaces)
 
 one_time_tasks = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
 """Tasks that run once per installation, and when they ran."""
@@ -61,19 +62,17 @@ _SELECT_ONE_TIME_TASK = select(one_time_tasks.c.at).where(one_time_tasks.c.name 
 
 def list_workspaces(tx: Tx) -> list[Workspace]:
     """Return all workspaces without sandboxes, oldest first."""
-    return [_workspace_from_row(row) for row in tx.fetch_all(_SELECT_WORKSPACES)]
+    return WORKSPACES.fetch_all(tx, _SELECT_WORKSPACES)
 
 
 def find_workspace(tx: Tx, workspace_id: int, *, lock: bool = False) -> Workspace | None:
     """Return a workspace that is not a sandbox; *lock* prevents its deletion until the transaction ends."""
-    row = tx.fetch_one(_SELECT_WORKSPACE_LOCKED if lock else _SELECT_WORKSPACE, {"id": workspace_id})
-    return None if row is None else _workspace_from_row(row)
+    return WORKSPACES.fetch_one(tx, _SELECT_WORKSPACE_LOCKED if lock else _SELECT_WORKSPACE, {"id": workspace_id})
 
 
 def find_workspace_by_name(tx: Tx, name: str) -> Workspace | None:
     """Return the workspace with this name, unless it is a sandbox."""
-    row = tx.fetch_one(_SELECT_WORKSPACE_BY_NAME, {"name": name})
-    return None if row is None else _workspace_from_row(row)
+    return WORKSPACES.fetch_one(tx, _SELECT_WORKSPACE_BY_NAME, {"name": name})
 
 
 def find_sandbox(tx: Tx, workspace_id: int) -> int | None:
@@ -117,12 +116,3 @@ def mark_done(tx: Tx, name: str, at: int) -> bool:
 def is_done(tx: Tx, name: str) -> bool:
     """Return whether *name* was done."""
     return tx.fetch_one(_SELECT_ONE_TIME_TASK, {"name": name}) is not None
-
-
-def _workspace_from_row(row: Row) -> Workspace:
-    return Workspace(
-        id=row.integer("id"),
-        name=row.text("name"),
-        parent_id=row.maybe_integer("parent_id"),
-        created_at=from_micros(row.integer("created_at")),
-    )

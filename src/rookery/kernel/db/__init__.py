@@ -7,7 +7,7 @@ dialects: times are UTC microseconds, flags are 0 or 1, JSON is text. A `Mapper`
 """
 
 from rookery.kernel.db.database import Database, open_database
-from rookery.kernel.db.mapper import Codec, Mapper, encode_json
+from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count
@@ -24,6 +24,7 @@ __all__ = [
     "Tx",
     "Upsert",
     "Value",
+    "codec_for",
     "encode_json",
     "fetch_count",
     "metadata",

@@ -155,11 +155,7 @@ def _make_field(name: str, table: Table, column: str, hint: Any, codec: Codec | 
     if column not in table.c:
         msg = f"{name}: the table {table.name} has no column {column}"
         raise TypeError(msg)
-    if codec is None:
-        codec = _codec_for(hint)
-        if codec is None:
-            msg = f"{name}: the type {hint} needs a codec"
-            raise TypeError(msg)
+    codec = codec or codec_for(hint)
     may_be_none = _may_be_none(hint)
     converts_none = types.NoneType in codec.stored_types
     if may_be_none and not converts_none and not table.c[column].nullable:
@@ -173,11 +169,17 @@ def _may_be_none(hint: object) -> bool:
     return hint is object or hint is types.NoneType or (get_origin(hint) in (Union, types.UnionType) and types.NoneType in get_args(hint))
 
 
-def _codec_for(hint: Any) -> Codec | None:  # noqa: ANN401 - a type form
-    """Return the conversion of a field of type *hint*. None: the type does not determine it."""
+def codec_for(hint: Any) -> Codec:  # noqa: ANN401 - a type form
+    """
+    Return the conversion of a field of type *hint*.
+
+    Raises:
+        TypeError: The type does not determine it.
+    """
     if get_origin(hint) in (Union, types.UnionType):
         others = [part for part in get_args(hint) if part is not types.NoneType]
-        return _codec_for(others[0]) if len(others) == 1 else None
+        if len(others) == 1:
+            return codec_for(others[0])
     if hint in _CODECS:
         return _CODECS[hint]
     origin = get_origin(hint)
@@ -185,12 +187,13 @@ def _codec_for(hint: Any) -> Codec | None:  # noqa: ANN401 - a type form
         return _CODECS[type(get_args(hint)[0])]
     if dataclasses.is_dataclass(hint):
         return Codec((str,), partial(_decode_dataclass, cast("type[object]", hint)), encode_json)
-    if origin is None and issubclass(hint, Enum):
+    if isinstance(hint, type) and issubclass(hint, Enum):
         return Codec((str,), {member.value: member for member in hint}.__getitem__, attrgetter("value"))
     if origin in _JSON_TYPES and get_args(hint)[-1] is not types.NoneType:
         make, parsed_type = _JSON_TYPES[origin]
         return Codec((str,), _json_decoder(parsed_type, make), _encode_set if make is frozenset else encode_json)
-    return None
+    msg = f"the type {hint} needs a codec"
+    raise TypeError(msg)
 
 
 def _json_decoder(parsed_type: type, make: Callable[[Any], object] | None) -> Callable[[str], object]:

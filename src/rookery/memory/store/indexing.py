@@ -10,10 +10,9 @@ from sqlalchemy import BigInteger, bindparam, case, or_, select, update
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import memory_from_row
+from rookery.memory.store.rows import MEMORIES
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
 
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
 _IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
 _IS_LIVE = (memories.c.archived_at.is_(None), or_(memories.c.expires_at.is_(None), memories.c.expires_at > bindparam("at")))
 
@@ -26,10 +25,10 @@ _MARK_INDEXED = (
     .values(indexed_at=_INDEXED_AT, indexed_model=bindparam("model"), index_failed_at=None)
 )
 _LIVE_IDS = select(memories.c.id).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)), *_IS_LIVE)
-_LIVE_MEMORIES = select(*_MEMORY_COLUMNS).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)), *_IS_LIVE)
+_LIVE_MEMORIES = select(*MEMORIES.columns).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)), *_IS_LIVE)
 _MARK_FAILED = update(memories).where(*_IS_MEMORY).values(index_failed_at=bindparam("at"))
 _EXPIRED = (
-    select(*_MEMORY_COLUMNS)
+    select(*MEMORIES.columns)
     .where(memories.c.expires_at.is_not(None), memories.c.expires_at <= bindparam("at"))
     .order_by(memories.c.expires_at, memories.c.id)
     .limit(bindparam("most"))
@@ -60,7 +59,7 @@ def filter_live(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) 
 
 def get_live(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) -> list[Memory]:
     """Return those of *ids* that the indexes should hold, in their current state, in no order."""
-    return [memory_from_row(row) for row in tx.fetch_all(_LIVE_MEMORIES, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})]
+    return MEMORIES.fetch_all(tx, _LIVE_MEMORIES, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})
 
 
 def get_changed(tx: Tx, memories: Sequence[Memory], *, at: datetime) -> list[Memory]:
@@ -79,4 +78,4 @@ def mark_failed(tx: Tx, workspace_id: int, memory_id: str, *, at: datetime) -> N
 
 def list_expired(tx: Tx, *, at: datetime, limit: int) -> list[Memory]:
     """Return expired memories, of any workspace, longest expired first."""
-    return [memory_from_row(row) for row in tx.fetch_all(_EXPIRED, {"at": to_micros(at), "most": limit})]
+    return MEMORIES.fetch_all(tx, _EXPIRED, {"at": to_micros(at), "most": limit})

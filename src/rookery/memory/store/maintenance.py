@@ -8,16 +8,11 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import memory_from_row
+from rookery.memory.store.rows import MEMORIES
 from rookery.memory.store.tables import memories
-
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
-_PRUNE_COLUMNS = [
-    getattr(memories.c, name) for name in ("id", "type", "confidence", "content_at", "created_at", "recalled_at", "fingerprint")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +50,9 @@ class PruneRow:
     fingerprint: str
 
 
+PRUNE_ROWS = Mapper(PruneRow, memories)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryIdRow:
     """The id of a memory."""
@@ -70,20 +68,19 @@ def list_ids(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> l
 
 def list_memories(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[Memory]:
     """Return the next memories by id."""
-    statement = select(*_MEMORY_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [memory_from_row(row) for row in tx.fetch_all(statement)]
+    statement = select(*MEMORIES.columns).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return MEMORIES.fetch_all(tx, statement)
 
 
 def list_prune_rows(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[PruneRow]:
     """Return the next memories by id, without their content."""
-    statement = select(*_PRUNE_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [_prune_row_from_row(row) for row in tx.fetch_all(statement)]
+    statement = select(*PRUNE_ROWS.columns).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return PRUNE_ROWS.fetch_all(tx, statement)
 
 
 def count_memories(tx: Tx, selection: MemorySelection) -> int:
     """Return the number of selected memories."""
-    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, select(func.count().label("found")).select_from(memories).where(_condition(selection)))
 
 
 def list_repeated_fingerprints(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[str]:
@@ -104,8 +101,8 @@ def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[s
     """Return the memories of each fingerprint, the one to keep first: highest confidence, then oldest, then lowest id."""
     c = memories.c
     order = (c.fingerprint, c.confidence.desc(), c.created_at, c.id)
-    statement = select(*_PRUNE_COLUMNS).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
-    return [_prune_row_from_row(row) for row in tx.fetch_all(statement)]
+    statement = select(*PRUNE_ROWS.columns).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
+    return PRUNE_ROWS.fetch_all(tx, statement)
 
 
 def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
@@ -134,16 +131,3 @@ def _condition(selection: MemorySelection) -> ColumnElement[bool]:
         true() if selection.ids is None else c.id.in_(selection.ids),
     ]
     return and_(*conditions)
-
-
-def _prune_row_from_row(row: Row) -> PruneRow:
-    recalled_at = row.maybe_integer("recalled_at")
-    return PruneRow(
-        id=row.text("id"),
-        type=row.text("type"),
-        confidence=row.number("confidence"),
-        content_at=from_micros(row.integer("content_at")),
-        created_at=from_micros(row.integer("created_at")),
-        recalled_at=None if recalled_at is None else from_micros(recalled_at),
-        fingerprint=row.text("fingerprint"),
-    )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
 from sqlalchemy import bindparam, delete, select, update
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, upsert
+from rookery.kernel.db import Tx, upsert
 from rookery.memory.merging import Merge
-from rookery.memory.store.rows import parse_texts
+from rookery.memory.store.rows import MERGES
 from rookery.memory.store.tables import merges
 
 _IS_MEMORY = (merges.c.workspace_id == bindparam("workspace"), merges.c.memory_id == bindparam("memory"))
@@ -36,34 +34,17 @@ _DELETE = delete(merges).where(*_IS_MEMORY)
 
 def add(tx: Tx, planned_merges: Sequence[Merge]) -> None:
     """Store merges whose memories are yet to be archived."""
-    tx.execute_many(
-        _ADD,
-        [
-            {
-                "memory_id": merge.memory_id,
-                "workspace_id": merge.workspace_id,
-                "primary_id": merge.primary_id,
-                "run": merge.run,
-                "seen_at": to_micros(merge.seen_at),
-                "length": merge.length,
-                "digest": merge.digest,
-                "tags": orjson.dumps(merge.tags).decode(),
-                "is_done": int(merge.is_done),
-            }
-            for merge in planned_merges
-        ],
-    )
+    tx.execute_many(_ADD, [MERGES.to_row(merge) for merge in planned_merges])
 
 
 def get_merge(tx: Tx, workspace_id: int, memory_id: str) -> Merge | None:
     """Return the merge of the memory, if it was merged."""
-    row = tx.fetch_one(_GET, {"workspace": workspace_id, "memory": memory_id})
-    return None if row is None else _merge_from_row(row)
+    return MERGES.fetch_one(tx, _GET, {"workspace": workspace_id, "memory": memory_id})
 
 
 def list_merged_into(tx: Tx, workspace_id: int, primary_id: str) -> list[Merge]:
     """Return the completed and pending merges into the memory, by id."""
-    return [_merge_from_row(row) for row in tx.fetch_all(_MERGED_INTO, {"workspace": workspace_id, "kept": primary_id})]
+    return MERGES.fetch_all(tx, _MERGED_INTO, {"workspace": workspace_id, "kept": primary_id})
 
 
 def list_unfinished(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[str]:
@@ -79,17 +60,3 @@ def mark_done(tx: Tx, merge: Merge) -> None:
 def delete_merge(tx: Tx, merge: Merge) -> None:
     """Delete a merge that was reverted."""
     tx.execute(_DELETE, {"workspace": merge.workspace_id, "memory": merge.memory_id})
-
-
-def _merge_from_row(row: Row) -> Merge:
-    return Merge(
-        memory_id=row.text("memory_id"),
-        workspace_id=row.integer("workspace_id"),
-        primary_id=row.text("primary_id"),
-        run=row.text("run"),
-        seen_at=from_micros(row.integer("seen_at")),
-        length=row.integer("length"),
-        digest=row.text("digest"),
-        tags=parse_texts(row.text("tags")),
-        is_done=row.integer("is_done") == 1,
-    )

@@ -12,10 +12,10 @@ from typing import TypeVarTuple
 
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.models import AccessFilter, ConfidenceRow, Memory, MemoryScope, MemoryState, NameCount, OrgCount
-from rookery.memory.store.rows import memory_from_row
+from rookery.memory.store.rows import MEMORIES
 from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, memories, memory_labels, memory_tags
 
 Columns = TypeVarTuple("Columns")
@@ -26,10 +26,10 @@ _MAX_SORTED_PAGE, _MAX_SORTED_CONTEXT = 2_000, 20_000
 MAX_TAGS = 1_000
 """Maximum tags listed: the most frequent."""
 
+_CONFIDENCE_ROWS = Mapper(ConfidenceRow, memories, columns={"memory_id": "id"})
 _ORG_OPTIONAL_SCOPES = (MemoryScope.AGENT.value, MemoryScope.SESSION.value)
 _PROJECT_OPTIONAL_SCOPES = (MemoryScope.SHARED.value, MemoryScope.AGENT.value, MemoryScope.SESSION.value)
 
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
 _NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 
@@ -139,13 +139,12 @@ def list_page(
     """Return one page of the memories that *access_filter* allows, newest first, and their total number."""
     condition = and_(visibility_condition(access_filter), state_condition(state, model=model))
     counting = select(func.count().label("found")).select_from(memories).where(condition)
-    listing = select(*_MEMORY_COLUMNS).where(condition).order_by(*_NEWEST_FIRST).limit(limit).offset(offset)
+    listing = select(*MEMORIES.columns).where(condition).order_by(*_NEWEST_FIRST).limit(limit).offset(offset)
     is_covered = state is None and _is_covered_by_index(access_filter)
-    row = tx.fetch_one(_with_live_index(counting) if is_covered else counting)
-    total = 0 if row is None else row.integer("found")
+    total = fetch_count(tx, _with_live_index(counting) if is_covered else counting)
     # A small result is sorted faster than it is found by a scan of all memories, newest first.
-    rows = tx.fetch_all(_with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing) if offset < total else []
-    return [memory_from_row(row) for row in rows], total
+    statement = _with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing
+    return MEMORIES.fetch_all(tx, statement) if offset < total else [], total
 
 
 def _is_covered_by_index(access_filter: AccessFilter) -> bool:
@@ -175,21 +174,11 @@ def list_confidence_rows(tx: Tx, access_filter: AccessFilter, *, limit: int) -> 
     """Return the confidence fields of at most *limit* live memories that *access_filter* allows, newest first."""
     c = memories.c
     statement = (
-        select(c.id, c.type, c.confidence, c.content_at)
-        .where(visibility_condition(access_filter), c.archived_at.is_(None))
-        .order_by(*_NEWEST_FIRST)
+        select(*_CONFIDENCE_ROWS.columns).where(visibility_condition(access_filter), c.archived_at.is_(None)).order_by(*_NEWEST_FIRST)
     )
     if _is_covered_by_index(access_filter) and _is_small(tx, access_filter):
         statement = _with_live_index(statement)
-    return [
-        ConfidenceRow(
-            memory_id=row.text("id"),
-            type=row.text("type"),
-            confidence=row.number("confidence"),
-            content_at=from_micros(row.integer("content_at")),
-        )
-        for row in tx.fetch_all(statement.limit(limit))
-    ]
+    return _CONFIDENCE_ROWS.fetch_all(tx, statement.limit(limit))
 
 
 def count_tags(tx: Tx, access_filter: AccessFilter) -> list[NameCount]:
@@ -247,15 +236,14 @@ def scan(
 ) -> list[Memory]:
     """Return the next live memories by id, of one workspace or, for operators, of all. With *stale_model*, only those not current in it."""
     condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
-    statement = select(*_MEMORY_COLUMNS).where(condition, memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [memory_from_row(row) for row in tx.fetch_all(statement)]
+    statement = select(*MEMORIES.columns).where(condition, memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return MEMORIES.fetch_all(tx, statement)
 
 
 def count_scan(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_model: str | None) -> int:
     """Return the number of memories that `scan` returns in total."""
     condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
-    row: Row | None = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(condition))
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, select(func.count()).select_from(memories).where(condition))
 
 
 def count_indexed(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:

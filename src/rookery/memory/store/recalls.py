@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-import orjson
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
 from rookery.memory.recall_records import RecallRecord
 from rookery.memory.store import training
-from rookery.memory.store.rows import query_record_to_json, recall_from_row
+from rookery.memory.store.rows import RECALLS
 from rookery.memory.store.tables import memories, recalls
 
 _RECALLED_AT_INTERVAL = timedelta(days=1)
@@ -40,22 +40,8 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     The query is stored only if the workspace records training examples (D-57).
     """
     enabled = training.filter_enabled(tx, {recall.workspace_id for recall in recalls_to_add})
-    tx.execute_many(
-        _ADD,
-        [
-            {
-                "id": recall.id,
-                "workspace_id": recall.workspace_id,
-                "key_id": recall.key_id,
-                "memory_ids": orjson.dumps(recall.memory_ids).decode(),
-                "created_at": to_micros(recall.created_at),
-                "asked": query_record_to_json(recall.query_record)
-                if recall.query_record is not None and recall.workspace_id in enabled
-                else None,
-            }
-            for recall in recalls_to_add
-        ],
-    )
+    rows = [recall if recall.workspace_id in enabled else replace(recall, query_record=None) for recall in recalls_to_add]
+    tx.execute_many(_ADD, [RECALLS.to_row(recall) for recall in rows])
     last = {(recall.workspace_id, memory_id): recall.created_at for recall in recalls_to_add for memory_id in recall.memory_ids}
     tx.execute_many(
         _MARK_RECALLED,
@@ -68,8 +54,7 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
 
 def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None:
     """Return a recall of the workspace."""
-    row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "recall": recall_id})
-    return None if row is None else recall_from_row(row)
+    return RECALLS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "recall": recall_id})
 
 
 def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:

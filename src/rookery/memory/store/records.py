@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, Value
+from rookery.kernel.db import Tx, fetch_count
 from rookery.memory.models import Memory, Tombstone
-from rookery.memory.store.rows import memory_from_row, memory_to_row, tombstone_from_row
+from rookery.memory.store.rows import MEMORIES, TOMBSTONES, memory_to_row
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories, memory_labels, memory_tags, tombstones, training_rows
 
 MAX_DUPLICATES = 10
@@ -18,15 +18,14 @@ MAX_DUPLICATES = 10
 _MAX_CHAIN_STEPS = 10_000
 """Maximum steps along a lineage, so that damaged data cannot block the writer."""
 
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
 _IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
 
 _ADD = insert(memories)
 _ADD_TAG = insert(memory_tags)
 _ADD_LABEL = insert(memory_labels)
-_BY_ID = select(*_MEMORY_COLUMNS).where(*_IS_MEMORY)
+_BY_ID = select(*MEMORIES.columns).where(*_IS_MEMORY)
 _LOCK = _BY_ID.with_for_update()
-_BY_IDS = select(*_MEMORY_COLUMNS).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
+_BY_IDS = select(*MEMORIES.columns).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 _DUPLICATES = (
     select(memories.c.id)
     .where(
@@ -40,7 +39,7 @@ _DUPLICATES = (
 )
 _FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "recalled_at"}
 _UPDATED_COLUMNS = [column.name for column in memories.c if column.name not in _FIXED_COLUMNS]
-_UPDATE = update(memories).where(*_IS_MEMORY).values({name: bindparam(f"new_{name}") for name in _UPDATED_COLUMNS})
+_UPDATE = update(memories).where(*_IS_MEMORY)
 _DELETE = delete(memories).where(*_IS_MEMORY)
 _DELETE_TAG = delete(memory_tags).where(
     memory_tags.c.workspace_id == bindparam("workspace"),
@@ -55,7 +54,6 @@ _DELETE_LABEL = delete(memory_labels).where(
 _DELETE_TRAINING = delete(training_rows).where(
     training_rows.c.workspace_id == bindparam("workspace"), training_rows.c.memory_id == bindparam("memory")
 )
-_ADD_TOMBSTONE = insert(tombstones)
 _TOMBSTONE = select(tombstones).where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id == bindparam("memory"))
 _LOCK_FINGERPRINT = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _COUNT = select(func.count().label("found")).select_from(memories).where(memories.c.workspace_id == bindparam("workspace"))
@@ -93,28 +91,25 @@ def find_duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime
 
 def get_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
     """Return a memory of the workspace, archived and expired ones too."""
-    row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "memory": memory_id})
-    return None if row is None else memory_from_row(row)
+    return MEMORIES.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "memory": memory_id})
 
 
 def lock_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
     """Return the same as `get_memory`, and lock the row until this transaction ends."""
-    row = tx.fetch_one(_LOCK, {"workspace": workspace_id, "memory": memory_id})
-    return None if row is None else memory_from_row(row)
+    return MEMORIES.fetch_one(tx, _LOCK, {"workspace": workspace_id, "memory": memory_id})
 
 
 def get_memories(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[Memory]:
     """Return those of *ids* that the workspace has, archived and expired ones too, in no order."""
     if not ids:
         return []
-    return [memory_from_row(row) for row in tx.fetch_all(_BY_IDS, {"workspace": workspace_id, "ids": ids})]
+    return MEMORIES.fetch_all(tx, _BY_IDS, {"workspace": workspace_id, "ids": ids})
 
 
 def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
     """Replace *old*, which `lock_memory` returned in this transaction, by *new*, including tags and labels."""
     row = memory_to_row(new)
-    values: dict[str, Value] = {f"new_{name}": row[name] for name in _UPDATED_COLUMNS}
-    tx.execute(_UPDATE, {**values, "workspace": old.workspace_id, "memory": old.id})
+    tx.execute(_UPDATE, {**{name: row[name] for name in _UPDATED_COLUMNS}, "workspace": old.workspace_id, "memory": old.id})
     if old.tags != new.tags:
         _delete_tags(tx, old)
         _add_tags(tx, new)
@@ -136,22 +131,21 @@ def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | 
     tx.execute(_DELETE_TRAINING, {"workspace": memory.workspace_id, "memory": memory.id})
     superseded_by = superseded_by or memory.superseded_by
     if superseded_by is not None or memory.supersedes_id is not None:
-        row: dict[str, Value] = {
-            "id": memory.id,
-            "workspace_id": memory.workspace_id,
-            "supersedes_id": memory.supersedes_id,
-            "superseded_by": superseded_by,
-            "created_at": to_micros(memory.created_at),
-            "ended_at": to_micros(at),
-        }
-        tx.execute(_ADD_TOMBSTONE, row)
+        tombstone = Tombstone(
+            id=memory.id,
+            workspace_id=memory.workspace_id,
+            supersedes_id=memory.supersedes_id,
+            superseded_by=superseded_by,
+            created_at=memory.created_at,
+            ended_at=at,
+        )
+        TOMBSTONES.add(tx, tombstone)
     return True
 
 
 def get_tombstone(tx: Tx, workspace_id: int, memory_id: str) -> Tombstone | None:
     """Return the tombstone of a memory that was superseded, or deleted as part of a lineage."""
-    row = tx.fetch_one(_TOMBSTONE, {"workspace": workspace_id, "memory": memory_id})
-    return None if row is None else tombstone_from_row(row)
+    return TOMBSTONES.fetch_one(tx, _TOMBSTONE, {"workspace": workspace_id, "memory": memory_id})
 
 
 def find_head(tx: Tx, start: Tombstone) -> str | None:
@@ -169,8 +163,7 @@ def find_head(tx: Tx, start: Tombstone) -> str | None:
 
 def count_memories(tx: Tx, workspace_id: int) -> int:
     """Return the number of memories of the workspace, archived ones too."""
-    row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, _COUNT, {"workspace": workspace_id})
 
 
 def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:

@@ -8,14 +8,16 @@ from sqlalchemy import bindparam, select, update
 
 from rookery.kernel.db import Tx
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import memory_from_row, memory_to_row
+from rookery.memory.store.rows import MEMORIES, memory_to_row
 from rookery.memory.store.tables import IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories
 
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
 _IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
-_LOCK_LIVE = select(*_MEMORY_COLUMNS).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
+_LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
 _LOCK_BY_ID = (
-    select(*_MEMORY_COLUMNS).where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True))).order_by(memories.c.id).with_for_update()
+    select(*MEMORIES.columns)
+    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(memories.c.id)
+    .with_for_update()
 )
 _MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at")
 _MOVE = (
@@ -27,14 +29,14 @@ _MOVE = (
 
 def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
     """Return and lock at most *limit* memories of a session that are not archived."""
-    return [memory_from_row(row) for row in tx.fetch_all(_LOCK_LIVE, {"workspace": workspace_id, "session": session_id, "most": limit})]
+    return MEMORIES.fetch_all(tx, _LOCK_LIVE, {"workspace": workspace_id, "session": session_id, "most": limit})
 
 
 def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
     """Return and lock those of *ids* that belong to the session and are not archived."""
     if not ids:
         return []
-    return [memory_from_row(row) for row in tx.fetch_all(_LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})]
+    return MEMORIES.fetch_all(tx, _LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})
 
 
 def update_space(tx: Tx, memory: Memory) -> None:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import cast
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, upsert
-from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingLabel, TrainingStatus
-from rookery.memory.store.rows import memory_from_row
+from rookery.kernel.db import Tx, upsert
+from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
+from rookery.memory.store.rows import MEMORIES, TRAINING_EXAMPLES
 from rookery.memory.store.tables import memories, recalls, training_rows, training_workspaces
-
-_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
-_EXAMPLE_COLUMNS = [
-    training_rows.c[name] for name in ("recall_id", "verdict", "query", "mode", "place", "semantic_rank", "keyword_rank", "at")
-]
 
 _ENABLED = select(training_workspaces.c.workspace_id).where(training_workspaces.c.workspace_id.in_(bindparam("ids", expanding=True)))
 _SINCE = select(training_workspaces.c.since).where(training_workspaces.c.workspace_id == bindparam("workspace"))
@@ -28,7 +22,7 @@ _CLEAR_QUERIES = update(recalls).where(recalls.c.workspace_id == bindparam("work
 _DELETE_ALL = delete(training_rows).where(training_rows.c.workspace_id == bindparam("workspace"))
 _ADD = upsert(training_rows, index_elements=["memory_id", "recall_id"])
 _PAGE = (
-    select(*_MEMORY_COLUMNS, *_EXAMPLE_COLUMNS)
+    select(*MEMORIES.columns, *TRAINING_EXAMPLES.columns)
     .select_from(
         training_rows.join(
             memories, and_(memories.c.id == training_rows.c.memory_id, memories.c.workspace_id == training_rows.c.workspace_id)
@@ -80,39 +74,10 @@ def delete_all(tx: Tx, workspace_id: int) -> int:
 
 def add(tx: Tx, example: TrainingExample) -> None:
     """Store *example* unless the memory and recall have one. The caller must hold the row lock of the memory."""
-    tx.execute(
-        _ADD,
-        {
-            "memory_id": example.memory_id,
-            "recall_id": example.recall_id or "",
-            "workspace_id": example.workspace_id,
-            "verdict": example.label,
-            "query": example.query,
-            "mode": example.mode,
-            "place": example.place,
-            "semantic_rank": example.semantic_rank,
-            "keyword_rank": example.keyword_rank,
-            "at": to_micros(example.at),
-        },
-    )
+    tx.execute(_ADD, TRAINING_EXAMPLES.to_row(example))
 
 
 def list_examples(tx: Tx, workspace_id: int, *, after: tuple[str, str], limit: int) -> list[LabelledMemory]:
     """Return the next examples by memory and recall, with their memories, archived ones too."""
     rows = tx.fetch_all(_PAGE, {"workspace": workspace_id, "memory": after[0], "recall": after[1], "most": limit})
-    return [LabelledMemory(example=_example_from_row(row), memory=memory_from_row(row)) for row in rows]
-
-
-def _example_from_row(row: Row) -> TrainingExample:
-    return TrainingExample(
-        memory_id=row.text("id"),
-        recall_id=row.text("recall_id") or None,
-        workspace_id=row.integer("workspace_id"),
-        label=cast("TrainingLabel", row.text("verdict")),
-        query=row.maybe_text("query"),
-        mode=row.maybe_text("mode"),
-        place=row.maybe_integer("place"),
-        semantic_rank=row.maybe_integer("semantic_rank"),
-        keyword_rank=row.maybe_integer("keyword_rank"),
-        at=from_micros(row.integer("at")),
-    )
+    return [LabelledMemory(example=TRAINING_EXAMPLES.from_row(row), memory=MEMORIES.from_row(row)) for row in rows]

@@ -8,18 +8,14 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, bindparam, func, insert, or_, select, true
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.records import add_labels
-from rookery.memory.store.rows import memory_from_row, memory_to_row, parse_texts, tombstone_from_row
+from rookery.memory.store.rows import MEMORIES, MERGES, TOMBSTONES, fingerprint
 from rookery.memory.store.tables import memories, memory_tags, merges, tombstones
 
-_MEMORY_COLUMNS = [column for column in memories.c if column.name != "fingerprint"]
-
-# By id without a workspace: ids are unique in the whole store, and an existing id cannot be stored again.
-_GET_MEMORIES = select(*_MEMORY_COLUMNS).where(memories.c.id.in_(bindparam("ids", expanding=True)))
 _GET_TOMBSTONES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
 _GET_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
 _LIST_TOMBSTONES = (
@@ -28,7 +24,7 @@ _LIST_TOMBSTONES = (
     .order_by(tombstones.c.id)
     .limit(bindparam("most"))
 )
-_ADD, _ADD_TAG, _ADD_TOMBSTONE = insert(memories), insert(memory_tags), insert(tombstones)
+_ADD, _ADD_TAG = insert(memories), insert(memory_tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +38,11 @@ class TransferRecord:
     def id(self) -> str:
         """The id of the memory."""
         return self.memory.id
+
+
+_RECORDS = Mapper(TransferRecord, memories, nested={"memory": MEMORIES})
+# By id without a workspace: ids are unique in the whole store, and an existing id cannot be stored again.
+_GET_MEMORIES = select(*_RECORDS.columns).where(memories.c.id.in_(bindparam("ids", expanding=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,45 +64,38 @@ class ExportSelection:
 
 def count_memories(tx: Tx, selection: ExportSelection, *, at: datetime) -> int:
     """Return the number of selected memories that do not expire at or before *at*."""
-    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection, at)))
-    return 0 if row is None else row.integer("found")
+    return fetch_count(tx, select(func.count().label("found")).select_from(memories).where(_condition(selection, at)))
 
 
 def list_batch(tx: Tx, selection: ExportSelection, *, at: datetime, after: str, limit: int) -> list[TransferRecord]:
     """Return the next selected memories by id, without those that expire at or before *at*."""
-    statement = select(*_MEMORY_COLUMNS).where(_condition(selection, at), memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [_transfer_record_from_row(row) for row in tx.fetch_all(statement)]
+    statement = select(*_RECORDS.columns).where(_condition(selection, at), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return _RECORDS.fetch_all(tx, statement)
 
 
 def list_tombstones(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[Tombstone]:
     """Return the next tombstones of the workspace by id."""
-    return [tombstone_from_row(row) for row in tx.fetch_all(_LIST_TOMBSTONES, {"workspace": workspace_id, "after": after, "most": limit})]
+    return TOMBSTONES.fetch_all(tx, _LIST_TOMBSTONES, {"workspace": workspace_id, "after": after, "most": limit})
 
 
 def get_transfer_records(tx: Tx, ids: Sequence[str]) -> dict[str, TransferRecord]:
     """Return the memories with these ids, of any workspace."""
-    return {record.id: record for record in map(_transfer_record_from_row, tx.fetch_all(_GET_MEMORIES, {"ids": ids}))} if ids else {}
+    return {record.id: record for record in _RECORDS.fetch_all(tx, _GET_MEMORIES, {"ids": ids})} if ids else {}
 
 
 def get_tombstones(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
     """Return the tombstones with these ids, of any workspace."""
-    return {tombstone.id: tombstone for tombstone in map(tombstone_from_row, tx.fetch_all(_GET_TOMBSTONES, {"ids": ids}))} if ids else {}
+    return {tombstone.id: tombstone for tombstone in TOMBSTONES.fetch_all(tx, _GET_TOMBSTONES, {"ids": ids})} if ids else {}
 
 
 def get_merges(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
     """Return the merges of the memories with these ids, of any workspace."""
-    return {merge.memory_id: merge for merge in map(_merge_from_row, tx.fetch_all(_GET_MERGES, {"ids": ids}))} if ids else {}
+    return {merge.memory_id: merge for merge in MERGES.fetch_all(tx, _GET_MERGES, {"ids": ids})} if ids else {}
 
 
 def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
     """Store memories whose ids are new, with their tags."""
-    tx.execute_many(
-        _ADD,
-        [
-            {**memory_to_row(record.memory), "recalled_at": None if record.recalled_at is None else to_micros(record.recalled_at)}
-            for record in transfer_records
-        ],
-    )
+    tx.execute_many(_ADD, [{**_RECORDS.to_row(record), "fingerprint": fingerprint(record.memory)} for record in transfer_records])
     tx.execute_many(
         _ADD_TAG,
         [
@@ -115,20 +109,7 @@ def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
 
 def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
     """Store tombstones whose ids are new."""
-    tx.execute_many(
-        _ADD_TOMBSTONE,
-        [
-            {
-                "id": tombstone.id,
-                "workspace_id": tombstone.workspace_id,
-                "supersedes_id": tombstone.supersedes_id,
-                "superseded_by": tombstone.superseded_by,
-                "created_at": to_micros(tombstone.created_at),
-                "ended_at": to_micros(tombstone.ended_at),
-            }
-            for tombstone in tombstones
-        ],
-    )
+    TOMBSTONES.add(tx, *tombstones)
 
 
 def _condition(selection: ExportSelection, at: datetime) -> ColumnElement[bool]:
@@ -140,23 +121,4 @@ def _condition(selection: ExportSelection, at: datetime) -> ColumnElement[bool]:
         or_(c.expires_at.is_(None), c.expires_at > to_micros(at)),
         true() if selection.includes_archived else c.archived_at.is_(None),
         *(column == value for column, value in fields if value is not None),
-    )
-
-
-def _transfer_record_from_row(row: Row) -> TransferRecord:
-    recalled_at = row.maybe_integer("recalled_at")
-    return TransferRecord(memory=memory_from_row(row), recalled_at=None if recalled_at is None else from_micros(recalled_at))
-
-
-def _merge_from_row(row: Row) -> Merge:
-    return Merge(
-        memory_id=row.text("memory_id"),
-        workspace_id=row.integer("workspace_id"),
-        primary_id=row.text("primary_id"),
-        run=row.text("run"),
-        seen_at=from_micros(row.integer("seen_at")),
-        length=row.integer("length"),
-        digest=row.text("digest"),
-        tags=parse_texts(row.text("tags")),
-        is_done=row.integer("is_done") == 1,
     )

@@ -36,10 +36,10 @@ tool_calls = Table(
     Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
     Index("ix_tool_calls_called_at", "called_at"),
 )
+CALLS = Mapper(CallRecord, tool_calls)
 _in_session = tool_calls.c.session_id.is_not(None)
 Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
 
-CALLS = Mapper(CallRecord, tool_calls)
 _ADD = upsert(tool_calls, index_elements=["id"])
 """Inserts are idempotent, so that a commit with a lost response can be repeated."""
 _CALLS = (

@@ -10,7 +10,7 @@ from typing import cast
 from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Codec, Mapper, Tx, metadata, upsert
 from rookery.tools.models import FeatureSnapshot, JsonObject, ServerFeatures
 
 tool_catalogue = Table(
@@ -20,6 +20,31 @@ tool_catalogue = Table(
     Column("fingerprint", Text, nullable=False),
     Column("offer", Text, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
+)
+
+_LISTS = ("tools", "resources", "templates", "prompts")
+
+
+def _decode_features(text: str) -> ServerFeatures:
+    content = cast("dict[str, object]", json.loads(text))
+    return ServerFeatures(
+        **{name: tuple(cast("list[JsonObject]", content.get(name) or [])) for name in _LISTS},
+        required_scopes=cast("dict[str, str]", content.get("needs") or {}),
+        instructions=cast("str | None", content.get("instructions")),
+    )
+
+
+def _encode_features(features: ServerFeatures) -> str:
+    lists: dict[str, object] = {name: getattr(features, name) for name in _LISTS}
+    # Not orjson, because schemas may contain integers beyond 64 bits.
+    return json.dumps({**lists, "needs": features.required_scopes, "instructions": features.instructions})
+
+
+SNAPSHOTS = Mapper(
+    FeatureSnapshot,
+    tool_catalogue,
+    columns={"server_key": "server_id", "features": "offer"},
+    codecs={"features": Codec((str,), _decode_features, _encode_features)},
 )
 
 tool_deprecations = Table(
@@ -45,24 +70,7 @@ _SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam
 
 def save_snapshot(tx: Tx, snapshot: FeatureSnapshot) -> None:
     """Insert or replace the features of a server."""
-    features = snapshot.features
-    content = {
-        "tools": features.tools,
-        "resources": features.resources,
-        "templates": features.templates,
-        "prompts": features.prompts,
-        "needs": features.required_scopes,
-        "instructions": features.instructions,
-    }
-    tx.execute(
-        _SAVE,
-        {
-            "server_id": snapshot.server_key,
-            "fingerprint": snapshot.fingerprint,
-            "offer": json.dumps(content),  # not orjson, because schemas may contain integers beyond 64 bits
-            "seen_at": to_micros(snapshot.seen_at),
-        },
-    )
+    tx.execute(_SAVE, SNAPSHOTS.to_row(snapshot))
 
 
 def delete_snapshot(tx: Tx, workspace_id: int, server_key: str) -> int:
@@ -78,7 +86,7 @@ def purge(tx: Tx, workspace_id: int) -> int:
 
 def list_snapshots(tx: Tx) -> list[FeatureSnapshot]:
     """Return the stored features of all servers."""
-    return [_from_row(row) for row in tx.fetch_all(_ALL_SNAPSHOTS)]
+    return SNAPSHOTS.fetch_all(tx, _ALL_SNAPSHOTS)
 
 
 def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> dict[str, datetime]:
@@ -94,26 +102,4 @@ def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> d
 
 def find_snapshot(tx: Tx, server_key: str) -> FeatureSnapshot | None:
     """Return the stored features of one server, or None if it was never listed."""
-    row = tx.fetch_one(_SNAPSHOT, {"of_key": server_key})
-    return None if row is None else _from_row(row)
-
-
-def _from_row(row: Row) -> FeatureSnapshot:
-    content = cast("dict[str, object]", json.loads(row.text("offer")))
-
-    def list_items(name: str) -> tuple[JsonObject, ...]:
-        return tuple(cast("list[JsonObject]", content.get(name) or []))
-
-    return FeatureSnapshot(
-        server_key=row.text("server_id"),
-        fingerprint=row.text("fingerprint"),
-        features=ServerFeatures(
-            tools=list_items("tools"),
-            resources=list_items("resources"),
-            templates=list_items("templates"),
-            prompts=list_items("prompts"),
-            required_scopes=cast("dict[str, str]", content.get("needs") or {}),
-            instructions=cast("str | None", content.get("instructions")),
-        ),
-        seen_at=from_micros(row.integer("seen_at")),
-    )
+    return SNAPSHOTS.fetch_one(tx, _SNAPSHOT, {"of_key": server_key})

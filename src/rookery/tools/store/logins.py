@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, or_, select, update
 
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, metadata, upsert
 from rookery.kernel.sealing import SealContext, SealedColumn
 from rookery.tools.models import ALL_WORKSPACES
 
@@ -78,10 +78,19 @@ _PURGE = delete(tool_logins).where(tool_logins.c.workspace_id == bindparam("work
 class StoredLogin:
     """A stored row. A new login changes *changed_at*; a renewal does not."""
 
-    place: SealContext
+    id: str
+    workspace_id: int
     server_key: str
     sealed: bytes
     changed_at: int
+
+    @property
+    def place(self) -> SealContext:
+        """The encryption context of the row."""
+        return SealContext(SEALED_PURPOSE, self.workspace_id, self.id)
+
+
+LOGINS = Mapper(StoredLogin, tool_logins)
 
 
 def get_login_place(server_key: str, workspace_id: int) -> SealContext:
@@ -102,14 +111,12 @@ def save(tx: Tx, place: SealContext, server_key: str, sealed: bytes, *, at: int)
 
 def find(tx: Tx, place: SealContext) -> StoredLogin | None:
     """Return the row with this encryption context."""
-    row = tx.fetch_one(_FIND, {"of_id": place.id})
-    return None if row is None else _from_row(row)
+    return LOGINS.fetch_one(tx, _FIND, {"of_id": place.id})
 
 
 def find_any(tx: Tx, server_key: str) -> StoredLogin | None:
     """Return a login at a server, preferably the one for all workspaces."""
-    row = tx.fetch_one(_BY_SERVER, {"of_key": server_key})
-    return None if row is None else _from_row(row)
+    return LOGINS.fetch_one(tx, _BY_SERVER, {"of_key": server_key})
 
 
 def claim_renewal(tx: Tx, place: SealContext, *, now: int, expires_at: int) -> StoredLogin | None:
@@ -143,11 +150,11 @@ def list_change_times(tx: Tx) -> dict[tuple[str, int], int]:
 def consume_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
     """Return and delete a started login not older than *since*, so that its response counts only once."""
     place = get_pending_place(state, ALL_WORKSPACES)
-    row = tx.fetch_one(_FIND_LOCKED, {"of_id": place.id})
-    if row is None:
+    stored_login = LOGINS.fetch_one(tx, _FIND_LOCKED, {"of_id": place.id})
+    if stored_login is None:
         return None
     tx.execute(_DELETE, {"of_id": place.id})
-    return _from_row(row) if row.integer("changed_at") >= since else None
+    return stored_login if stored_login.changed_at >= since else None
 
 
 def find_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
@@ -169,12 +176,3 @@ def delete_expired_pending(tx: Tx, *, before: int) -> int:
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete all logins of a workspace; return the number."""
     return tx.execute(_PURGE, {"workspace": workspace_id})
-
-
-def _from_row(row: Row) -> StoredLogin:
-    return StoredLogin(
-        place=SealContext(SEALED_PURPOSE, row.integer("workspace_id"), row.text("id")),
-        server_key=row.text("server_key"),
-        sealed=row.blob("sealed"),
-        changed_at=row.integer("changed_at"),
-    )

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import orjson
-from sqlalchemy import BindParameter, bindparam, delete, insert, select, update
+from sqlalchemy import BindParameter, bindparam, delete, select, update
 
-from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx
 from rookery.webhooks.models import WebhookEvent
-from rookery.webhooks.store.endpoints import optional_bytes
-from rookery.webhooks.store.tables import DELETED_MEMORY, attempts, deliveries, events
+from rookery.webhooks.store.tables import DELETED_MEMORY, EVENTS, attempts, deliveries, events
 
-_ADD = insert(events)
 _SELECT_ONE = select(events).where(events.c.id == bindparam("of_id"), events.c.workspace_id == bindparam("of_workspace"))
 _SELECT_OLD = select(events.c.id).where(events.c.created_at < bindparam("before")).order_by(events.c.created_at).limit(bindparam("at_most"))
 _EVENT_IDS: BindParameter[str] = bindparam("ids", expanding=True)
@@ -38,40 +36,12 @@ _PURGE = (
 
 def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
     """Insert new events."""
-    tx.execute_many(
-        _ADD,
-        [
-            {
-                "id": event.id,
-                "workspace_id": event.workspace_id,
-                "type": event.type,
-                "created_at": to_micros(event.created_at),
-                "body": event.body,
-                "full_body": event.full_body,
-                "about": event.memory_id,
-            }
-            for event in new
-        ],
-    )
+    EVENTS.add(tx, *new)
 
 
 def find(tx: Tx, workspace_id: int, event_id: str) -> WebhookEvent | None:
     """Return an event of a workspace."""
-    row = tx.fetch_one(_SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
-    return None if row is None else event_from_row(row)
-
-
-def event_from_row(row: Row) -> WebhookEvent:
-    """Return the event of a full row."""
-    return WebhookEvent(
-        id=row.text("id"),
-        workspace_id=row.integer("workspace_id"),
-        type=row.text("type"),
-        created_at=from_micros(row.integer("created_at")),
-        body=row.blob("body"),
-        full_body=optional_bytes(row, "full_body"),
-        memory_id=row.maybe_text("about"),
-    )
+    return EVENTS.fetch_one(tx, _SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
 
 
 def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
@@ -94,7 +64,7 @@ def redact_memory(tx: Tx, workspace_id: int, memory_id: str) -> None:
             # If there is a full body, the other body has no content.
             {
                 "of_id": row.text("id"),
-                "new_body": _redact_body(row.blob("body")) if optional_bytes(row, "full_body") is None else row.blob("body"),
+                "new_body": _redact_body(row.blob("body")) if row.values[row.index["full_body"]] is None else row.blob("body"),
             }
             for row in rows
         ],

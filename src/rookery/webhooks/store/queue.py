@@ -17,8 +17,7 @@ from sqlalchemy import delete as delete_from
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.webhooks.models import DeliveryState, Outcome, WebhookEndpoint
-from rookery.webhooks.store.endpoints import endpoint_from_row, optional_micros
-from rookery.webhooks.store.tables import DELETED_MEMORY, attempts, deliveries, endpoints, events
+from rookery.webhooks.store.tables import DELETED_MEMORY, ENDPOINTS, attempts, deliveries, endpoints, events
 
 _SENDING = DeliveryState.SENDING.value
 _PENDING = DeliveryState.PENDING.value
@@ -126,11 +125,7 @@ _UNCLAIM = (
     .where(_IS_CLAIMED_BY_ME)
     .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
 )
-_UPDATE_ENDPOINT_STATS = (
-    update(endpoints)
-    .where(endpoints.c.id == bindparam("of_id"))
-    .values(failures=bindparam("new_failures"), last_success_at=bindparam("new_last_success_at"))
-)
+_UPDATE_ENDPOINT = update(endpoints).where(endpoints.c.id == bindparam("of_id"))
 _EXTEND = update(deliveries).where(deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING).values(next_at=bindparam("until"))
 _SELECT_OWNERS = select(deliveries.c.owner).where(deliveries.c.owner.is_not(None)).distinct()
 _RELEASE_ORPHANS = update(deliveries).where(deliveries.c.owner.in_(bindparam("owners", expanding=True))).values(next_at=bindparam("now"))
@@ -188,17 +183,17 @@ def list_due_ids(tx: Tx, now: datetime, *, excluded_ids: Collection[str], limit:
 def lock_due_endpoints(tx: Tx, now: datetime, *, after_id: str, excluded_ids: Collection[str], limit: int) -> list[WebhookEndpoint]:
     """Return endpoints with due deliveries, locked, ordered by id from *after_id* on and then from the start."""
     params = {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit}
-    endpoints = [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": after_id})]
+    endpoints = ENDPOINTS.fetch_all(tx, _SELECT_DUE_ENDPOINTS, {**params, "past": after_id})
     if len(endpoints) < limit and after_id:
-        before = tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": "", "at_most": limit - len(endpoints)})
+        before = ENDPOINTS.fetch_all(tx, _SELECT_DUE_ENDPOINTS, {**params, "past": "", "at_most": limit - len(endpoints)})
         known_ids = {endpoint.id for endpoint in endpoints}
-        endpoints += [endpoint for endpoint in map(endpoint_from_row, before) if endpoint.id not in known_ids]
+        endpoints += [endpoint for endpoint in before if endpoint.id not in known_ids]
     return endpoints
 
 
 def lock_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, WebhookEndpoint]:
     """Return the existing endpoints of *ids* by id, locked until the transaction ends."""
-    return {row.text("id"): endpoint_from_row(row) for row in tx.fetch_all(_SELECT_ENDPOINTS_LOCKED, {"ids": sorted(ids)})}
+    return {endpoint.id: endpoint for endpoint in ENDPOINTS.fetch_all(tx, _SELECT_ENDPOINTS_LOCKED, {"ids": sorted(ids)})}
 
 
 def count_other_workers(tx: Tx, worker_id: str, now: datetime) -> dict[str, int]:
@@ -291,7 +286,7 @@ def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) 
                 "of_id": result.claim.id,
                 "me": worker_id,
                 "new_state": result.state.value,
-                "new_next_at": optional_micros(result.next_at),
+                "new_next_at": None if result.next_at is None else to_micros(result.next_at),
                 "new_spent": result.used_attempts,
                 "new_status": result.status,
                 "new_error": result.error,
@@ -321,10 +316,7 @@ def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claims: Sequence
 
 def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Store an endpoint's consecutive failures and its last success."""
-    tx.execute(
-        _UPDATE_ENDPOINT_STATS,
-        {"of_id": endpoint.id, "new_failures": endpoint.failures, "new_last_success_at": optional_micros(endpoint.last_success_at)},
-    )
+    tx.execute(_UPDATE_ENDPOINT, {"of_id": endpoint.id, **ENDPOINTS.to_row(endpoint, ("failures", "last_success_at"))})
 
 
 def renew_leases(tx: Tx, worker_id: str, until: datetime) -> int:

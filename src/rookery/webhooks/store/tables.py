@@ -1,11 +1,23 @@
-"""The tables of webhooks. `migrations/versions/0015_webhooks.py` and `0017_webhook_subjects.py` create the same tables."""
+"""
+The tables of webhooks, and the mappers of their rows.
+
+`migrations/versions/0015_webhooks.py` and `0017_webhook_subjects.py` create the same tables.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Table, Text
 
-from rookery.kernel.db import metadata
+from rookery.kernel.db import Codec, Mapper, metadata
 from rookery.kernel.sealing import SealedColumn
+from rookery.webhooks.models import Attempt, Delivery, Subscription, WebhookEndpoint, WebhookEvent
+
+
+def _split_words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(" "))
+
+
+_WORDS = Codec((str,), _split_words, " ".join)
 
 endpoints = Table(
     "webhook_endpoints",
@@ -32,6 +44,13 @@ endpoints = Table(
     Column("updated_at", BigInteger, nullable=False),
     Index("ix_webhook_endpoints_workspace_id", "workspace_id", "id"),
 )
+ENDPOINTS = Mapper(
+    WebhookEndpoint,
+    endpoints,
+    columns={"public_workspace_id": "shown_workspace_id", "sealed_secret": "secret"},
+    codecs={"events": _WORDS},
+)
+SUBSCRIPTIONS = Mapper(Subscription, endpoints, columns={"public_workspace_id": "shown_workspace_id"}, codecs={"events": _WORDS})
 SECRET_PURPOSE, PREVIOUS_SECRET_PURPOSE = "webhook's secret", "webhook's previous secret"
 SEALED_COLUMNS = (
     SealedColumn(endpoints, "secret", purpose=SECRET_PURPOSE),
@@ -52,6 +71,7 @@ events = Table(
     Index("ix_webhook_events_created_at", "created_at"),
     Index("ix_webhook_events_workspace_id", "workspace_id"),
 )
+EVENTS = Mapper(WebhookEvent, events, columns={"memory_id": "about"})
 DELETED_MEMORY = ""
 """Marks events whose memory was deleted. Their content is removed, and new responses to them are not stored."""
 
@@ -81,6 +101,7 @@ deliveries = Table(
     Index("ix_webhook_deliveries_newest", "endpoint_id", "created_at", "id"),
     Index("ix_webhook_deliveries_event_id", "event_id"),
 )
+DELIVERIES = Mapper(Delivery, deliveries, columns={"attempt_count": "attempts", "used_attempts": "spent", "resend_of": "of_delivery"})
 # Few deliveries are open, so the dispatcher's queries have small partial indexes.
 _is_open = deliveries.c.next_at.is_not(None)
 Index("ix_webhook_deliveries_due", deliveries.c.endpoint_id, deliveries.c.next_at, sqlite_where=_is_open, postgresql_where=_is_open)
@@ -102,3 +123,4 @@ attempts = Table(
     Column("response", Text),
     Column("duration_ms", Double),
 )
+ATTEMPTS = Mapper(Attempt, attempts)
