@@ -14,10 +14,10 @@ from sqlalchemy import update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Job, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
-from rookery.kernel.worker_ids import make_worker_id
 from tests.conftest import FakeClock, eventually
 from tests.processes import earlier_worker_id
 

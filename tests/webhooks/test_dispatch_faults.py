@@ -20,7 +20,7 @@ from sqlalchemy import delete, select, update
 from structlog.testing import capture_logs
 
 from rookery.kernel.db import Database, Tx, open_database
-from rookery.kernel.worker_ids import make_worker_id
+from rookery.kernel.db.leases import make_worker_id
 from rookery.memory.store.tables import memories
 from rookery.webhooks.models import DeliveryState, EndpointChange, Outcome, ReceiverResponse
 from rookery.webhooks.store import queue

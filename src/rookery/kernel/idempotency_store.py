@@ -19,10 +19,10 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bind
 
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Row, Tx, metadata, upsert
+from rookery.kernel.db.leases import Leases, make_worker_id
 from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.sealing import SealContext, SealedColumn, Sealer
-from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 
 RETENTION = timedelta(hours=24)
 LEASE = timedelta(seconds=60)
@@ -48,7 +48,7 @@ stored_responses = Table(
 SEALED_COLUMN = SealedColumn(stored_responses, "sealed", purpose=_SEAL_PURPOSE)
 
 # `owner` is the worker that executes the request, and null once the response is stored. `until` is the end of the lease, then of storage.
-_IS_CLAIMED_BY_ME = (stored_responses.c.id == bindparam("of_id"), stored_responses.c.owner == bindparam("me"))
+_LEASES = Leases(stored_responses, owner=stored_responses.c.owner, until=stored_responses.c.until)
 _RESERVE = upsert(stored_responses, index_elements=["id"], returning=[stored_responses.c.id])
 _SELECT_LOCKED = select(stored_responses).where(stored_responses.c.id == bindparam("of_id")).with_for_update()
 _TAKE_OVER = (
@@ -56,15 +56,14 @@ _TAKE_OVER = (
     .where(stored_responses.c.id == bindparam("of_id"))
     .values(workspace_id=bindparam("workspace"), owner=bindparam("me"), until=bindparam("end"), sealed=bindparam("text"))
 )
-_RENEW = update(stored_responses).where(*_IS_CLAIMED_BY_ME).values(until=bindparam("end"))
-_STORE = update(stored_responses).where(*_IS_CLAIMED_BY_ME).values(owner=None, until=bindparam("end"), sealed=bindparam("text"))
+_STORE = update(stored_responses).where(_LEASES.is_held).values(owner=None, until=bindparam("end"), sealed=bindparam("text"))
 _IS_STORED = (
     stored_responses.c.id == bindparam("of_id"),
     stored_responses.c.owner.is_(None),
     stored_responses.c.until == bindparam("stored_until"),
 )
 _REPLACE = update(stored_responses).where(*_IS_STORED).values(sealed=bindparam("text"))
-_RELEASE = delete(stored_responses).where(*_IS_CLAIMED_BY_ME)
+_RELEASE = delete(stored_responses).where(_LEASES.is_held)
 _SELECT_EXPIRED = select(stored_responses.c.id).where(stored_responses.c.until <= bindparam("now")).limit(bindparam("at_most"))
 _DELETE_EXPIRED = delete(stored_responses).where(
     stored_responses.c.id.in_(bindparam("ids", expanding=True)), stored_responses.c.until <= bindparam("now")
@@ -155,17 +154,18 @@ class IdempotencyStore:
             RequestInProgress: Another worker holds the claim.
             DecryptionFailed: The stored response cannot be decrypted, or a new row cannot be encrypted.
         """
-        claim, now = IdempotencyClaim(request, make_worker_id(self._ids())), to_micros(self._clock())
+        claim, now = IdempotencyClaim(request, make_worker_id(self._ids())), self._clock()
 
         def work(tx: Tx) -> IdempotencyClaim | StoredResponse:
-            end, text = now + _to_microseconds(LEASE), self._seal(tx, request, b"")
+            end, text = to_micros(now + LEASE), self._seal(tx, request, b"")
             new = {"id": request.id, "workspace_id": request.workspace_id, "owner": claim.worker_id, "until": end, "sealed": text}
             if tx.fetch_one(_RESERVE, new) is not None:
                 return claim
             row = tx.fetch_one(_SELECT_LOCKED, {"of_id": request.id})
             if row is None:  # released between the two statements, which is possible on PostgreSQL
                 raise _in_progress_error()
-            if row.integer("until") <= now or _is_orphaned(row):
+            # No work of a process that exited without a stored response was committed.
+            if _LEASES.is_over(row, now=now):
                 tx.execute(
                     _TAKE_OVER, {"of_id": request.id, "workspace": request.workspace_id, "me": claim.worker_id, "end": end, "text": text}
                 )
@@ -176,8 +176,8 @@ class IdempotencyStore:
 
     async def renew(self, claim: IdempotencyClaim) -> bool:
         """Extend the lease of a claim. Return false if another worker has taken it over."""
-        end = to_micros(self._clock() + LEASE)
-        return await self._db.write(lambda tx: tx.execute(_RENEW, {"of_id": claim.request.id, "me": claim.worker_id, "end": end})) == 1
+        until = self._clock() + LEASE
+        return await self._db.write(lambda tx: _LEASES.renew(tx, claim.worker_id, until=until, ids=[claim.request.id])) == 1
 
     async def store_separately(self, claim: IdempotencyClaim, response: StoredResponse) -> bool:
         """Store the response of a claimed request for a day. Return false if the claim was lost."""
@@ -185,7 +185,7 @@ class IdempotencyStore:
 
         def work(tx: Tx) -> int:
             sealed = self._seal(tx, claim.request, text)
-            return tx.execute(_STORE, {"of_id": claim.request.id, "me": claim.worker_id, "end": end, "text": sealed})
+            return tx.execute(_STORE, {**_held_by(claim), "end": end, "text": sealed})
 
         return await self._db.write(work) == 1
 
@@ -198,7 +198,7 @@ class IdempotencyStore:
         """
         end = to_micros(self._clock() + RETENTION)
         sealed = self._seal(tx, claim.request, _encode(response))
-        if tx.execute(_STORE, {"of_id": claim.request.id, "me": claim.worker_id, "end": end, "text": sealed}) != 1:
+        if tx.execute(_STORE, {**_held_by(claim), "end": end, "text": sealed}) != 1:
             raise _in_progress_error()
         return end
 
@@ -213,7 +213,7 @@ class IdempotencyStore:
 
     async def release(self, claim: IdempotencyClaim) -> None:
         """Release a claim. The request was not executed and may be tried again."""
-        await self._db.write(lambda tx: tx.execute(_RELEASE, {"of_id": claim.request.id, "me": claim.worker_id}))
+        await self._db.write(lambda tx: tx.execute(_RELEASE, _held_by(claim)))
 
     async def delete_expired(self) -> int:
         """Delete expired rows; return their number."""
@@ -248,19 +248,13 @@ def _delete_batch(tx: Tx, now: int) -> int:
     return tx.execute(_DELETE_EXPIRED, {"ids": ids, "now": now}) if ids else 0
 
 
-def _is_orphaned(row: Row) -> bool:
-    """Return whether the process that holds the claim has exited without a stored response. Then none of its work was committed."""
-    name = row.maybe_text("owner")
-    return name is not None and bool(find_dead_workers([name]))
+def _held_by(claim: IdempotencyClaim) -> dict[str, str | list[str]]:
+    return {"held_ids": [claim.request.id], "holder": claim.worker_id}
 
 
 def _in_progress_error() -> RequestInProgress:
     headers = {"Retry-After": str(_RETRY_AFTER_S)}
     return RequestInProgress("A request with this Idempotency-Key is in progress. Repeat the request to get its response.", headers=headers)
-
-
-def _to_microseconds(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)
 
 
 def _encode(response: StoredResponse) -> bytes:

@@ -12,18 +12,17 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import cast
+from types import NoneType
 
-import orjson
 import structlog
-from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, insert, select, update
 
-from rookery.kernel.clock import Clock, from_micros, to_micros
-from rookery.kernel.db import Database, Row, Tx, Value, metadata
+from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.db import Codec, Database, Mapper, Tx, Value, encode_json, fetch_count, metadata
+from rookery.kernel.db.leases import Leases, make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog, LimitedWarning
-from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
 
@@ -57,14 +56,11 @@ _SELECT_READY = (
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True)
 )
-_IS_CLAIMED_BY_ME = and_(jobs.c.id.in_(bindparam("ids", expanding=True)), jobs.c.owner == bindparam("me"))
-_CLAIM = update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(owner=bindparam("me"), run_at=bindparam("until"))
-_EXTEND = update(jobs).where(_IS_CLAIMED_BY_ME).values(run_at=bindparam("until"))
-_RELEASE = update(jobs).where(_IS_CLAIMED_BY_ME).values(owner=None, run_at=bindparam("at"))
-_FINISH = delete(jobs).where(_IS_CLAIMED_BY_ME)
+_LEASES = Leases(jobs, owner=jobs.c.owner, until=jobs.c.run_at)
+_FINISH = delete(jobs).where(_LEASES.is_held)
 _FAIL = (
     update(jobs)
-    .where(_IS_CLAIMED_BY_ME)
+    .where(_LEASES.is_held)
     .values(
         owner=None,
         attempts=jobs.c.attempts + 1,
@@ -74,8 +70,6 @@ _FAIL = (
     )
 )
 _RETRY_FAILED = update(jobs).where(jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_not(None)).values(run_at=bindparam("now"))
-_SELECT_OWNERS = select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()
-_RELEASE_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(run_at=bindparam("now"))
 _COUNT_PENDING = (
     select(func.count())
     .select_from(jobs)
@@ -148,6 +142,12 @@ class JobQueueStats:
     oldest_age: timedelta
 
 
+def _is_owned(owner: str | None) -> bool:
+    return owner is not None
+
+
+_JOBS = Mapper(Job, jobs, columns={"is_taken_over": "owner"}, codecs={"is_taken_over": Codec((str, NoneType), _is_owned)})
+
 JobOutcome = JobDone | JobFailed | JobPaused
 JobHandler = Callable[[Sequence[Job]], Awaitable[Mapping[str, JobOutcome]]]
 """Runs a batch. A job without an outcome counts as done."""
@@ -201,7 +201,7 @@ class JobQueue:
                 "id": job_id,
                 "kind": kind,
                 "workspace_id": workspace_id,
-                "payload": orjson.dumps(payload).decode(),
+                "payload": encode_json(payload),
                 "attempts": 0,
                 "run_at": run_at,
                 "owner": None,
@@ -221,8 +221,7 @@ class JobQueue:
 
     async def count_pending(self, kind: str, workspace_id: int) -> int:
         """Return the number of jobs of *kind* in the workspace, without failed ones."""
-        row = await self.db.read(lambda tx: tx.fetch_one(_COUNT_PENDING, {"workspace": workspace_id, "of_kind": kind}))
-        return cast("int", row.values[0]) if row else 0
+        return await self.db.read(lambda tx: fetch_count(tx, _COUNT_PENDING, {"workspace": workspace_id, "of_kind": kind}))
 
     async def get_stats(self) -> Mapping[str, JobQueueStats]:
         """Return the statistics of each kind that has jobs."""
@@ -239,7 +238,7 @@ class JobQueue:
     async def list_failed(self, limit: int = 100) -> list[tuple[Job, str]]:
         """Return failed jobs with their last error, the longest failed first."""
         rows = await self.db.read(lambda tx: tx.fetch_all(_SELECT_FAILED, {"at_most": limit}))
-        return [(_job_from_row(row), row.maybe_text("last_error") or "") for row in rows]
+        return [(_JOBS.from_row(row), row.maybe_text("last_error") or "") for row in rows]
 
     def purge(self, tx: Tx, workspace_id: int) -> int:
         """Delete all jobs of a workspace; return their number."""
@@ -259,7 +258,7 @@ class JobWorker:
 
     async def start(self) -> None:
         """Release the jobs of dead processes on this host, then start to work. Call `stop` afterwards."""
-        await self._release_orphans()
+        await self._jobs.db.write(lambda tx: _LEASES.end_orphaned(tx, at=self._jobs.clock()))
         for kind in self._kinds:
             for number in range(kind.worker_count):
                 self._tasks.append(asyncio.create_task(self._run_kind(kind), name=f"worker-{kind.name}-{number}"))
@@ -271,9 +270,9 @@ class JobWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         # A claim may have been committed after its task was cancelled, so its jobs have no worker.
-        now = to_micros(self._jobs.clock())
+        now = self._jobs.clock()
         with contextlib.suppress(*OUTAGES):
-            await self._jobs.db.write(lambda tx: tx.execute(_RELEASE_ORPHANS, {"owners": [self._worker_id], "now": now}))
+            await self._jobs.db.write(lambda tx: _LEASES.end(tx, [self._worker_id], at=now))
 
     async def run_ready(self, kind_name: str) -> int:
         """Run one batch of *kind_name* if any job is ready; return the number of jobs."""
@@ -327,9 +326,8 @@ class JobWorker:
         def claim(tx: Tx) -> list[Job]:
             rows = tx.fetch_all(_SELECT_READY, look)
             if rows:
-                ids = [row.text("id") for row in rows]
-                tx.execute(_CLAIM, {"ids": ids, "me": self._worker_id, "until": to_micros(now + self._lease)})
-            return [_job_from_row(row) for row in rows]
+                _LEASES.acquire(tx, [row.text("id") for row in rows], self._worker_id, until=now + self._lease)
+            return [_JOBS.from_row(row) for row in rows]
 
         return await self._jobs.db.write(claim)
 
@@ -381,9 +379,9 @@ class JobWorker:
                 case JobFailed(reason):
                     self._fail(tx, kind, job, reason, now)
         if done_ids:
-            tx.execute(_FINISH, {"ids": done_ids, "me": self._worker_id})
+            tx.execute(_FINISH, {"held_ids": done_ids, "holder": self._worker_id})
         if paused_ids:
-            tx.execute(_RELEASE, {"ids": paused_ids, "me": self._worker_id, "at": to_micros(now)})
+            _LEASES.release(tx, paused_ids, self._worker_id, at=now)
 
     def _fail(self, tx: Tx, kind: JobKind, job: Job, reason: str, now: datetime) -> None:
         is_last = job.attempts >= len(kind.retry_delays_s)
@@ -391,8 +389,8 @@ class JobWorker:
         tx.execute(
             _FAIL,
             {
-                "ids": [job.id],
-                "me": self._worker_id,
+                "held_ids": [job.id],
+                "holder": self._worker_id,
                 "at": to_micros(at),
                 "failed": to_micros(now) if is_last else None,
                 "reason": reason[:_MAX_REASON_LENGTH].replace("\x00", ""),
@@ -406,36 +404,17 @@ class JobWorker:
         ids = [job.id for job in batch]
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
-            until = to_micros(self._jobs.clock() + self._lease)
+            until = self._jobs.clock() + self._lease
             with contextlib.suppress(*OUTAGES):
-                await self._jobs.db.write(lambda tx, until=until: tx.execute(_EXTEND, {"ids": ids, "me": self._worker_id, "until": until}))
+                await self._jobs.db.write(lambda tx, until=until: _LEASES.renew(tx, self._worker_id, until=until, ids=ids))
 
     async def _release(self, batch: Sequence[Job]) -> None:
         ids = [job.id for job in batch]
-        at = to_micros(self._jobs.clock())
+        now = self._jobs.clock()
         with contextlib.suppress(*OUTAGES):
-            await self._jobs.db.write(lambda tx: tx.execute(_RELEASE, {"ids": ids, "me": self._worker_id, "at": at}))
+            await self._jobs.db.write(lambda tx: _LEASES.release(tx, ids, self._worker_id, at=now))
 
     async def _retry_failed_jobs(self, kind: JobKind) -> None:
         """Make failed jobs ready, because the engine that failed them may be available again."""
         now = to_micros(self._jobs.clock())
         await self._jobs.db.write(lambda tx: tx.execute(_RETRY_FAILED, {"of_kind": kind.name, "now": now}))
-
-    async def _release_orphans(self) -> None:
-        def free(tx: Tx) -> int:
-            dead_owners = find_dead_workers(row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS))
-            return tx.execute(_RELEASE_ORPHANS, {"owners": dead_owners, "now": to_micros(self._jobs.clock())}) if dead_owners else 0
-
-        await self._jobs.db.write(free)
-
-
-def _job_from_row(row: Row) -> Job:
-    return Job(
-        id=row.text("id"),
-        kind=row.text("kind"),
-        workspace_id=row.integer("workspace_id"),
-        payload=cast("dict[str, object]", orjson.loads(row.text("payload"))),
-        attempts=row.integer("attempts"),
-        created_at=from_micros(row.integer("created_at")),
-        is_taken_over=row.maybe_text("owner") is not None,
-    )

@@ -20,9 +20,9 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 from rookery.webhooks.delivery_metrics import DeliveryMetrics
 from rookery.webhooks.delivery_results import apply_result, evaluate_attempt, retry_state
 from rookery.webhooks.models import DeliveryState, DisabledReason, Outcome, WebhookEndpoint
@@ -136,12 +136,7 @@ class Dispatcher:
     async def start(self) -> None:
         """Take over the claims of dead processes on this host, then start. Call `stop` at the end."""
         self._worker_id = make_worker_id(self.ids())
-
-        def release(tx: Tx) -> int:
-            dead_workers = find_dead_workers(queue.list_owners(tx))
-            return queue.release_orphans(tx, dead_workers, self.clock()) if dead_workers else 0
-
-        await self.db.write(release)
+        await self.db.write(lambda tx: queue.LEASES.end_orphaned(tx, at=self.clock()))
         self._tasks = [
             asyncio.create_task(self._run_forever(), name="webhooks-dispatch"),
             asyncio.create_task(self._renew_leases(), name="webhooks-leases"),
@@ -420,7 +415,7 @@ class Dispatcher:
             if self._queues:
                 until = self.clock() + timedelta(seconds=self.lease_s)
                 try:
-                    await self.db.write(lambda tx, until=until: queue.renew_leases(tx, self._worker_id, until))
+                    await self.db.write(lambda tx, until=until: queue.LEASES.renew(tx, self._worker_id, until=until))
                 except Exception as error:
                     if not isinstance(error, OUTAGES):
                         _log.exception("webhooks.leases_failed")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Table, Text, bindparam, select, update
 
-from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, metadata, upsert
 
 sealing = Table(
     "sealing",
@@ -45,14 +45,17 @@ class SealingState:
     previous_id: str | None
 
 
+_STATES = Mapper(SealingState, sealing)
+
+
 def get_state(tx: Tx) -> SealingState | None:
     """Return the state; None if nothing was ever encrypted."""
-    return _state_from_row(tx.fetch_one(_SELECT_STATE, {"of_name": _ROW_NAME}))
+    return _STATES.fetch_one(tx, _SELECT_STATE, {"of_name": _ROW_NAME})
 
 
 def lock_state(tx: Tx) -> SealingState | None:
     """Return the state and lock it until the end of this transaction."""
-    return _state_from_row(tx.fetch_one(_SELECT_STATE_LOCKED, {"of_name": _ROW_NAME}))
+    return _STATES.fetch_one(tx, _SELECT_STATE_LOCKED, {"of_name": _ROW_NAME})
 
 
 def insert_state(tx: Tx, key_id: str, *, now_us: int) -> None:
@@ -68,7 +71,3 @@ def switch_key(tx: Tx, *, old_key_id: str, new_key_id: str, now_us: int) -> bool
 def clear_previous_key(tx: Tx, key_id: str) -> None:
     """Clear the previous key, if *key_id* is still the current key."""
     tx.execute(_CLEAR_PREVIOUS, {"of_name": _ROW_NAME, "key": key_id})
-
-
-def _state_from_row(row: Row | None) -> SealingState | None:
-    return None if row is None else SealingState(key_id=row.text("key_id"), previous_id=row.maybe_text("previous_id"))

@@ -16,6 +16,7 @@ from sqlalchemy import delete as delete_from
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
+from rookery.kernel.db.leases import Leases
 from rookery.webhooks.models import DeliveryState, Outcome, WebhookEndpoint
 from rookery.webhooks.store.tables import DELETED_MEMORY, ENDPOINTS, attempts, deliveries, endpoints, events
 
@@ -76,11 +77,13 @@ _SELECT_STRICT_ORDER = (
 )
 _SELECT_BODIES = select(events.c.id, events.c.body.label("body")).where(events.c.id.in_(_IDS))
 _SELECT_FULL_BODIES = select(events.c.id, func.coalesce(events.c.full_body, events.c.body).label("body")).where(events.c.id.in_(_IDS))
-_CLAIM = (
-    update(deliveries)
-    .where(deliveries.c.id.in_(_IDS))
-    .values(state=_SENDING, owner=bindparam("me"), next_at=bindparam("until"), attempts=deliveries.c.attempts + 1)
+LEASES = Leases(
+    deliveries,
+    owner=deliveries.c.owner,
+    until=deliveries.c.next_at,
+    on_acquire={"state": _SENDING, "attempts": deliveries.c.attempts + 1},
 )
+"""Claimed deliveries are those being sent."""
 _MISSING_EVENT_MESSAGE = "its event no longer exists"
 _FAIL_WITHOUT_EVENT = (
     update(deliveries)
@@ -126,9 +129,6 @@ _UNCLAIM = (
     .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
 )
 _UPDATE_ENDPOINT = update(endpoints).where(endpoints.c.id == bindparam("of_id"))
-_EXTEND = update(deliveries).where(deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING).values(next_at=bindparam("until"))
-_SELECT_OWNERS = select(deliveries.c.owner).where(deliveries.c.owner.is_not(None)).distinct()
-_RELEASE_ORPHANS = update(deliveries).where(deliveries.c.owner.in_(bindparam("owners", expanding=True))).values(next_at=bindparam("now"))
 _SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
 
 
@@ -223,7 +223,7 @@ def claim(
         tx.execute(_FAIL_WITHOUT_EVENT, {"ids": missing, "new_error": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
     if not rows:
         return []
-    tx.execute(_CLAIM, {"ids": [row.text("id") for row in rows], "me": worker_id, "until": to_micros(until)})
+    LEASES.acquire(tx, [row.text("id") for row in rows], worker_id, until=until)
     tx.execute_many(
         _MARK_INTERRUPTED,
         [
@@ -317,21 +317,6 @@ def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claims: Sequence
 def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Store an endpoint's consecutive failures and its last success."""
     tx.execute(_UPDATE_ENDPOINT, {"of_id": endpoint.id, **ENDPOINTS.to_row(endpoint, ("failures", "last_success_at"))})
-
-
-def renew_leases(tx: Tx, worker_id: str, until: datetime) -> int:
-    """Renew the leases of all claims of a worker; return the number."""
-    return tx.execute(_EXTEND, {"me": worker_id, "until": to_micros(until)})
-
-
-def list_owners(tx: Tx) -> list[str]:
-    """Return the workers that have claims."""
-    return [row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS)]
-
-
-def release_orphans(tx: Tx, dead_workers: Sequence[str], now: datetime) -> int:
-    """Expire the leases of *dead_workers*, so that others can take over; return the number."""
-    return tx.execute(_RELEASE_ORPHANS, {"owners": list(dead_workers), "now": to_micros(now)})
 
 
 def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:

@@ -1,0 +1,129 @@
+"""
+Leases: rows that a worker holds until it releases them, their time is over, or its process has exited; and the ids of workers.
+
+A worker renews its leases while it works, and stores a result only while it holds the row, so that a worker that was taken over changes
+nothing.
+
+The id of a worker has the form `host:pid:start:unique`. `start` distinguishes a process from an earlier one with the same pid: a server in
+a container has the same pid after each restart. Containers that share a record store need different host names.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Table, and_, bindparam, select, update
+from sqlalchemy.sql import ColumnElement
+
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db.rows import Row
+from rookery.kernel.db.transaction import Tx
+
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_STAT_FIELD_START_TIME = 22
+_STAT_FIELDS_TO_NAME = 2  # the name may contain spaces and parentheses, so fields are counted after it
+
+
+class Leases:
+    """
+    The leases in two columns of *table*, whose rows have an `id`.
+
+    Args:
+        owner: The column of the worker that holds the row, null if it was released. After the lease is over, it holds the last owner.
+        until: The column of the end of the lease in microseconds. The table may use it for other times while nobody holds the row.
+        on_acquire: Further columns to set when a row is acquired.
+    """
+
+    def __init__(
+        self, table: Table, *, owner: Column[Any], until: Column[Any], on_acquire: Mapping[str, ColumnElement[Any] | str] | None = None
+    ) -> None:
+        self._owner_name, self._until_name = owner.name, until.name
+        is_row, is_owner = table.c.id.in_(bindparam("held_ids", expanding=True)), owner == bindparam("holder")
+        self.is_held = and_(is_row, is_owner)
+        """The condition of statements that need the lease. Its parameters are `held_ids` and `holder`."""
+        lease: dict[str, Any] = {owner.name: bindparam("holder"), until.name: bindparam("ends_at")}
+        self._acquire = update(table).where(is_row).values({**lease, **(on_acquire or {})})
+        self._renew = update(table).where(self.is_held).values({until.name: bindparam("ends_at")})
+        self._renew_all = update(table).where(is_owner).values({until.name: bindparam("ends_at")})
+        self._release = update(table).where(self.is_held).values({owner.name: None, until.name: bindparam("ends_at")})
+        self._select_owners = select(owner).where(owner.is_not(None)).distinct()
+        self._end = update(table).where(owner.in_(bindparam("holders", expanding=True))).values({until.name: bindparam("ends_at")})
+
+    def acquire(self, tx: Tx, ids: Sequence[str], holder: str, *, until: datetime) -> None:
+        """Lease rows that this transaction has locked and found free to the worker *holder*."""
+        tx.execute(self._acquire, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until)})
+
+    def renew(self, tx: Tx, holder: str, *, until: datetime, ids: Sequence[str] | None = None) -> int:
+        """Extend the leases of *holder*, or those of *ids*. Return the number of rows that it still holds."""
+        if ids is None:
+            return tx.execute(self._renew_all, {"holder": holder, "ends_at": to_micros(until)})
+        return tx.execute(self._renew, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until)})
+
+    def release(self, tx: Tx, ids: Sequence[str], holder: str, *, at: datetime) -> int:
+        """Release rows that *holder* still holds, free from *at* on. Return their number."""
+        return tx.execute(self._release, {"held_ids": ids, "holder": holder, "ends_at": to_micros(at)})
+
+    def end(self, tx: Tx, holders: Sequence[str], *, at: datetime) -> int:
+        """End all leases of the workers *holders*. Return their number."""
+        return tx.execute(self._end, {"holders": holders, "ends_at": to_micros(at)}) if holders else 0
+
+    def end_orphaned(self, tx: Tx, *, at: datetime) -> int:
+        """End the leases of workers of this host whose process has exited. Return their number."""
+        return self.end(tx, find_dead_workers(row.text(self._owner_name) for row in tx.fetch_all(self._select_owners)), at=at)
+
+    def is_over(self, row: Row, *, now: datetime) -> bool:
+        """Return whether the lease of *row* has expired or its worker is dead. Only the former counts for a row without an owner."""
+        owner = row.maybe_text(self._owner_name)
+        return row.integer(self._until_name) <= to_micros(now) or (owner is not None and bool(find_dead_workers([owner])))
+
+
+def make_worker_id(unique: str) -> str:
+    """Return the id of a worker of this process. *unique* distinguishes it from the others of the process."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_get_own_start(pid)}:{unique}"
+
+
+def find_dead_workers(worker_ids: Iterable[str]) -> list[str]:
+    """Return the workers whose process ran on this host and has exited. Workers on other hosts expire only by their leases."""
+    prefix = f"{socket.gethostname()}:"
+    return [worker_id for worker_id in worker_ids if worker_id.startswith(prefix) and not _is_alive(worker_id)]
+
+
+def _is_alive(worker_id: str) -> bool:
+    _, pid, *rest = worker_id.split(":")
+    start = rest[0] if len(rest) > 1 else None  # older versions stored no start
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    except ValueError:
+        return True
+    if start is None:
+        return True
+    current = _get_own_start(int(pid)) if int(pid) == os.getpid() else _read_start(int(pid))
+    return current is None or current == start
+
+
+@functools.cache
+def _get_own_start(pid: int) -> str:
+    """Return the start of this process. *pid* is its id, which changes when it forks. Without /proc, the start is a random value."""
+    return _read_start(pid) or uuid.uuid4().hex
+
+
+def _read_start(pid: int) -> str | None:
+    """Return the boot of the system and the start time of a process in clock ticks since then, or `None` if they are unavailable."""
+    try:
+        boot_id = _BOOT_ID_FILE.read_text(encoding="ascii").strip()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return f"{boot_id}-{int(fields[_STAT_FIELD_START_TIME - _STAT_FIELDS_TO_NAME - 1])}"
+    except (OSError, ValueError, IndexError):
+        return None
