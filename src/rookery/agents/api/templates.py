@@ -28,8 +28,6 @@ from rookery.agents.schemas.templates import (
     UseBody,
     VersionsResponse,
     to_preview_response,
-    to_template_response,
-    to_template_summary,
     to_version_responses,
     validate_document,
 )
@@ -146,8 +144,8 @@ class TemplateApi:
 
 
 def _present_summary(_: Caller, stored_template: StoredTemplate) -> TemplateSummary:
-    return to_template_summary(stored_template)
+    return TemplateSummary.model_validate(stored_template, from_attributes=True)
 
 
 def _present_template(_: Caller, stored_template: StoredTemplate) -> Output:
-    return Output(body=to_template_response(stored_template), version=stored_template.version)
+    return Output(body=TemplateResponse.model_validate(stored_template, from_attributes=True), version=stored_template.version)

@@ -15,7 +15,7 @@ from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.workspaces import Workspaces
 from rookery.agents.errors import SlugTaken, TemplateReadOnly
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateSource
-from rookery.agents.schemas.templates import TemplateBody, parse_template, to_template_response
+from rookery.agents.schemas.templates import TemplateBody, TemplateResponse, parse_template
 from rookery.agents.templates.library import TemplateAuthor, Templates, compute_version, load_shipped_templates
 from rookery.agents.templates.render import list_unused_variables, render_template
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
@@ -73,7 +73,7 @@ def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: W
     """Show a template as a YAML file. To make your own, save it, change the slug and add it."""
     stored_template = _load_template(context, source, workspace)
     if as_json:
-        print_json(to_template_response(stored_template).model_dump(mode="json"))
+        print_json(TemplateResponse.model_validate(stored_template, from_attributes=True).model_dump(mode="json"))
     else:
         print(render_template_file({"slug": stored_template.template.slug, **stored_template.template.document}), end="")  # noqa: T201 - the command's output
 

@@ -60,6 +60,16 @@ class Template:
     phases: Sequence[JsonObject]
     document: JsonObject
 
+    @property
+    def phase_names(self) -> list[str]:
+        """The names of the phases."""
+        return [str(phase["name"]) for phase in self.phases]
+
+    @property
+    def task_count(self) -> int:
+        """The number of tasks in all phases."""
+        return sum(len(cast("Sequence[object]", phase.get("tasks", ()))) for phase in self.phases)
+
     def is_equivalent_to(self, other: Template) -> bool:
         """Return True if both have the same content, even if only one of them spells out the defaults."""
         return replace(self, document={}) == replace(other, document={})

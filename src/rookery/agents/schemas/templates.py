@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, ValidationError
 
 from rookery.agents.models.drafts import PlanDraft
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateValue, TemplateVersion
@@ -300,19 +300,30 @@ class VariableResponse(ResponseModel):
     pattern: str | None
 
 
+def _from_template(name: str) -> object:
+    """Return the annotation of a field that is read from the content of the template."""
+    return Field(validation_alias=AliasPath("template", name))
+
+
+TemplateCategory = Annotated[str | None, _from_template("category"), BeforeValidator(lambda category: category or None)]
+Variables = Annotated[dict[str, VariableResponse], _from_template("variables")]
+PhaseNames = Annotated[list[str], _from_template("phase_names")]
+TaskCount = Annotated[int, Field(description="The number of tasks.", validation_alias=AliasPath("template", "task_count"))]
+
+
 class TemplateSummary(ResponseModel):
     """A template in a list."""
 
-    slug: str
-    name: str
-    description: str
-    category: str | None
+    slug: Annotated[str, _from_template("slug")]
+    name: Annotated[str, _from_template("name")]
+    description: Annotated[str, _from_template("description")]
+    category: TemplateCategory
     source: Annotated[str, Field(description="shipped: comes with Rookery and is read-only; workspace: belongs to the workspace.")]
     version: str
-    variables: dict[str, VariableResponse]
-    phases: Annotated[list[str], Field(description="The same as phase_names.", deprecated=True)]
-    phase_names: list[str]
-    tasks: Annotated[int, Field(description="The number of tasks.")]
+    variables: Variables
+    phases: Annotated[PhaseNames, Field(description="The same as phase_names.", deprecated=True)]
+    phase_names: PhaseNames
+    tasks: TaskCount
     created_at: Timestamp | None
     updated_at: Timestamp | None
 
@@ -320,18 +331,18 @@ class TemplateSummary(ResponseModel):
 class TemplateResponse(ResponseModel):
     """A complete template. It can be sent back with PUT."""
 
-    slug: str
-    name: str
-    description: str
-    category: str | None
+    slug: Annotated[str, _from_template("slug")]
+    name: Annotated[str, _from_template("name")]
+    description: Annotated[str, _from_template("description")]
+    category: TemplateCategory
     source: str
     version: str
-    variables: dict[str, VariableResponse]
-    guidelines: list[str]
-    plan: dict[str, object]
-    phases: list[dict[str, object]]
-    phase_names: list[str]
-    tasks: Annotated[int, Field(description="The number of tasks.")]
+    variables: Variables
+    guidelines: Annotated[list[str], _from_template("guidelines")]
+    plan: Annotated[dict[str, object], _from_template("plan")]
+    phases: Annotated[list[dict[str, object]], _from_template("phases")]
+    phase_names: PhaseNames
+    tasks: TaskCount
     created_at: Timestamp | None
     updated_at: Timestamp | None
 
@@ -357,50 +368,10 @@ class VersionsResponse(ResponseModel):
 class PreviewResponse(ResponseModel):
     """The plan that `POST …/plans` would create."""
 
-    template: str
-    version: str
+    template: Annotated[str, Field(validation_alias=AliasPath("stored_template", "template", "slug"))]
+    version: Annotated[str, Field(validation_alias=AliasPath("stored_template", "version"))]
     variables: dict[str, TemplateValue]
     plan: Annotated[dict[str, object], Field(description="The body of the equivalent POST /plans.")]
-
-
-def to_template_summary(stored_template: StoredTemplate) -> TemplateSummary:
-    """Return the response for a template in a list."""
-    template = stored_template.template
-    return TemplateSummary.model_construct(
-        slug=template.slug,
-        name=template.name,
-        description=template.description,
-        category=template.category or None,
-        source=stored_template.source.value,
-        version=stored_template.version,
-        variables=_to_variable_responses(template),
-        phases=_list_phase_names(template),
-        phase_names=_list_phase_names(template),
-        tasks=_count_tasks(template),
-        created_at=stored_template.created_at,
-        updated_at=stored_template.updated_at,
-    )
-
-
-def to_template_response(stored_template: StoredTemplate) -> TemplateResponse:
-    """Return the response for a complete template."""
-    template = stored_template.template
-    return TemplateResponse.model_construct(
-        slug=template.slug,
-        name=template.name,
-        description=template.description,
-        category=template.category or None,
-        source=stored_template.source.value,
-        version=stored_template.version,
-        variables=_to_variable_responses(template),
-        guidelines=list(template.guidelines),
-        plan=cast("dict[str, object]", template.plan),
-        phases=cast("list[dict[str, object]]", list(template.phases)),
-        phase_names=_list_phase_names(template),
-        tasks=_count_tasks(template),
-        created_at=stored_template.created_at,
-        updated_at=stored_template.updated_at,
-    )
 
 
 def to_version_responses(stored_template: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
@@ -421,12 +392,7 @@ def to_preview_response(rendered: RenderedTemplate) -> PreviewResponse:
         ValidationFailed: The rendered plan is invalid.
     """
     _parse_draft(rendered.plan)
-    return PreviewResponse.model_construct(
-        template=rendered.stored_template.template.slug,
-        version=rendered.stored_template.version,
-        variables=dict(rendered.variables),
-        plan=dict(rendered.plan),
-    )
+    return PreviewResponse.model_validate(rendered, from_attributes=True)
 
 
 def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
@@ -450,25 +416,3 @@ def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
     validate_size(draft)
     validate_dependencies(draft)
     return draft
-
-
-def _list_phase_names(template: Template) -> list[str]:
-    return [str(phase["name"]) for phase in template.phases]
-
-
-def _count_tasks(template: Template) -> int:
-    return sum(len(cast("list[object]", phase.get("tasks", ()))) for phase in template.phases)
-
-
-def _to_variable_responses(template: Template) -> dict[str, VariableResponse]:
-    return {
-        name: VariableResponse.model_construct(
-            description=variable.description,
-            type=variable.type,
-            required=variable.required,
-            default=variable.default,
-            enum=None if variable.enum is None else list(variable.enum),
-            pattern=variable.pattern,
-        )
-        for name, variable in template.variables.items()
-    }
