@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from rookery.access.audit_log import AuditLog
 from rookery.agents.plans.claims import Claims
-from rookery.agents.plans.event_log import PlanEventRecorder
-from rookery.agents.plans.notifier import ReadyTaskNotifier
+from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks

@@ -19,7 +19,7 @@ from rookery.access.workspaces import Purger
 from rookery.access_wiring import AccessServices, build_access
 from rookery.agent_wiring import AgentServices, build_agents
 from rookery.agents.api import AgentsApi
-from rookery.agents.sessions.open_sessions import OpenSessionChecker
+from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.agents.store import purge as agent_work
 from rookery.agents.store import templates as plan_templates
 from rookery.engines import counters, embedders, texts, vectors

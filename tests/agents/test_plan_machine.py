@@ -18,8 +18,7 @@ from rookery.agents.models.drafts import PhaseDraft, PhaseStatusChange, PlanDraf
 from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
-from rookery.agents.plans.event_log import PlanEventRecorder
-from rookery.agents.plans.notifier import ReadyTaskNotifier
+from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks

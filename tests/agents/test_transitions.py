@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
-from rookery.agents.plans.dependency_graph import find_cycle
+from rookery.agents.plans.plan_builder import find_cycle
 from rookery.agents.plans.transitions import (
     FORCED_LEASE_TRANSITIONS,
     LEASE_TRANSITIONS,

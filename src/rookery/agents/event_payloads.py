@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rookery.access.models import Caller
 from rookery.agents.models.plans import PlanAccessFilter
-from rookery.agents.plans.locking import get_phase, get_plan, get_task
-from rookery.agents.plans.view_builder import load_phase_view, load_plan_view, load_task_view
+from rookery.agents.plans.transitions import get_phase, get_plan, get_task
+from rookery.agents.plans.views import load_phase_view, load_plan_view, load_task_view
 from rookery.agents.schemas.plan_responses import to_phase_response, to_plan_response, to_task_response
 from rookery.agents.schemas.sessions import to_session_response
 from rookery.agents.sessions.records import SessionRecords

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from rookery.access.workspaces import Workspaces
-from rookery.agents.sessions.open_sessions import OpenSessionChecker
+from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.cli.store import open_records
 from rookery.engines import embedders, texts, vectors
 from rookery.event_mapping import EventMapper

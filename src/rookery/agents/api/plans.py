@@ -14,7 +14,7 @@ from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, Wr
 from rookery.agents.models.plans import PlanEvent
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plans import Plans
-from rookery.agents.plans.render import render_markdown, render_mermaid
+from rookery.agents.plans.views import render_markdown, render_mermaid
 from rookery.agents.schemas.plan_responses import (
     EventsResponse,
     GraphResponse,

@@ -12,7 +12,6 @@ from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionView
-from rookery.agents.schemas.boot import StartedResponse, to_boot_response
 from rookery.agents.schemas.session_events import EventBody, SessionEventResponse, SessionEventsQuery
 from rookery.agents.schemas.sessions import (
     EndBody,
@@ -22,6 +21,8 @@ from rookery.agents.schemas.sessions import (
     SessionResponse,
     SessionsQuery,
     StartBody,
+    StartedResponse,
+    to_boot_response,
     to_session_response,
 )
 from rookery.agents.sessions.boot import SessionBoot

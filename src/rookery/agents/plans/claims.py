@@ -13,8 +13,11 @@ from rookery.access.models import Caller
 from rookery.agents.errors import LeaseLost, TaskClaimed, WrongTransition
 from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.event_log import PlanEventRecorder
-from rookery.agents.plans.locking import (
+from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
+from rookery.agents.plans.transitions import (
+    FORCED_LEASE_TRANSITIONS,
+    LEASE_TRANSITIONS,
+    LeaseAction,
     activate_plan,
     expire_lease,
     get_task,
@@ -23,9 +26,7 @@ from rookery.agents.plans.locking import (
     require_unblocked,
     start_phase,
 )
-from rookery.agents.plans.notifier import ReadyTaskNotifier
-from rookery.agents.plans.transitions import FORCED_LEASE_TRANSITIONS, LEASE_TRANSITIONS, LeaseAction
-from rookery.agents.plans.view_builder import load_task_view
+from rookery.agents.plans.views import load_task_view
 from rookery.agents.store import claims, phases, plans, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx

@@ -24,13 +24,19 @@ from rookery.agents.models.plans import (
     Task,
 )
 from rookery.agents.models.views import PhaseView
-from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
-from rookery.agents.plans.locking import get_phase, get_plan, lock_writable_plan, require_open_plan, start_phase
-from rookery.agents.plans.plan_builder import build_phase, build_task, require_acyclic, resolve_refs
+from rookery.agents.plans.events import PlanEventRecorder, diff_fields
+from rookery.agents.plans.plan_builder import RefIndex, build_phase, build_task, require_acyclic, resolve_refs
 from rookery.agents.plans.plans import complete_plan
-from rookery.agents.plans.slugs import RefIndex
-from rookery.agents.plans.transitions import PHASE_TRANSITIONS, require_transition
-from rookery.agents.plans.view_builder import load_phase_view, load_plan_view
+from rookery.agents.plans.transitions import (
+    PHASE_TRANSITIONS,
+    get_phase,
+    get_plan,
+    lock_writable_plan,
+    require_open_plan,
+    require_transition,
+    start_phase,
+)
+from rookery.agents.plans.views import load_phase_view, load_plan_view
 from rookery.agents.store import dependencies, phases, plans, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx

@@ -1,25 +1,124 @@
-"""Phases and tasks built from drafts, and the checks of a draft. No store is needed."""
+"""
+Creation of a plan with its phases and tasks from a draft (D-60, D-65): slugs, references, dependencies, and the checks of a draft.
+
+The graph of dependencies has a start and an end for each phase. A task lies between the start and the end of its phase, and a phase starts
+after the ends of the phases that it depends on. This also finds cycles across both kinds of dependencies: a task that depends on a task of
+a phase that in turn depends on the phase of the first task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from graphlib import CycleError, TopologicalSorter
 from itertools import count
 
+from rookery.access.models import Caller
+from rookery.agents.errors import SlugTaken
 from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
 from rookery.agents.models.plans import (
     MAX_PHASES_PER_PLAN,
     MAX_TASKS_PER_PLAN,
+    EventActor,
     Phase,
     PhaseStatus,
     Plan,
+    PlanStatus,
     Task,
     TaskStatus,
 )
-from rookery.agents.plans.dependency_graph import find_cycle
-from rookery.agents.plans.slugs import RefIndex
+from rookery.agents.models.templates import TemplateSource
+from rookery.agents.models.views import PlanView
+from rookery.agents.plans.events import PlanEventRecorder
+from rookery.agents.plans.transitions import require_plan_access
+from rookery.agents.plans.views import build_plan_view
+from rookery.agents.store import dependencies, phases, plans, tasks, templates
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.ids import IdFactory
+from rookery.kernel.ids import IdFactory, is_uuid
+
+MAX_SLUG_LENGTH = 80
+
+ANY_PLAN = "any"
+"""The value that stands for any active plan in a request. A slug made from a title is never this word."""
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def slugify(title: str, *, fallback: str = "plan") -> str:
+    """Return a slug for *title*: ASCII letters and digits without accents, at most 80 characters. Other scripts are dropped."""
+    ascii_title = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode()
+    slug = _SEPARATORS.sub("-", ascii_title).strip("-")[:MAX_SLUG_LENGTH].rstrip("-")
+    # A URL takes a slug or an id, so a slug must not look like an id.
+    return fallback if not slug else f"{fallback}-{slug}" if is_uuid(slug) else slug
+
+
+def make_unique_slug(slug: str, taken_slugs: Collection[str]) -> str:
+    """Return *slug* if it is free, else the slug with the lowest free suffix from -2 on."""
+    number, candidate = 1, slug
+    while candidate in taken_slugs:
+        number += 1
+        candidate = f"{slug}-{number}"
+    return candidate
+
+
+class RefIndex:
+    """An index that resolves a reference by id, position, name or key."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._ids_by_position: dict[int, str] = {}
+        self._ids_by_name: dict[str, list[str]] = defaultdict(list)
+
+    def add(self, id: str, position: int, names: Sequence[str | None]) -> None:
+        """Add an item. A name shared by several items is ambiguous and finds none of them."""
+        self._ids.add(id)
+        self._ids_by_position[position] = id
+        for name in {name for name in names if name}:
+            self._ids_by_name[name].append(id)
+
+    def find(self, ref: str | int) -> str | None:
+        """Return the id of the item that *ref* names, or None if it is unknown or ambiguous."""
+        if isinstance(ref, int):
+            return self._ids_by_position.get(ref)
+        if ref in self._ids:
+            return ref
+        ids = self._ids_by_name.get(ref, [])
+        if len(ids) == 1:
+            return ids[0]
+        return self._ids_by_position.get(int(ref)) if not ids and ref.isascii() and ref.isdigit() and len(ref) < 10 else None
+
+
+Dependencies = Mapping[str, Sequence[str]]
+"""Maps an id to the ids that must be done before it."""
+
+
+def find_cycle(phases: Iterable[str], tasks: Mapping[str, str], dependencies: Dependencies) -> list[str] | None:
+    """
+    Return the ids of a cycle, each depending on the next, or None if there is no cycle.
+
+    Args:
+        tasks: The phase id of each task id.
+        dependencies: Tasks depend on tasks, phases on phases.
+    """
+    sorter: TopologicalSorter[tuple[str, bool]] = TopologicalSorter()
+    for phase in phases:
+        sorter.add((phase, True), (phase, False))
+        for other in dependencies.get(phase, ()):
+            sorter.add((phase, False), (other, True))
+    for task, phase in tasks.items():
+        sorter.add((task, True), (phase, False), *((other, True) for other in dependencies.get(task, ())))
+        sorter.add((phase, True), (task, True))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        nodes: list[tuple[str, bool]] = error.args[1]
+        return list(dict.fromkeys(node for node, _ in reversed(nodes)))
+    return None
 
 
 def validate_size(draft: PlanDraft) -> None:
@@ -178,3 +277,67 @@ def _iter_names(plan_phases: Sequence[Phase], tasks_by_phase: Sequence[Sequence[
 def _shorten(ref: str | int) -> str:
     text = str(ref)
     return repr(text if len(text) <= 64 else f"{text[:64]}…")
+
+
+def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEventRecorder, ids: IdFactory, now: datetime) -> PlanView:
+    """
+    Store the plan that *draft* describes, with its phases and tasks, and return it.
+
+    Raises:
+        ValidationFailed: A dependency is unknown, ambiguous or part of a cycle, or the slug looks like an id.
+        SlugTaken: The slug of the draft is in use.
+        PermissionDenied: The org or project is not in the allow-lists of the key.
+    """
+    plan = Plan(
+        id=ids(),
+        workspace_id=caller.workspace_id,
+        slug=_choose_slug(tx, caller.workspace_id, draft),
+        title=draft.title,
+        description=draft.description,
+        status=draft.status,
+        org=draft.org,
+        project=draft.project,
+        template=None if draft.template is None else draft.template.template.slug,
+        template_version=None if draft.template is None else draft.template.version,
+        variables=draft.variables,
+        metadata=draft.metadata,
+        created_by=caller.key_id,
+        created_at=now,
+        updated_at=now,
+        started_at=now if draft.status is PlanStatus.ACTIVE else None,
+    )
+    require_plan_access(caller, plan)
+    new_phases = [build_phase(plan, phase_draft, position, ids=ids, now=now) for position, phase_draft in enumerate(draft.phases, 1)]
+    inside = [
+        [build_task(phase, task_draft, position, ids=ids, now=now) for position, task_draft in enumerate(phase_draft.tasks, 1)]
+        for phase, phase_draft in zip(new_phases, draft.phases, strict=True)
+    ]
+    depends = resolve_dependencies(draft, new_phases, inside)
+    if draft.template is not None and draft.template.source is TemplateSource.SHIPPED:
+        templates.record_shipped(tx, draft.template, now)
+    plans.add(tx, plan)
+    phases.add(tx, new_phases)
+    tasks.add(tx, [task for phase_tasks in inside for task in phase_tasks])
+    dependencies.add(tx, plan.workspace_id, plan.id, ((item, other) for item, others in depends.items() for other in others))
+    data: dict[str, object] = {"title": plan.title, "status": plan.status.value, "phases": len(new_phases), "tasks": sum(map(len, inside))}
+    if plan.template is not None:
+        data |= {"template": plan.template, "template_version": plan.template_version}
+    recorder.record_plan(tx, plan, "created", actor=EventActor.from_caller(caller), at=now, data=data)
+    # The view is built from memory: reading a thousand tasks back costs as much as writing them.
+    counts = {
+        phase.id: {TaskStatus.PENDING.value: len(phase_tasks)} for phase, phase_tasks in zip(new_phases, inside, strict=True) if phase_tasks
+    }
+    tasks_by_phase = {phase.id: phase_tasks for phase, phase_tasks in zip(new_phases, inside, strict=True)}
+    return build_plan_view(
+        replace(plan, event_seq=1), new_phases, counts, now, depends_on=depends, tasks_by_phase=tasks_by_phase, checkpoints={}
+    )
+
+
+def _choose_slug(tx: Tx, workspace_id: int, draft: PlanDraft) -> str:
+    slug = draft.slug or slugify(draft.title)
+    if is_uuid(slug):
+        raise ValidationFailed({"slug": ["must not look like an id"]})
+    taken_slugs = plans.lock_similar_slugs(tx, workspace_id, slug)
+    if draft.slug is not None and slug in taken_slugs:
+        raise SlugTaken("plan", slug)
+    return slug if draft.slug is not None else make_unique_slug(slug, {*taken_slugs, ANY_PLAN})

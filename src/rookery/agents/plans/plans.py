@@ -10,12 +10,18 @@ from rookery.agents.errors import PlanHasOpenPhases
 from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilter
 from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
-from rookery.agents.plans.factory import create_plan
-from rookery.agents.plans.locking import activate_plan, get_plan, lock_plan, lock_writable_plan, require_plan_access
-from rookery.agents.plans.plan_builder import validate_size
-from rookery.agents.plans.transitions import PLAN_TRANSITIONS, require_transition
-from rookery.agents.plans.view_builder import load_plan_view, load_plan_views
+from rookery.agents.plans.events import PlanEventRecorder, diff_fields
+from rookery.agents.plans.plan_builder import create_plan, validate_size
+from rookery.agents.plans.transitions import (
+    PLAN_TRANSITIONS,
+    activate_plan,
+    get_plan,
+    lock_plan,
+    lock_writable_plan,
+    require_plan_access,
+    require_transition,
+)
+from rookery.agents.plans.views import load_plan_view, load_plan_views
 from rookery.agents.store import phases, plans
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx

@@ -11,22 +11,22 @@ from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
 from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
 from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
-from rookery.agents.plans.locking import (
+from rookery.agents.plans.events import PlanEventRecorder, diff_fields
+from rookery.agents.plans.phases import require_still_acyclic
+from rookery.agents.plans.plan_builder import RefIndex, build_task, resolve_refs
+from rookery.agents.plans.transitions import (
+    TASK_TRANSITIONS,
     get_phase,
     get_plan,
     get_task,
     lock_writable_plan,
     lock_writable_task,
     require_open_plan,
+    require_transition,
     require_unblocked,
     start_phase,
 )
-from rookery.agents.plans.phases import require_still_acyclic
-from rookery.agents.plans.plan_builder import build_task, resolve_refs
-from rookery.agents.plans.slugs import RefIndex
-from rookery.agents.plans.transitions import TASK_TRANSITIONS, require_transition
-from rookery.agents.plans.view_builder import load_task_view, load_task_views
+from rookery.agents.plans.views import load_task_view, load_task_views
 from rookery.agents.store import dependencies, phases, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx

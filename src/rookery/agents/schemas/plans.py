@@ -22,7 +22,7 @@ from rookery.agents.models.drafts import (
     TaskDraft,
 )
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN, MAX_TASKS_PER_PLAN, Criterion, PhaseStatus, PlanStatus, TaskStatus
-from rookery.agents.plans.slugs import MAX_SLUG_LENGTH
+from rookery.agents.plans.plan_builder import MAX_SLUG_LENGTH
 from rookery.kernel.schema import RequestModel
 
 MAX_TEXT_LENGTH = 20_000

@@ -1,4 +1,4 @@
-"""Request and response models of sessions (D-62)."""
+"""Request and response models of sessions and their start (D-62)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,25 @@ from rookery.agents.models.sessions import (
     SessionStatus,
     SessionView,
 )
-from rookery.agents.schemas.handoffs import HandoffNotesInput, HandoffResponse
-from rookery.agents.schemas.json_objects import Object
+from rookery.agents.schemas.plan_responses import (
+    PhaseResponse,
+    PlanResponse,
+    TaskResponse,
+    to_phase_response,
+    to_plan_response,
+    to_task_response,
+)
 from rookery.agents.schemas.plans import NotNull, optional_field
+from rookery.agents.schemas.session_events import (
+    HandoffNotesInput,
+    HandoffResponse,
+    LastCheckpointResponse,
+    Object,
+    OfferedResponse,
+    to_offered_handoff_response,
+    to_session_checkpoint_response,
+)
+from rookery.agents.sessions.boot import SessionBoot
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 
 SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
@@ -214,3 +230,35 @@ def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
     """Return the response for a session."""
     response = SessionResponse.model_validate(view, from_attributes=True)
     return response.model_copy(update={"workspace_id": caller.public_workspace_id})
+
+
+class AgentsBootResponse(ResponseModel):
+    """The context that a new session starts with."""
+
+    plan: Annotated[PlanResponse | None, Field(description="The plan without its phases, or null.")]
+    phase: Annotated[PhaseResponse | None, Field(description="The current phase without its tasks, or null.")]
+    tasks: Annotated[list[TaskResponse], Field(description="Tasks that can be claimed now, best first; at most ten.")]
+    handoff: Annotated[
+        OfferedResponse | None, Field(description="The hand-off of the previous session. It is offered again until a session takes it.")
+    ]
+    checkpoint: LastCheckpointResponse | None
+    memories: Annotated[Mapping[str, object] | None, Field(description="As in GET /v1/brain/agent/{id}/boot; null without brain:read.")]
+
+
+class StartedResponse(ResponseModel):
+    """A started session and its context."""
+
+    session: SessionResponse
+    boot: AgentsBootResponse
+
+
+def to_boot_response(caller: Caller, boot: SessionBoot) -> AgentsBootResponse:
+    """Return the context of a new session."""
+    return AgentsBootResponse.model_construct(
+        plan=None if boot.plan is None else to_plan_response(caller, boot.plan),
+        phase=None if boot.phase is None else to_phase_response(boot.phase),
+        tasks=[to_task_response(view) for view in boot.tasks],
+        handoff=to_offered_handoff_response(boot.previous),
+        checkpoint=to_session_checkpoint_response(boot.previous),
+        memories=boot.memories,
+    )

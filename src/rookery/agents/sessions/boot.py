@@ -10,7 +10,7 @@ from rookery.agents.models.drafts import TaskState
 from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.models.sessions import AgentSession, PreviousSessionState
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
-from rookery.agents.plans.view_builder import load_phase_view, load_plan_view, load_task_views
+from rookery.agents.plans.views import load_phase_view, load_plan_view, load_task_views
 from rookery.agents.ports import SessionMemoryStore
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.store import phases, plans, tasks

@@ -21,11 +21,11 @@ from rookery.agents.models.sessions import (
     SessionStatus,
     SessionView,
 )
-from rookery.agents.plans.locking import get_plan
+from rookery.agents.plans.transitions import get_plan
 from rookery.agents.ports import ToolCallCounter
+from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.end import lock_session, require_open_session, touch_session, write_handoff
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
-from rookery.agents.sessions.permissions import can_read_session
 from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock

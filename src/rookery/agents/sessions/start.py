@@ -18,10 +18,10 @@ from rookery.agents.models.sessions import (
     SessionResumeRequest,
     SessionStatus,
 )
-from rookery.agents.plans.locking import get_plan
+from rookery.agents.plans.transitions import get_plan
+from rookery.agents.sessions.access import can_read_session, require_agent, require_org_and_project
 from rookery.agents.sessions.end import SessionCloser
 from rookery.agents.sessions.errors import SessionActive, SessionResumed
-from rookery.agents.sessions.permissions import can_read_session, require_agent, require_org_and_project
 from rookery.agents.store import handoffs, session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock

@@ -19,8 +19,8 @@ import structlog
 from rookery.access.models import Caller
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionStatus, SessionUpdate
 from rookery.agents.ports import SessionKeyVerifier
+from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.errors import TooManyStreams
-from rookery.agents.sessions.permissions import can_read_session
 from rookery.agents.store import session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.db import Database
