@@ -84,7 +84,7 @@ class PhaseApi:
 
     async def post_phase(self, caller: Caller, plan: str, body: NewPhaseBody, expected: ExpectedETags) -> PhaseView:
         """Add a phase to a plan, with its tasks."""
-        return await self.phases.add(caller, plan, body.to_draft(body.position), expected=expected)
+        return await self.phases.add(caller, plan, body.to_draft(), expected=expected)
 
     async def get_phase(self, caller: Caller, plan: str, phase: str) -> PhaseView:
         """Return a phase with its tasks. The path contains its id or its position."""
@@ -112,4 +112,4 @@ class PhaseApi:
 
     async def post_task(self, caller: Caller, plan: str, phase: str, body: NewTaskBody, expected: ExpectedETags) -> TaskView:
         """Add a task to a phase."""
-        return await self.tasks.add(caller, plan, phase, body.to_draft(body.position), expected=expected)
+        return await self.tasks.add(caller, plan, phase, body.to_draft(), expected=expected)

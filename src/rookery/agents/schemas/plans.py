@@ -7,7 +7,7 @@ In a PATCH, null clears a field. In other requests, null means the default.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -103,6 +103,20 @@ TaskRefs = Annotated[
 ]
 
 
+def read_fields(body: RequestModel) -> dict[str, Any]:
+    """Return the fields of *body* for its draft or change, which has defaults for those that are null."""
+    values = {name: getattr(body, name) for name in type(body).model_fields}
+    return {name: _to_model(value) for name, value in values.items() if value is not None}
+
+
+def _to_model(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(_to_model(item) for item in cast("list[object]", value))
+    if isinstance(value, CriterionBody):
+        return Criterion(text=value.text, checked=value.checked)
+    return value.to_draft() if isinstance(value, (TaskBody, PhaseBody)) else value
+
+
 class CriterionBody(RequestModel):
     """An acceptance criterion. A string is an unchecked criterion."""
 
@@ -127,19 +141,9 @@ class TaskBody(RequestModel):
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
 
-    def to_draft(self, position: int | None = None) -> TaskDraft:
+    def to_draft(self) -> TaskDraft:
         """Return the draft, with defaults filled in."""
-        return TaskDraft(
-            name=self.name,
-            description=self.description or "",
-            priority=2 if self.priority is None else self.priority,
-            notes=self.notes or "",
-            key=self.key,
-            depends_on=tuple(self.depends_on or ()),
-            acceptance_criteria=to_criteria(self.acceptance_criteria),
-            metadata=self.metadata or {},
-            position=position,
-        )
+        return TaskDraft(**read_fields(self))
 
 
 class NewTaskBody(TaskBody):
@@ -164,18 +168,9 @@ class PhaseBody(RequestModel):
     metadata: Metadata | None = None
     tasks: Tasks | None = None
 
-    def to_draft(self, position: int | None = None) -> PhaseDraft:
+    def to_draft(self) -> PhaseDraft:
         """Return the draft, with defaults filled in."""
-        return PhaseDraft(
-            name=self.name,
-            description=self.description or "",
-            key=self.key,
-            depends_on=tuple(self.depends_on or ()),
-            acceptance_criteria=to_criteria(self.acceptance_criteria),
-            metadata=self.metadata or {},
-            tasks=tuple(task.to_draft() for task in self.tasks or ()),
-            position=position,
-        )
+        return PhaseDraft(**read_fields(self))
 
 
 class NewPhaseBody(PhaseBody):
@@ -222,20 +217,10 @@ class PlanBody(RequestModel):
 
     def to_draft(self) -> PlanDraft:
         """Return the draft, with defaults filled in."""
-        phases = tuple(phase.to_draft() for phase in self.phases or ())
-        if self.tasks:
-            phases = (PhaseDraft(name=DEFAULT_PHASE_NAME, tasks=tuple(task.to_draft() for task in self.tasks)),)
-        return PlanDraft(
-            title=self.title,
-            description=self.description or "",
-            slug=self.slug,
-            status=PlanStatus(self.status),
-            org=self.org,
-            project=self.project,
-            metadata=self.metadata or {},
-            phases=phases,
-            is_flat=bool(self.tasks),
-        )
+        fields: dict[str, Any] = {**read_fields(self), "status": PlanStatus(self.status)}
+        if tasks := fields.pop("tasks", ()):
+            fields["phases"] = (PhaseDraft(name=DEFAULT_PHASE_NAME, tasks=tasks),)
+        return PlanDraft(**fields, is_flat=bool(tasks))
 
 
 def _require_not_null(value: object) -> object:
@@ -265,14 +250,7 @@ class PlanPatch(RequestModel):
 
     def to_change(self) -> PlanChange:
         """Return the change."""
-        return PlanChange(
-            fields_set=frozenset(self.model_fields_set),
-            title=self.title or "",
-            description=self.description or "",
-            org=self.org,
-            project=self.project,
-            metadata=self.metadata or {},
-        )
+        return PlanChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
 
 
 class PlanStatusBody(RequestModel):
@@ -305,15 +283,7 @@ class PhasePatch(RequestModel):
 
     def to_change(self) -> PhaseChange:
         """Return the change."""
-        return PhaseChange(
-            fields_set=frozenset(self.model_fields_set),
-            name=self.name or "",
-            description=self.description or "",
-            position=self.position or 1,
-            depends_on=tuple(self.depends_on or ()),
-            acceptance_criteria=to_criteria(self.acceptance_criteria),
-            metadata=self.metadata or {},
-        )
+        return PhaseChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
 
 
 class PhaseStatusBody(RequestModel):
@@ -358,24 +328,5 @@ class TaskPatch(RequestModel):
 
     def to_change(self) -> TaskChange:
         """Return the change."""
-        return TaskChange(
-            fields_set=frozenset(self.model_fields_set),
-            name=self.name or "",
-            description=self.description or "",
-            notes=self.notes or "",
-            priority=self.priority if "priority" in self.model_fields_set else 2,
-            position=self.position or 1,
-            depends_on=tuple(self.depends_on or ()),
-            acceptance_criteria=to_criteria(self.acceptance_criteria),
-            metadata=self.metadata or {},
-            status=TaskStatus(self.status or "pending"),
-            result=self.result,
-            reason=self.reason,
-            claim_token=self.claim_token,
-            force=self.force,
-        )
-
-
-def to_criteria(bodies: list[CriterionBody] | None) -> tuple[Criterion, ...]:
-    """Return the criteria of a request."""
-    return tuple(Criterion(text=body.text, checked=body.checked) for body in bodies or ())
+        fields: dict[str, Any] = {**read_fields(self), "status": TaskStatus(self.status or "pending"), "result": self.result}
+        return TaskChange(fields_set=frozenset(self.model_fields_set), **fields)

@@ -9,6 +9,7 @@ import orjson
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, model_validator
 
 from rookery.agents.models.sessions import Handoff, NewSessionEvent, PreviousSessionState, SessionEvent, SessionEventType, SessionNotes
+from rookery.agents.schemas.plans import read_fields
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
@@ -194,15 +195,7 @@ class NotesBody(RequestModel):
 
     def to_notes(self) -> SessionNotes:
         """Return the notes."""
-        return SessionNotes(
-            summary=self.summary,
-            completed=tuple(self.completed or ()),
-            remaining=tuple(self.remaining or ()),
-            blockers=tuple(self.blockers or ()),
-            decisions=tuple(self.decisions or ()),
-            next_steps=tuple(self.next_steps or ()),
-            refs=self.refs or {},
-        )
+        return SessionNotes(**read_fields(self))
 
 
 HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=str | NotesBody)]

@@ -26,7 +26,7 @@ from rookery.agents.schemas.plan_responses import (
     to_plan_response,
     to_task_response,
 )
-from rookery.agents.schemas.plans import NotNull, optional_field
+from rookery.agents.schemas.plans import NotNull, optional_field, read_fields
 from rookery.agents.schemas.session_events import (
     HandoffNotesInput,
     HandoffResponse,
@@ -75,16 +75,7 @@ class StartBody(RequestModel):
 
     def to_request(self) -> NewSession:
         """Return the request."""
-        return NewSession(
-            agent_type=self.agent_type,
-            agent_id=self.agent_id,
-            plan=self.plan,
-            org=self.org,
-            project=self.project,
-            goal=self.goal,
-            context=self.context or {},
-            takeover=self.takeover,
-        )
+        return NewSession(**read_fields(self))
 
 
 class ResumeBody(RequestModel):
@@ -98,9 +89,7 @@ class ResumeBody(RequestModel):
 
     def to_request(self) -> SessionResumeRequest:
         """Return the request."""
-        return SessionResumeRequest(
-            agent_type=self.agent_type, agent_id=self.agent_id, goal=self.goal, context=self.context, takeover=self.takeover
-        )
+        return SessionResumeRequest(**read_fields(self))
 
 
 class SessionPatch(RequestModel):
