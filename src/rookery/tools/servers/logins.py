@@ -243,11 +243,10 @@ class Logins:
             if stored_login is None:
                 self._cached.pop(key, None)
                 return _login_required(server, "There is no login")
-            login = _login_from_json(self._sealer.open(stored_login.sealed, stored_login.place))
-            if not _matches_server(server, login.party):
+            cached = self._open(server, stored_login)
+            if not _matches_server(server, cached.login.party):
                 return _login_required(server, "The URL has changed since the login")
-            cached = _CachedLogin(stored_login.place, login)
-            if not self._is_usable(login, rejected_token):
+            if not self._is_usable(cached.login, rejected_token):
                 cached = await self._renew_or_wait(server, cached)
             if cached.login.access_token == rejected_token:
                 # Without this check, each further call would fetch the same rejected token again.
@@ -278,16 +277,12 @@ class Logins:
                     f"The login at {server.id!r} is being renewed by another process for more than {_LEASE_TTL.total_seconds():g} s."
                 )
             await asyncio.sleep(_LEASE_POLL_INTERVAL_S)
-            stored_login = await self._db.read(lambda tx, place=place: store.find(tx, place))
-            if stored_login is None:
-                raise _login_required(server, "The login has just been deleted")
-            cached_login = _CachedLogin(place, _login_from_json(self._sealer.open(stored_login.sealed, place)))
+            cached_login = self._open(server, await self._db.read(lambda tx, place=place: store.find(tx, place)))
             if cached_login.login.access_token != stale_token:
                 return cached_login
 
     async def _renew(self, server: Server, claimed_login: StoredLogin, stale_token: str, lease_expires_at: int) -> _CachedLogin:
-        place = claimed_login.place
-        login = _login_from_json(self._sealer.open(claimed_login.sealed, place))
+        place, login = claimed_login.place, self._open(server, claimed_login).login
         if login.access_token != stale_token:  # another process renewed it first
             await self._db.write(lambda tx: store.release_renewal(tx, place, lease_expires_at=lease_expires_at))
             return _CachedLogin(place, login)
@@ -303,10 +298,13 @@ class Logins:
             raise ConnectFailed(f"The login at {server.id!r} could not be renewed: {failed.message}") from failed
         if await self._store_renewed(claimed_login, renewed, lease_expires_at):
             return _CachedLogin(place, renewed)
-        stored_login = await self._db.read(lambda tx: store.find(tx, place))  # a user logged in or out during the renewal
+        return self._open(server, await self._db.read(lambda tx: store.find(tx, place)))  # a user logged in or out during the renewal
+
+    def _open(self, server: Server, stored_login: StoredLogin | None) -> _CachedLogin:
         if stored_login is None:
             raise _login_required(server, "The login has just been deleted")
-        return _CachedLogin(place, _login_from_json(self._sealer.open(stored_login.sealed, place)))
+        login = self._sealer.open(stored_login.sealed, stored_login.place)
+        return _CachedLogin(stored_login.place, _login_from_json(login))
 
     async def _store_renewed(self, claimed_login: StoredLogin, login: Login, lease_expires_at: int) -> bool:
         def work(tx: Tx) -> bool:
