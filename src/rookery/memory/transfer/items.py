@@ -234,6 +234,8 @@ _READERS: Mapping[object, Callable[[FieldReader, str], object]] = {
     MemoryScope: FieldReader.scope,
 }
 _FIELD_TYPES = get_type_hints(Memory)
+_NOT_NAMES = {"id", "type", "supersedes_id", "superseded_by"}
+_NAMES = tuple(name for name in EXPORTED_FIELDS if _FIELD_TYPES[name] in (str, str | None) and name not in _NOT_NAMES)
 _EXPORTED_READERS: Mapping[str, Callable[[FieldReader, str], Any]] = {
     **{name: _READERS[_FIELD_TYPES[name]] for name in EXPORTED_FIELDS},
     "id": FieldReader.uuid,
@@ -243,7 +245,7 @@ _EXPORTED_READERS: Mapping[str, Callable[[FieldReader, str], Any]] = {
 
 
 def to_fields(record: TransferRecord) -> Mapping[str, object]:
-    """Return all fields of a memory except its content, its workspace and its indexing state, which is not exported."""
+    """Return the exported fields of a memory except its content, as values of JSON and YAML."""
     values = {name: getattr(record.memory, name) for name in EXPORTED_FIELDS}
     return {name: _to_json_value(value) for name, value in {**values, "recalled_at": record.recalled_at}.items()}
 
@@ -301,9 +303,9 @@ def validate_memory(memory: Memory) -> None:
         raise field_error("tags", f"must have at most {MAX_TAGS} items, not {len(memory.tags)}")
     for tag in memory.tags:
         _validate_name("tags", tag, max_chars=MAX_TAG_CHARS)
-    for name in EXPORTED_FIELDS:
+    for name in _NAMES:
         value = getattr(memory, name)
-        if isinstance(value, str) and name not in {"id", "type", "memory_scope"}:
+        if value is not None:
             _validate_name(name, value, max_chars=MAX_PROJECT_CHARS if name == "project" else MAX_NAME_CHARS)
     _validate_storable(memory.content)
     try:

@@ -18,7 +18,7 @@ import orjson
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import Merge
-from rookery.memory.models import Tombstone, read_fields
+from rookery.memory.models import EXPORTED_FIELDS, Tombstone, read_fields
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.items import (
     NO_WORKSPACE_ID,
@@ -28,7 +28,6 @@ from rookery.memory.transfer.items import (
     RejectedItem,
     field_error,
     from_fields,
-    to_fields,
     truncate,
     validate_run,
 )
@@ -56,7 +55,8 @@ class JsonlDestination:
         self._write(HEADER, {"version": VERSION, "exported_at": format_iso(self._clock())})
 
     def write_memory(self, record: TransferRecord) -> None:
-        self._write(_MEMORY, {**to_fields(record), "content": record.memory.content})
+        values = read_fields(record.memory, EXPORTED_FIELDS)
+        self._write(_MEMORY, {**values, "recalled_at": record.recalled_at, "content": record.memory.content})
 
     def write_tombstone(self, tombstone: Tombstone) -> None:
         self._write(_TOMBSTONE, read_fields(tombstone, _TOMBSTONE_FIELDS))
