@@ -10,7 +10,6 @@ from typing import Literal, cast
 
 import orjson
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
 from rookery.kernel.schema import SchemaGenerator
@@ -67,11 +66,6 @@ class Components:
         """Return the schemas of the fields of *model*, and the names of the required fields."""
         schema = self._with_defaults[self.name(model, mode)]
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
-
-
-def has_default(info: FieldInfo) -> bool:
-    """Return whether a field may be omitted."""
-    return not info.is_required()
 
 
 _DATA_KEYWORDS = frozenset({"default", "example", "examples", "enum", "const"})
