@@ -2,7 +2,7 @@
 Interfaces between the tools domain and the engines that connect to tool servers.
 
 Other domains offer tools of their own as a `BuiltinServer`, such as memory with remember and recall. They do not import this module:
-`kernel.http.operation_tools` builds the server from their operations, and `wiring` passes it to `engines/upstreams/inprocess.py`.
+`kernel.http.operation_tools` builds the server from their operations, and `wiring` passes it to `engines/upstreams`.
 """
 
 from __future__ import annotations

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
 
-from rookery.engines.upstreams.inprocess import InProcessConnector, build_builtin_entry
-from rookery.engines.upstreams.lazy import LazyAuthorities, LazyConnector
+from rookery.access.models import Caller
 from rookery.kernel.egress import EgressGuard
-from rookery.tools.models import ServerKind
-from rookery.tools.ports import AuthorizationServers, BuiltinServer, Connector, TokenProvider
+from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.imports import import_in_thread
+from rookery.tools.errors import ConnectFailed, UpstreamErrorResponse
+from rookery.tools.models import AuthorizationRequest, BuiltinTarget, ConnectionInfo, JsonObject, Login, Server, ServerFeatures, ServerKind
+from rookery.tools.ports import (
+    AuthorizationServers,
+    BuiltinServer,
+    Connector,
+    RequestOptions,
+    TokenProvider,
+    UpstreamConnection,
+    UpstreamMethod,
+)
 
 __all__ = ["authorities", "build_builtin_entry", "open"]
+
+_PASSED_STATUSES = frozenset({403, 429})
+"""Statuses that are returned to the caller as they are. Others become the tool's error (`BuiltinServer.call`)."""
+
+_INVALID_PARAMS = -32602
+_MAX_ERROR_LINES = 50
 
 
 def open(  # noqa: A001 - each engine folder has an `open`
@@ -27,7 +48,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     """
 
     def stdio() -> Connector:
-        from rookery.engines.upstreams.stdio import StdioConnector
+        from rookery.engines.upstreams.process import StdioConnector
 
         return StdioConnector()
 
@@ -36,8 +57,8 @@ def open(  # noqa: A001 - each engine folder has an `open`
 
         return HttpConnector(tokens, egress)
 
-    over_http = LazyConnector(http)
-    return {"stdio": LazyConnector(stdio), "http": over_http, "sse": over_http, "builtin": InProcessConnector(builtins)}
+    over_http = _LazyConnector(http)
+    return {"stdio": _LazyConnector(stdio), "http": over_http, "sse": over_http, "builtin": _BuiltinConnector(builtins)}
 
 
 def authorities(egress: EgressGuard | None = None, *, clock: Callable[[], float] = time.time) -> AuthorizationServers:
@@ -48,4 +69,149 @@ def authorities(egress: EgressGuard | None = None, *, clock: Callable[[], float]
 
         return OAuthAuthorities(egress, clock=clock)
 
-    return LazyAuthorities(load)
+    return _LazyAuthorities(load)
+
+
+class _LazyConnector:
+    """A `Connector` that creates the real one with *load* at the first session."""
+
+    def __init__(self, load: Callable[[], Connector]) -> None:
+        self._load = load
+        self._connector: Connector | None = None
+
+    @asynccontextmanager
+    async def connect(
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[UpstreamConnection]:
+        """Open a session. The first one waits for the import, which runs in a thread and does not block the event loop."""
+        if self._connector is None:
+            self._connector = await import_in_thread(self._load)
+            # Imported objects are never freed. Without this, every full garbage collection would visit them and block for 50 ms.
+            gc.freeze()
+        async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id, on_stderr=on_stderr) as connection:
+            yield connection
+
+
+class _LazyAuthorities:
+    """An `AuthorizationServers` that creates the real one with *load* at the first call."""
+
+    def __init__(self, load: Callable[[], AuthorizationServers]) -> None:
+        self._load = load
+        self._loaded: AuthorizationServers | None = None
+
+    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> AuthorizationRequest:
+        return await (await self._load_once()).begin(server, redirect_uri=redirect_uri, document=document)
+
+    async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
+        return await (await self._load_once()).finish(server, start, code=code, issuer=issuer)
+
+    async def renew(self, server: Server, login: Login) -> Login:
+        return await (await self._load_once()).renew(server, login)
+
+    async def _load_once(self) -> AuthorizationServers:
+        if self._loaded is None:
+            self._loaded = await import_in_thread(self._load)
+        return self._loaded
+
+
+def build_builtin_entry(builtin: BuiltinServer) -> Server:
+    """Return the catalogue entry of a built-in server. All workspaces see it, test keys too (they use the sandbox)."""
+    return Server(
+        id=builtin.id,
+        name=builtin.name,
+        tagline=builtin.tagline,
+        description=builtin.description,
+        target=BuiltinTarget(),
+        sandbox=True,
+    )
+
+
+class _BuiltinConnector:
+    """A `Connector` for built-in servers."""
+
+    def __init__(self, builtins: Sequence[BuiltinServer]) -> None:
+        self._builtins = {builtin.id: builtin for builtin in builtins}
+
+    @contextlib.asynccontextmanager
+    async def connect(
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[_BuiltinConnection]:
+        """Yield a connection to the built-in server with the id of *server*."""
+        del on_changed, workspace_id, on_stderr
+        builtin = self._builtins.get(server.id)
+        if builtin is None:
+            raise ConnectFailed(f"{server.id!r} is not a built-in server.")
+        yield _BuiltinConnection(builtin)
+
+
+class _BuiltinConnection:
+    """An `UpstreamConnection` to a built-in server."""
+
+    def __init__(self, builtin: BuiltinServer) -> None:
+        self._builtin = builtin
+
+    @property
+    def info(self) -> ConnectionInfo:
+        """Facts about the server. It has no process and no session of its own."""
+        return ConnectionInfo(software=self._builtin.id, capabilities={"tools": {}})
+
+    async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
+        """Run a tool in the name of its caller. Built-in servers have no resources, prompts and completions."""
+        if method != "tools/call":
+            raise UpstreamErrorResponse(_INVALID_PARAMS, f"Built-in servers do not support {method}.")
+        arguments = params.get("arguments")
+        return await self._call(
+            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), options.caller
+        )
+
+    async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
+        """Call the tool; see `BuiltinServer.call`."""
+        try:
+            result = await self._builtin.call(tool, arguments, caller)
+        except RookeryError as error:
+            if error.status in _PASSED_STATUSES:
+                raise
+            return {"content": [{"type": "text", "text": _error_text(error)}], "structuredContent": error.body(), "isError": True}
+        content = dict(result)
+        return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
+
+    async def list_features(self) -> ServerFeatures:
+        """Return the tools in the format of the protocol."""
+        tools = self._builtin.tools()
+        return ServerFeatures(
+            tools=tuple(
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "inputSchema": dict(tool.input_schema),
+                    "outputSchema": dict(tool.output_schema),
+                    "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
+                }
+                for tool in tools
+            ),
+            required_scopes={tool.name: tool.required_scope for tool in tools},
+        )
+
+    async def wait_closed(self) -> str:
+        """Never return: the server lives as long as the process."""
+        await asyncio.Event().wait()
+        return ""
+
+
+def _error_text(error: RookeryError) -> str:
+    """Return the message of *error* with one line per invalid field. Most models see only this text and not the structured content."""
+    if not isinstance(error, ValidationFailed):
+        return error.message
+    errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+    lines = [f"{field}: {text}" for field, texts in errors.items() for text in texts]
+    return "\n".join(lines[:_MAX_ERROR_LINES]) or error.message

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from functools import cache
 from importlib import metadata
-from typing import Protocol, TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,7 +20,6 @@ import mcp_types as types
 import structlog
 from anyio.abc import TaskGroup
 from mcp import Client, MCPError
-from mcp.client._transport import TransportStreams  # the SDK exports it nowhere else
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
@@ -29,28 +27,23 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from rookery.engines.upstreams import roots as root_lists
+from rookery.engines.upstreams import call_router, sdk
 from rookery.engines.upstreams.call_router import CallRouter
+from rookery.engines.upstreams.sdk import (
+    BROKEN_CODE,
+    TOO_LARGE_CODE,
+    UNREADABLE_CODE,
+    UNSENT_CODE,
+    RequestSender,
+    Transport,
+    TransportState,
+    UnsentError,
+)
 from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamError, UpstreamErrorResponse
 from rookery.tools.models import ConnectionInfo, JsonObject, Roots, ServerFeatures
 from rookery.tools.ports import OnProgress, OnUpdate, RequestOptions, UpstreamMethod
 
 _log = structlog.stdlib.get_logger("rookery.tools")
-
-MAX_MESSAGE_BYTES = 10 * 1024 * 1024 + 64 * 1024
-"""A result of 10 MiB (D-34) with its envelope."""
-
-TOO_LARGE_CODE = -32097
-"""JSON-RPC code of a transport error: the result is too large."""
-
-UNSENT_CODE = -32096
-"""JSON-RPC code of a transport error: the request was not sent."""
-
-BROKEN_CODE = -32095
-"""JSON-RPC code of a transport error: the request or its response was lost; the session may still work."""
-
-UNREADABLE_CODE = -32094
-"""JSON-RPC code of a transport error: the response is not valid JSON."""
 
 _MAX_PAGES = 100
 _MAX_ROOTS_ROUNDS = 10
@@ -72,41 +65,6 @@ _CHANGE_NOTIFICATIONS = (types.ToolListChangedNotification, types.ResourceListCh
 
 T = TypeVar("T")
 
-Transport: TypeAlias = AbstractAsyncContextManager[TransportStreams]
-
-
-class UnsentError(Exception):
-    """Raised by a transport when a request was not sent. The SDK itself does not distinguish that from a loss after sending."""
-
-
-class TransportState(Protocol):
-    """The state of a transport."""
-
-    @property
-    def pid(self) -> int | None:
-        """Id of the server's process, if it is a child process."""
-        ...
-
-    def get_end_reason(self) -> str:
-        """Return the reason of the connection's end, for errors; empty if unknown."""
-        ...
-
-    def is_ended(self) -> bool:
-        """Return whether the connection is known to have ended."""
-        ...
-
-    async def wait_ended(self) -> None:
-        """Wait until no message can arrive. Never return if that cannot be known."""
-        ...
-
-
-class RequestSender(Protocol):
-    """A sender of raw requests, such as the SDK's dispatcher."""
-
-    async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
-        """Send a request and return its unchanged result."""
-        ...
-
 
 class McpSession:
     """One session with a server; implements `UpstreamConnection`."""
@@ -116,14 +74,12 @@ class McpSession:
     ) -> None:
         self._client = client
         self._roots: Roots = roots
-        self._capabilities = root_lists.set_roots_capability(_CAPABILITIES, roots)
+        self._capabilities = call_router.set_roots_capability(_CAPABILITIES, roots)
         self._tasks = tasks
         self._session = client.session
         self._version = client.protocol_version
         self._is_modern = self._version in MODERN_PROTOCOL_VERSIONS
-        # The SDK has no public access to these, which its own `send_request` uses.
-        self._requests: RequestSender = requests or client.session._dispatcher  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        self._stamp = client.session._stamp  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        self._requests = requests or sdk.get_request_sender(client.session)
         self._state = state
         self._router = router
         self._listen_scopes: dict[str, anyio.CancelScope] = {}
@@ -242,14 +198,14 @@ class McpSession:
             params.pop("inputResponses", None)
             params.pop("requestState", None)
         capabilities = (
-            self._capabilities if options.capabilities is None else root_lists.set_roots_capability(options.capabilities, self._roots)
+            self._capabilities if options.capabilities is None else call_router.set_roots_capability(options.capabilities, self._roots)
         )
         if self._is_modern:
-            root_lists.add_own_answers(params, self._roots)
+            call_router.add_own_answers(params, self._roots)
         for _ in range(_MAX_ROOTS_ROUNDS):
             result = await self._send_request(method, params, opts, capabilities)
             self._validate_result(method, result)
-            result, answers = root_lists.split_requests(result, self._roots)
+            result, answers = call_router.split_requests(result, self._roots)
             if answers is None:
                 return result
             # The server's requests can be answered here, without another call of the caller.
@@ -261,7 +217,7 @@ class McpSession:
 
     async def _send_request(self, method: str, params: JsonObject, opts: CallOptions, capabilities: JsonObject) -> JsonObject:
         message: dict[str, object] = {"method": method, "params": params}
-        self._stamp(message, opts)
+        sdk.stamp_request(self._session, message, opts)
         if self._is_modern:
             # The caller's capabilities: the server must not request what the caller's client cannot do.
             cast("JsonObject", params["_meta"])[types.CLIENT_CAPABILITIES_META_KEY] = capabilities
@@ -317,8 +273,7 @@ class McpSession:
     def _filter_header_tools(self, tools: list[JsonObject]) -> list[JsonObject]:
         """Register the arguments that are sent in headers too, and drop tools that declare them incorrectly (protocol 2026-07-28)."""
         listing = types.ListToolsResult.model_validate({"tools": tools}, by_name=False)
-        valid = self._session._absorb_tool_listing(listing, complete=True)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no public way
-        names = {tool.name for tool in valid.tools}
+        names = {tool.name for tool in sdk.register_header_arguments(self._session, listing).tools}
         return [tool for tool in tools if tool.get("name") in names]
 
     async def _map_errors(self, send: Callable[[], Awaitable[T]]) -> T:

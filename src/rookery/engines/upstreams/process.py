@@ -1,8 +1,12 @@
 """
-A stdio server as a child process: its pipes as the SDK's message streams, its stderr in a short log, and a reliable end.
+Servers that run as child processes: the process, its pipes as the SDK's message streams, and requests over them.
 
 The SDK's own stdio client is not used: its child outlives a killed parent, it reads lines of any length into memory, and it has two tasks
 with a queue each between pipe and session. Here data becomes messages where it arrives.
+
+The SDK's dispatcher creates two streams, a cancel scope, a timer and a span for each request, and models of request and result. Those take
+most of the CPU time of a call, so `JsonRpcDispatcher` sends the requests of callers. The SDK still handles its own requests and everything
+that the server sends on its own.
 """
 
 from __future__ import annotations
@@ -16,20 +20,36 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 import anyio
+import mcp_types as types
+import orjson
+import structlog
+from mcp import MCPError
 from mcp.client.stdio import get_default_environment
+from mcp.shared.dispatcher import CallOptions, ProgressFnT, coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
-from rookery.engines.upstreams.jsonrpc_dispatcher import JsonRpcDispatcher
-from rookery.engines.upstreams.mcp_session import MAX_MESSAGE_BYTES, TOO_LARGE_CODE, UNREADABLE_CODE, UnsentError
+from rookery.engines.upstreams.mcp_session import McpSession, open_session
+from rookery.engines.upstreams.sdk import (
+    MAX_MESSAGE_BYTES,
+    MAX_UNREAD_MESSAGES,
+    TOO_LARGE_CODE,
+    UNREADABLE_CODE,
+    MessageReadStream,
+    MessageWriteStream,
+    TransportStreams,
+    UnsentError,
+)
+from rookery.kernel.tracing import propagation_headers
 from rookery.tools.errors import ConnectFailed
-from rookery.tools.models import CommandTarget
+from rookery.tools.models import CommandTarget, JsonObject, Server
+
+_log = structlog.stdlib.get_logger("rookery.tools")
 
 _GUARD_SCRIPT = Path(__file__).with_name("process_guard.py")
 _EXIT_GRACE_S = 1.0
@@ -41,8 +61,6 @@ _INSTALL_TERM_GRACE_S = 10.0
 _KILL_GRACE_S = 2.0
 _EXIT_CODE_WAIT_S = 0.3
 """Wait for the exit code after the end of stdout."""
-_MAX_UNREAD_MESSAGES = 1000
-"""Maximum number of messages that were read and not processed. Beyond it, reading pauses."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Maximum bytes that wait to be written: the largest requests of as many concurrent calls as a server accepts."""
 _MESSAGES_PER_TURN = 10
@@ -57,6 +75,40 @@ _NPM_ERROR = re.compile(r"npm (?:error|ERR!) (?!code|errno|syscall|path|A comple
 _ERROR_WORD = re.compile(r"Error|Exception|\berror\b|\bfatal\b", re.IGNORECASE)
 _STACK_LINE = re.compile(r"at |throw |npm (?:error|ERR!) A complete log")
 """Pattern of lines that mention an error without naming it."""
+
+_FIRST_REQUEST_ID = 1 << 30
+"""The first id of requests sent here. The SDK counts its own ids from 1."""
+
+
+class StdioConnector:
+    """A `Connector` that starts a child process for each session."""
+
+    @contextlib.asynccontextmanager
+    async def connect(
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[McpSession]:
+        """Start the server and open a session with it."""
+        del workspace_id
+        if not isinstance(server.target, CommandTarget):
+            msg = f"{server.id} has no command"
+            raise TypeError(msg)
+        async with (
+            run_process(server.target, on_stderr) as (process, incoming, outgoing),
+            open_session(
+                _pipes(incoming, outgoing), process, on_changed=on_changed, requests=process.dispatcher, roots=server.roots
+            ) as session,
+        ):
+            yield session
+
+
+@contextlib.asynccontextmanager
+async def _pipes(incoming: ProcessReadStream, outgoing: ProcessWriteStream) -> AsyncGenerator[TransportStreams]:
+    yield incoming, outgoing
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
@@ -184,7 +236,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._taken_count += 1
         if self._taken_count % _MESSAGES_PER_TURN == 0:
             await asyncio.sleep(0)
-        if self._paused and len(self.messages) < _MAX_UNREAD_MESSAGES // 2:
+        if self._paused and len(self.messages) < MAX_UNREAD_MESSAGES // 2:
             self._set_reading(is_paused=False)
         if self.pid is None and not self.read_pid():
             # The server has sent a message, so the guard process is about to send its id.
@@ -245,7 +297,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._append_to_line(part)
             self._finish_line()
         self._append_to_line(lines[-1])
-        if len(self.messages) > _MAX_UNREAD_MESSAGES and not self._paused:
+        if len(self.messages) > MAX_UNREAD_MESSAGES and not self._paused:
             self._set_reading(is_paused=True)
 
     def _append_to_line(self, part: bytes) -> None:
@@ -328,7 +380,7 @@ def find_error_line(lines: Iterable[str]) -> str:
     return candidates[0] if candidates else ""
 
 
-class ProcessReadStream:
+class ProcessReadStream(MessageReadStream):
     """The messages of a `ServerProcess`; implements the SDK's read stream."""
 
     def __init__(self, process: ServerProcess) -> None:
@@ -342,23 +394,8 @@ class ProcessReadStream:
         """Stop reading."""
         self._process.stop_reading()
 
-    def __aiter__(self) -> Self:
-        return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._process.next_message()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
-        await self.aclose()
-
-
-class ProcessWriteStream:
+class ProcessWriteStream(MessageWriteStream):
     """The stdin of a `ServerProcess`; implements the SDK's write stream."""
 
     def __init__(self, process: ServerProcess) -> None:
@@ -378,12 +415,6 @@ class ProcessWriteStream:
     async def aclose(self) -> None:
         """Close the server's stdin, which requests it to exit."""
         self._process.close_stdin()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
-        await self.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -478,3 +509,142 @@ def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str
     if executable_path is None:
         raise ConnectFailed(f"The program {command.command!r} was not found. Install it, or correct the command.")
     return str(Path(executable_path).absolute())
+
+
+class JsonRpcDispatcher:
+    """
+    A dispatcher of pending requests.
+
+    `send_raw_request` has the signature of the SDK's dispatcher. Pass every incoming message to `handle`.
+    """
+
+    def __init__(self, writer: ServerProcess) -> None:
+        self._writer = writer
+        self._last_id = _FIRST_REQUEST_ID
+        self._pending: dict[int, asyncio.Future[JsonObject | ErrorData]] = {}
+        self._on_progress: dict[int, ProgressFnT] = {}
+        self._progress_tasks = set[asyncio.Future[None]]()
+        self._is_ended = False
+
+    async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
+        """
+        Send a request and return its result. Cancelling the caller cancels the request on the server.
+
+        Raises:
+            MCPError: The server returned an error, or the connection was closed.
+            UnsentError: The request was not sent.
+        """
+        number = self._last_id = self._last_id + 1
+        on_progress = (opts or {}).get("on_progress")
+        line = _request_line(number, method, dict(params or {}), has_progress=on_progress is not None)
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
+        if on_progress is not None:
+            self._on_progress[number] = on_progress
+        try:
+            if self._is_ended:
+                raise UnsentError
+            try:
+                self._writer.write_line(line)
+            except anyio.ClosedResourceError:
+                raise UnsentError from None
+            await self._writer.wait_writable()
+            outcome = await future
+        except asyncio.CancelledError:
+            with contextlib.suppress(anyio.ClosedResourceError):
+                self._writer.write_line(_CANCELLED % number)
+            raise
+        finally:
+            del self._pending[number]
+            self._on_progress.pop(number, None)
+        if isinstance(outcome, ErrorData):
+            raise MCPError(code=outcome.code, message=outcome.message, data=outcome.data)
+        return outcome
+
+    def handle(self, message: JSONRPCMessage) -> bool:
+        """
+        Process *message* if it belongs to a request sent here, even if its caller has left. Return whether it does.
+
+        Call it in order of arrival.
+        """
+        if isinstance(message, JSONRPCNotification):
+            return message.method == "notifications/progress" and message.params is not None and self._handle_progress(message.params)
+        return self.handle_response(message)
+
+    def handle_response(self, message: JSONRPCMessage) -> bool:
+        """Process *message* like `handle`, if it is a response."""
+        if isinstance(message, JSONRPCResponse):
+            return self._resolve(message.id, message.result)
+        return isinstance(message, JSONRPCError) and self._resolve(message.id, message.error)
+
+    def end(self) -> None:
+        """Fail all pending requests, since no message can arrive any longer."""
+        self._is_ended = True
+        for future in self._pending.values():
+            if not future.done():
+                future.set_result(_CLOSED)
+        for task in self._progress_tasks:
+            task.cancel()
+
+    def _resolve(self, request_id: types.RequestId | None, outcome: JsonObject | ErrorData) -> bool:
+        number = _own_request_id(request_id)
+        if number is None:
+            return False
+        future = self._pending.get(number)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+        return True
+
+    def _handle_progress(self, params: Mapping[str, object]) -> bool:
+        number = _own_request_id(params.get("progressToken"))
+        if number is None:
+            return False
+        on_progress, progress = self._on_progress.get(number), _to_float(params.get("progress"))
+        if on_progress is not None and progress is not None:
+            message = params.get("message")
+            callback = on_progress(progress, _to_float(params.get("total")), message if isinstance(message, str) else None)
+            # A separate task, so that the next message does not wait for this callback.
+            task = asyncio.ensure_future(_run_progress_callback(callback))
+            self._progress_tasks.add(task)
+            task.add_done_callback(self._progress_tasks.discard)
+        return True
+
+
+_CLOSED = ErrorData(code=types.CONNECTION_CLOSED, message="Connection closed")
+_CANCELLED = (
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"The caller left, or the call timed out."}}\n'
+)
+
+
+def _request_line(number: int, method: str, params: JsonObject, *, has_progress: bool) -> bytes:
+    trace = propagation_headers()
+    if has_progress or trace:
+        value = params.get("_meta")
+        meta: JsonObject = {**value} if isinstance(value, Mapping) else {}
+        if has_progress:
+            meta["progressToken"] = number
+        meta.update(trace)
+        params["_meta"] = meta
+    try:
+        return orjson.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # such as integers above 64 bits, which orjson does not support
+        request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
+        return request.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def _own_request_id(request_id: object) -> int | None:
+    """Return the number of a request sent here; None for other ids. Some servers return the number as text."""
+    if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
+        return None
+    number = coerce_request_id(request_id)
+    return number if isinstance(number, int) and number > _FIRST_REQUEST_ID else None
+
+
+def _to_float(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+async def _run_progress_callback(callback: Awaitable[None]) -> None:
+    try:
+        await callback
+    except Exception:  # noqa: BLE001 - an error of a progress callback must not end the session
+        _log.exception("tools.progress_failed")
