@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel import logs
-from rookery.kernel.clock import format_iso, from_micros, parse_iso, to_micros
+from rookery.kernel.clock import format_iso, from_micros, parse_iso, parse_retry_after, to_micros
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import is_uuid, new_request_id, random_text, uuid7
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
@@ -117,3 +117,23 @@ def test_no_log_line_contains_a_key() -> None:
     assert agent not in stream.getvalue()
     assert "LookupError" in lines[1]["exception"]
     assert abs(parse_iso(lines[0]["timestamp"]) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("120", 120.0),
+        ("0.5", 0.5),
+        ("-1", None),
+        ("inf", None),
+        ("soon", None),
+        ("Sat, 21 Nov 2026 09:31:00 GMT", 60.0),
+        ("Sat, 21 Nov 2026 09:31:00 -0000", 60.0),
+        ("Sat, 01 Jan 2000 00:00:00 GMT", 0.0),
+        ("Sat, 01 Jan 20000000000000000000 00:00:00 GMT", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
+    """RFC 9110, 10.2.3. Webhooks and embedding services send it."""
+    assert parse_retry_after(header, datetime(2026, 11, 21, 9, 30, tzinfo=UTC)) == seconds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -45,3 +47,18 @@ def parse_iso(text: str) -> datetime:
     except OverflowError as error:
         msg = f"{text!r} is outside the years 1 to 9999 in UTC"
         raise ValueError(msg) from error
+
+
+def parse_retry_after(text: str | None, now: datetime) -> float | None:
+    """Return the seconds from *now* in a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it is missing or invalid."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            until = email.utils.parsedate_to_datetime(text)
+        except (ValueError, OverflowError):  # OverflowError for a year of twenty digits
+            return None
+        return max(0.0, ((until if until.tzinfo is not None else until.replace(tzinfo=UTC)) - now).total_seconds())
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -6,10 +6,9 @@ A retry starts 60 seconds after the start of the failed attempt, or later if the
 
 from __future__ import annotations
 
-import email.utils
-import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from rookery.kernel.clock import parse_retry_after
 from rookery.webhooks.models import WebhookEndpoint
 
 MAX_ATTEMPTS = 4
@@ -54,29 +53,12 @@ def next_attempt_at(
     """
     if used_attempts >= MAX_ATTEMPTS or status == STATUS_GONE:
         return None
-    requested_delay = _parse_retry_after(retry_after, ended_at)
+    requested_s = parse_retry_after(retry_after, ended_at)
     usual = started_at + RETRY_DELAY
-    return usual if requested_delay is None else max(usual, ended_at + min(requested_delay, MAX_RETRY_DELAY))
+    return usual if requested_s is None else max(usual, ended_at + timedelta(seconds=min(requested_s, MAX_RETRY_DELAY.total_seconds())))
 
 
 def should_disable(endpoint: WebhookEndpoint, now: datetime) -> bool:
     """Return whether an endpoint has failed for so long that it must be disabled; its `failures` include the latest."""
     last_success_at = max(endpoint.enabled_at, endpoint.last_success_at or endpoint.enabled_at)
     return endpoint.failures >= MAX_FAILURES and now - last_success_at >= MAX_TIME_WITHOUT_SUCCESS
-
-
-def _parse_retry_after(retry_after: str | None, now: datetime) -> timedelta | None:
-    """Parse a Retry-After header in seconds or as a date (RFC 9110, 10.2.3); None if it is invalid."""
-    if retry_after is None:
-        return None
-    try:
-        seconds = float(retry_after)
-    except ValueError:
-        try:
-            until = email.utils.parsedate_to_datetime(retry_after)
-        except (ValueError, OverflowError):  # OverflowError for a year of twenty digits
-            return None
-        return max(timedelta(), (until if until.tzinfo is not None else until.replace(tzinfo=UTC)) - now)
-    if not math.isfinite(seconds) or seconds < 0:
-        return None
-    return timedelta(seconds=min(seconds, MAX_RETRY_DELAY.total_seconds()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import email.utils
 import math
 import random
 import time
@@ -21,6 +20,7 @@ import structlog
 
 from rookery.engines.embedders import RemoteModel
 from rookery.engines.embedders.inputs import QueryCache, approximate_tokens, split_tokens
+from rookery.kernel.clock import parse_retry_after, utc_now
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
@@ -395,7 +395,7 @@ class _EmbeddingClient:
         if status in _RETRYABLE_STATUSES:
             return _RetryableFailure(
                 f"the service returned status {status}",
-                retry_after_s=_parse_retry_after_s(response),
+                retry_after_s=parse_retry_after(response.headers.get("retry-after"), utc_now()),
                 is_maybe_text_error=is_maybe_text_error,
             )
         if is_maybe_text_error:
@@ -479,18 +479,3 @@ def _describe_error(error: httpx2.HTTPError) -> str:
     if isinstance(error, httpx2.ConnectError):
         return "the connection to the service could not be opened"
     return f"the connection to the service failed ({type(error).__name__})"
-
-
-def _parse_retry_after_s(response: httpx2.Response) -> float | None:
-    """Return the value of Retry-After in seconds from now; None if it is missing or invalid."""
-    text = response.headers.get("retry-after")
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except ValueError:
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
