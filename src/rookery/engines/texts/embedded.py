@@ -28,8 +28,8 @@ from typing import TypeVar
 
 import orjson
 
-from rookery.engines.texts.query import FtsQuery, build_query, index_tokens
-from rookery.engines.texts.term_cache import TermCache, delete_stale_caches, rows_to_json
+from rookery.engines.texts.query import FtsQuery, any_term_expression, build_query, index_tokens
+from rookery.engines.texts.term_cache import MIN_UNFILTERED_SHARE, TermCache, delete_stale_caches, filter_visible, rows_to_json
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.sqlite import SqliteWriter, connect
@@ -39,6 +39,20 @@ from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuer
 from rookery.memory.ports import TextFeature
 
 T = TypeVar("T")
+
+MAX_SCORED_DOCUMENTS = 2_000
+"""
+Maximum number of scored documents per query; below it no word is skipped.
+
+SciFact (5,183 long documents): nDCG@10 of hybrid recall is 75.0 without a limit, 74.9 with this one, 74.4 with 500, and 73.5 with 260,
+which is proportional to 5,000 of 100,000; the floor there is 70.2.
+"""
+
+MIN_DOCUMENTS_FACTOR = 5
+"""Minimum number of candidates per requested result. With fewer, common words are used as well."""
+
+_CACHE_TTL_S = 60.0
+_MAX_CACHED = 20_000
 
 _QUERY_TIMEOUT_S = 5.0
 _SLOW_READ_TIMEOUT_S = 60.0
@@ -156,7 +170,7 @@ class EmbeddedTextIndex:
 
             def find(connection: sqlite3.Connection) -> list[tuple[float, str]]:
                 cached = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
-                return _search(connection, fts_query, end) if cached is None else cached
+                return file.search(connection, fts_query, end) if cached is None else cached
 
             best = sorted(await self._read(file, find, self._timeout_s))
         return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
@@ -170,7 +184,7 @@ class EmbeddedTextIndex:
             if fts_query is None:
                 return connection.execute("SELECT count(*) FROM document WHERE workspace_id = ?", (workspace_id,)).fetchone()[0]
             statement = f"SELECT count(*) FROM {_source(connection, fts_query)}"  # noqa: S608 - own words
-            return connection.execute(statement, {**fts_query.values, "match": fts_query.expression}).fetchone()[0]
+            return connection.execute(statement, {**fts_query.values, "match": fts_query.to_expression(fts_query.terms)}).fetchone()[0]
 
         async with self._use_file() as file:
             return await self._read(file, count, _SLOW_READ_TIMEOUT_S if fts_query is None else self._timeout_s)
@@ -254,6 +268,7 @@ class _TextFile:
             _create(connection)
             (name,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
         self._identity = _file_identity(path)
+        self._frequencies = _DocumentFrequencies()
         self.writer = SqliteWriter(lambda: connect(path), name="texts")
         self._caches = path.with_suffix(".cache")
         self.cache = TermCache(
@@ -294,6 +309,20 @@ class _TextFile:
             if self.writer.submit_and_wait(lambda connection: merge(connection, _MERGE_PAGES)) < _MIN_CHANGED_ROWS:
                 break
         self.read(lambda connection: delete_stale_caches(self._caches, connection), _SLOW_READ_TIMEOUT_S)
+
+    def search(self, connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]]:
+        """Return (score, memory id) of the best documents, without the cache."""
+        terms = self._frequencies.select_rare_terms(connection, query, min_documents=limit) if query.is_approximate else query.terms
+        best = self._search_terms(connection, query, terms, limit)
+        return self._search_terms(connection, query, query.terms, limit) if len(best) < limit and len(terms) < len(query.terms) else best
+
+    def _search_terms(self, connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
+        if query.is_approximate and query.is_unfiltered and not query.row_conditions:
+            share = self._frequencies.compute_share(connection, query.visible_expression)
+            best = _search_unfiltered(connection, query, terms, limit) if share >= MIN_UNFILTERED_SHARE else None
+            if best is not None:
+                return best
+        return _search(connection, query, terms, limit)
 
     def read(self, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
         """Run *work* in a read transaction, which is interrupted after *timeout_s*."""
@@ -378,10 +407,10 @@ def _row_values(document: IndexDocument) -> tuple[object, ...]:
     return (*texts, *names, *facts, to_micros(document.created_at), to_micros(document.updated_at), expires_at)
 
 
-def _search(connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]]:
+def _search(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
     """Return (score, memory id) of the best documents; lower scores are better. There may be more than *limit* if scores are equal."""
     scored_sql = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {_source(connection, query)}"  # noqa: S608 - own words
-    values = {**query.values, "match": query.expression, "wanted": limit + 1}
+    values = {**query.values, "match": query.to_expression(terms), "wanted": limit + 1}
     rows = connection.execute(f"{scored_sql} ORDER BY score LIMIT :wanted", values).fetchall()
     if len(rows) > limit and rows[limit][1] == rows[limit - 1][1] and not query.is_approximate:
         # Equal scores on both sides of the limit: all of them are needed to order them by id.
@@ -389,6 +418,16 @@ def _search(connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list
         rows = connection.execute(f"SELECT id, score FROM ({scored_sql}) WHERE score <= :worst", values).fetchall()  # noqa: S608 - own words
     ids = dict(connection.execute(_IDS, (rows_to_json(row for row, _ in rows),)).fetchall())
     return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged index may have words of missing documents
+
+
+def _search_unfiltered(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]] | None:
+    """Search all documents and check access afterwards. None if too few results are readable."""
+    fetch_count = 2 * limit + 50
+    scored_sql = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - own words
+    rows = connection.execute(scored_sql, (query.to_expression(terms, is_unfiltered=True), fetch_count)).fetchall()
+    ids = filter_visible(connection, (row for row, _ in rows), query, checks_owner=True)
+    best = [(score, ids[row]) for row, score in rows if row in ids]
+    return None if len(rows) == fetch_count and len(best) < limit else best
 
 
 def _source(connection: sqlite3.Connection, query: FtsQuery) -> str:
@@ -404,3 +443,46 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_dev, stat.st_ino
+
+
+class _DocumentFrequencies:
+    """Cached numbers of documents per expression, up to a minute old. Good enough to select words, but not to return as a count."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def select_rare_terms(self, connection: sqlite3.Connection, query: FtsQuery, *, min_documents: int) -> tuple[str, ...]:
+        """
+        Return the rarest terms of *query* that together match at least *min_documents* times `MIN_DOCUMENTS_FACTOR` documents.
+
+        Further terms are added as long as at most `MAX_SCORED_DOCUMENTS` are scored. All terms are returned if they stay below that limit.
+        """
+        share = self.compute_share(connection, query.visible_expression)
+        if sum(self._count(connection, any_term_expression([word])) for word in query.words) * share <= MAX_SCORED_DOCUMENTS:
+            return query.terms
+        matched_weight, selected = 0.0, list[str]()
+        for number, term in sorted((self._count(connection, any_term_expression([term])), term) for term in query.terms):
+            if matched_weight >= MIN_DOCUMENTS_FACTOR * min_documents and matched_weight + number * share > MAX_SCORED_DOCUMENTS:
+                break
+            selected.append(term)
+            matched_weight += number * share
+        return tuple(selected)
+
+    def compute_share(self, connection: sqlite3.Connection, expression: str) -> float:
+        """Return the fraction of all documents that match *expression*."""
+        total = self._count(connection, None)
+        return self._count(connection, expression) / total if total else 1.0
+
+    def _count(self, connection: sqlite3.Connection, expression: str | None) -> int:
+        now_s, key = time.monotonic(), expression or ""
+        at_s, number = self._counts.get(key, (0.0, -1))
+        if number >= 0 and now_s - at_s < _CACHE_TTL_S:
+            return number
+        if expression is None:
+            (number,) = connection.execute("SELECT count(*) FROM document").fetchone()
+        else:
+            (number,) = connection.execute("SELECT count(*) FROM fts WHERE fts MATCH ?", (expression,)).fetchone()
+        if len(self._counts) >= _MAX_CACHED:
+            self._counts.clear()
+        self._counts[key] = (now_s, number)
+        return number

@@ -48,7 +48,9 @@ class FtsQuery:
     A query of `texts.db`.
 
     Attributes:
-        expression: The right side of MATCH: access, type, tags and labels, phrases, and any of *words* and *pairs*.
+        conditions: Expressions that must all match: access, type, tags and labels, phrases.
+        excluded: Expression that must not match; may be empty.
+        has_phrases: Words only affect the score.
         required_tokens: Groups of tokens for access, type, tags and labels; a document needs one of each group.
         words: Words of which one must match. With phrases they only affect the score.
         pairs: Pairs of adjacent words, scored like words.
@@ -58,7 +60,9 @@ class FtsQuery:
         is_approximate: Ties at the end of the results are cut arbitrarily, and the cache may answer.
     """
 
-    expression: str
+    conditions: tuple[str, ...]
+    excluded: str
+    has_phrases: bool
     required_tokens: tuple[tuple[str, ...], ...]
     words: tuple[str, ...]
     pairs: tuple[str, ...]
@@ -66,6 +70,36 @@ class FtsQuery:
     values: Mapping[str, object]
     is_unfiltered: bool
     is_approximate: bool
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """All words, then all pairs."""
+        return (*self.words, *self.pairs)
+
+    @property
+    def visible_expression(self) -> str:
+        """The expression that every readable document matches."""
+        return self.conditions[0]
+
+    def to_expression(self, terms: Sequence[str], *, is_unfiltered: bool = False) -> str:
+        """
+        Return the right side of MATCH that finds *terms*.
+
+        Args:
+            is_unfiltered: Omit *conditions*; the caller checks access afterwards. Only for queries with `is_unfiltered`.
+        """
+        parts = list(() if is_unfiltered else self.conditions)
+        if terms:
+            any_term = any_term_expression(terms)
+            # With phrases, words only affect the score. A token that every readable document has makes them optional.
+            parts.append(f"({any_term} OR {self.visible_expression})" if self.has_phrases else any_term)
+        match = " AND ".join(parts)
+        return f"({match}) NOT content : {self.excluded}" if self.excluded else match
+
+
+def any_term_expression(terms: Iterable[str]) -> str:
+    """Return the expression that matches any of *terms*."""
+    return f"{{content context}} : {_join_or([_quote(term) for term in terms])}"
 
 
 def index_tokens(document: IndexDocument) -> str:
@@ -101,15 +135,11 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
     # A pair of adjacent words is a stronger signal than both apart: 0.5 to 2 points of MRR by session in LoCoMo (development half).
     pairs = tuple(f"{first} {second}" for first, second in pairwise(words[:_MAX_PAIRED_WORDS]))
     parts = [f"tokens : {_join_or([_quote(token) for token in tokens])}" for tokens in required]
-    visible = parts[0]
     parts += [f"content : {phrase}" for phrase in phrases]
-    if words:
-        any_term = f"{{content context}} : {_join_or([_quote(term) for term in (*words, *pairs)])}"
-        # With phrases, words only affect the score. A token that every readable document has makes them optional.
-        parts.append(f"({any_term} OR {visible})" if phrases else any_term)
-    match = " AND ".join(parts)
     return FtsQuery(
-        expression=f"({match}) NOT content : {_join_or([_quote(word) for word in query.none_of])}" if query.none_of else match,
+        conditions=tuple(parts),
+        excluded=_join_or([_quote(word) for word in query.none_of]) if query.none_of else "",
+        has_phrases=bool(phrases),
         required_tokens=tuple(required),
         words=tuple(words),
         pairs=pairs,

@@ -40,7 +40,7 @@ MIN_DOCUMENTS = 20_000
 _MIN_MATCHING_DOCUMENTS, _MAX_NEW_DOCUMENTS = 2_000, 1_000
 """SQLite answers queries whose words occur in fewer documents, and all queries if more documents are missing in the cache."""
 
-_MIN_UNFILTERED_SHARE = 0.5
+MIN_UNFILTERED_SHARE = 0.5
 """Share of readable documents from which on a search of all documents with a check afterwards is faster."""
 
 _OVERFETCH_FACTOR, _OVERFETCH_EXTRA, _REFETCH_FACTOR = 1.1, 10, 4
@@ -366,19 +366,19 @@ class _Snapshot:
 def _search(
     connection: sqlite3.Connection, snapshot: _Snapshot, query: FtsQuery, limit: int, *, share: float, has_new: bool
 ) -> list[tuple[float, str]] | None:
-    checks_owner = query.is_unfiltered and share >= _MIN_UNFILTERED_SHARE
+    checks_owner = query.is_unfiltered and share >= MIN_UNFILTERED_SHARE
     scores, ids = dict[int, float](), dict[int, str]()
     fetch_count = math.ceil(_OVERFETCH_FACTOR * limit / (share if checks_owner else 1.0)) + _OVERFETCH_EXTRA
     for _ in range(2):
         scores = snapshot.search(query.words, () if checks_owner else query.required_tokens, fetch_count)
-        ids = _filter_visible(connection, scores, query, checks_owner=checks_owner)
+        ids = filter_visible(connection, scores, query, checks_owner=checks_owner)
         if len(ids) >= limit or len(scores) < fetch_count:
             break
         fetch_count *= _REFETCH_FACTOR
     newer = dict[int, str]()
     if has_new:
-        newer_rows = [row for (row,) in connection.execute(_NEWER, (query.expression, snapshot.last_row))]
-        newer = _filter_visible(connection, newer_rows, query, checks_owner=False)
+        newer_rows = [row for (row,) in connection.execute(_NEWER, (query.to_expression(query.words), snapshot.last_row))]
+        newer = filter_visible(connection, newer_rows, query, checks_owner=False)
     if len(ids) + len(newer) < limit:
         return None
     scores = {row: scores[row] for row in ids} | snapshot.score_texts(query.words, _load_texts(connection, newer))
@@ -389,7 +389,7 @@ def _search(
     return [(-(scores[row] + pair_scores.get(row, 0.0)), memory_id) for row, memory_id in ids.items()]
 
 
-def _filter_visible(connection: sqlite3.Connection, rows: Iterable[int], query: FtsQuery, *, checks_owner: bool) -> dict[int, str]:
+def filter_visible(connection: sqlite3.Connection, rows: Iterable[int], query: FtsQuery, *, checks_owner: bool) -> dict[int, str]:
     """Return {row: memory id} of those of *rows* that the filter allows. *checks_owner* is for rows found without access conditions."""
     values = {**query.values, "ids": rows_to_json(rows)}
     statement = " AND ".join((_VISIBLE, *([_IS_OWNED] if checks_owner else []), *query.row_conditions))
