@@ -78,14 +78,16 @@ def memories(number: int, *, projects: int, model: str, width: int, seed: int = 
 async def fill(rookery: Rookery, number: int, *, projects: int) -> None:
     """Write the memories into records, vectors and full text."""
     batch: list[tuple[Memory, bytes]] = []
-    generated = memories(number, projects=projects, model=rookery.embedder.model, width=rookery.embedder.dimension)
+    generated = memories(number, projects=projects, model=rookery.engines.embedder.model, width=rookery.engines.embedder.dimension)
     for index, item in enumerate(generated, start=1):
         batch.append(item)
         if len(batch) == _BATCH_SIZE or index == number:
             stored = [memory for memory, _ in batch]
             await rookery.db.write(lambda tx, stored=stored: [records.add(tx, memory) for memory in stored])
-            await rookery.vectors.put([EmbeddedDocument(document=build_document(memory), vectors=(vector,)) for memory, vector in batch])
-            await rookery.texts.put([build_document(memory) for memory in stored])
+            await rookery.engines.vectors.put(
+                [EmbeddedDocument(document=build_document(memory), vectors=(vector,)) for memory, vector in batch]
+            )
+            await rookery.engines.texts.put([build_document(memory) for memory in stored])
             batch = []
 
 

@@ -175,7 +175,7 @@ async def _forget(folder: Path, workspace_id: int, number: int) -> None:
                 records.delete_memory(tx, memory, at=utc_now())
 
         await db.write(bury)
-        await by_words.delete(workspace_id, ids)
+        await by_words.drop(workspace_id, ids)
         await by_meaning.delete(workspace_id, ids)
     await by_words.close()
     await by_meaning.close()

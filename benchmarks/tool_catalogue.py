@@ -25,7 +25,7 @@ CHARS_PER_TOKEN = 4
 def catalogue() -> Sequence[Mapping[str, object]]:
     """Return every built-in tool as a model reads it. Building the platform opens no store."""
     with tempfile.TemporaryDirectory() as folder:
-        servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
+        servers = build_platform(Settings(data_dir=Path(folder))).tool_servers
     return [
         {"name": f"{server.id}__{tool.name}", "description": tool.description, "inputSchema": tool.input_schema}
         for server in servers

@@ -28,7 +28,7 @@ HEAVY = {
 
 NOT_FOR_READING_KEYS = {
     *("jsonschema_rs", "pydantic", "cryptography", "zstandard", "sqlalchemy.dialects.postgresql"),
-    *("rookery.webhooks", "rookery.memory", "rookery.event_mapping", "rookery.backup.creation"),
+    *("rookery.webhooks", "rookery.memory", "rookery.backup.creation"),
 }
 """
 Modules that a command that only reads keys does not need: pydantic, webhooks, memories, archives and another store.

@@ -11,11 +11,12 @@ import jsonschema_rs
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
+from rookery.access.event_sources import EventType
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
-from rookery.reference.openapi import EventDocs, build_document
+from rookery.reference.openapi import build_document
 from rookery.reference.operation_names import document_path
 from rookery.wiring import build_platform
 from tests.openapi_check import DocumentedResponses
@@ -284,7 +285,7 @@ def test_every_response_has_a_content_type_and_a_schema(document: Schema) -> Non
 
 def test_the_events_of_webhooks_are_in_the_document(endpoints: list[RouteEndpoint]) -> None:
     """D-80, D-83: OpenAPI 3.0 has no webhooks, so they are in an extension, with the payload as a schema."""
-    event_docs = [EventDocs(name="memory.stored", summary="A memory was stored.", data_description="the memory")]
+    event_docs = [EventType(name="memory.stored", description="A memory was stored.", data="the memory", scope="brain:read")]
 
     document = build_document(endpoints, public_url=lambda _: "http://localhost:8400", events=event_docs)
 

@@ -40,7 +40,7 @@ async def test_a_deleted_workspace_leaves_no_data(instance: Instance) -> None:
 
 async def _is_empty(instance: Instance, workspace_id: int) -> bool:
     access_filter = AccessFilter(workspace_id=workspace_id, at=instance.rookery.clock())
-    remaining = await instance.rookery.vectors.count(workspace_id) + await instance.rookery.texts.count(
+    remaining = await instance.rookery.engines.vectors.count(workspace_id) + await instance.rookery.engines.texts.count(
         workspace_id, query=parse_query("stay"), access_filter=access_filter
     )
     return remaining == 0 and await instance.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0

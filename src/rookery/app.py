@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.access.api import AccessApi
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import (
@@ -21,34 +20,25 @@ from rookery.kernel.http import (
     Output,
     mount_routes,
 )
-from rookery.kernel.http.cross_origin import CorsMiddleware
+from rookery.kernel.http.cross_origin import CorsMiddleware, list_allowed_origins, list_public_urls
 from rookery.kernel.http.metrics_page import MetricsRoutes
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
+from rookery.reference.downgrade import Schema
 from rookery.reference.examples import load_packaged_examples
-from rookery.reference.openapi import EventDocs, build_document
-from rookery.tools.api import ToolsApi
-from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
+from rookery.reference.openapi import build_document
 from rookery.tools.api.pages import HtmlPages
 from rookery.tools.api.start_page import StartPage
 from rookery.tools.discovery.documents import get_version
-from rookery.tools.gateway.routes import GatewayApi
-from rookery.webhooks.api import WebhooksApi
-from rookery.webhooks.event_types import EVENT_TYPES
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.wiring import STATUS_STARTING, Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
 
 _PROBE_TIMEOUT_S = 2.0
 _STATUS_UNAVAILABLE = "unavailable"
-
-TOOLS_PREFIX = "/api/v1/mcp"
-BRAIN_PREFIX = "/v1/brain"
-PLATFORM_PREFIX = "/api/v1"
-AGENT_PREFIX = "/api/agent"
-UNPREFIXED_AGENT_PREFIX = "/v1"
 
 _PATH_ALIASES = {
     "/docs": "/api/docs",
@@ -60,70 +50,28 @@ _PATH_ALIASES = {
 
 def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
-    table = RouteTable(disk=rookery.disk_space)
-    tools = rookery.tools
-    access = AccessApi(
-        guard=rookery.access.guard,
-        api_keys=rookery.access.api_keys,
-        agent_keys=rookery.access.agent_keys,
-        workspaces=rookery.access.workspaces,
-        usage=rookery.access.usage,
-        audit=rookery.access.audit,
-        clock=rookery.clock,
-    )
-    tools_api = ToolsApi(
-        catalogue=tools.catalogue,
-        sessions=tools.sessions,
-        runner=tools.calls,
-        analytics=tools.analytics,
-        resources=tools.resources,
-        workspace_servers=tools.workspace_servers,
-        checker=tools.checker,
-        logins=LoginApi(tools.logins, tools.catalogue, rookery.clock, rookery.settings.public_url_of(CALLBACK_PATH)),
-        discovery=tools.discovery,
-        search=tools.search,
-        api=rookery.settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
-        is_discovery_public=rookery.settings.is_discovery_public,
-        has_docs=rookery.settings.has_api_docs,
-    )
-    webhooks_api = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
-    health = HealthRoutes(rookery.probes)
+    settings, table, health = rookery.settings, RouteTable(disk=rookery.disk_space), HealthRoutes(rookery.probes)
     start_page = StartPage(
-        organization=tools.discovery.organization,
+        organization=rookery.tools.discovery.organization,
         version=get_version(),
-        is_public=rookery.settings.is_discovery_public,
-        has_docs=rookery.settings.has_api_docs,
+        is_public=settings.is_discovery_public,
+        has_docs=settings.has_api_docs,
         status=health.status,
-        address=rookery.settings.public_url_of,
-        pages=HtmlPages(has_docs=rookery.settings.has_api_docs),
+        address=settings.public_url_of,
+        pages=HtmlPages(has_docs=settings.has_api_docs),
     )
-    tables: list[tuple[str, list[Operation]]] = [
-        (TOOLS_PREFIX, tools_api.gateway_operations()),
-        ("", tools_api.host_operations()),
-        ("", GatewayApi(tools.gateway, list_allowed_origins(rookery.settings)).operations()),
-        (BRAIN_PREFIX, rookery.memory_api.operations()),
-        (PLATFORM_PREFIX, access.platform_operations()),
-        (PLATFORM_PREFIX, tools_api.platform_operations()),
-        (AGENT_PREFIX, access.agent_operations()),
-        (AGENT_PREFIX, tools_api.agent_operations()),
-        (AGENT_PREFIX, rookery.agents_api.operations()),
-        (UNPREFIXED_AGENT_PREFIX, rookery.agents_api.operations()),
-        (PLATFORM_PREFIX, webhooks_api.operations()),
-        ("", health.operations()),
-        ("", start_page.operations()),
-        ("", MetricsRoutes(rookery.observability.metrics).operations()),
-    ]
-    if rookery.settings.has_api_docs:
-        events = [EventDocs(name=event.name, summary=event.description, data_description=event.data_description) for event in EVENT_TYPES]
-        document = DocumentCache(
-            lambda: build_document(
-                table.endpoints, public_url=rookery.settings.public_url_of, events=events, examples=load_packaged_examples()
-            )
-        )
-        tables.append(("", ReferenceApi(document_cache=document).operations()))
+    mounts = [mount for domain in rookery.domains for mount in domain.operations]
+    platform = [*health.operations(), *start_page.operations(), *MetricsRoutes(rookery.observability.metrics).operations()]
+    if settings.has_api_docs:
+
+        def build() -> Schema:
+            events = rookery.runtime.use(EventCatalogue).types
+            return build_document(table.endpoints, public_url=settings.public_url_of, events=events, examples=load_packaged_examples())
+
+        platform += ReferenceApi(document_cache=DocumentCache(build)).operations()
     idempotency = IdempotencyHandler(rookery.sealing.idempotency_store)
-    for prefix, routes in tables:
-        mount_routes(table, prefix, routes, rookery.access.guard, idempotency)
+    for prefix, operations in [*mounts, ("", platform)]:
+        mount_routes(table, prefix, operations, rookery.access.guard, idempotency)
     return table
 
 
@@ -222,7 +170,7 @@ def build_edge(
 ) -> ASGIApp:
     """Return the middleware around *table*: hosts, origins and request ids according to *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
-    hosts.update(name for url in _list_public_urls(settings) if (name := urlsplit(url).hostname))
+    hosts.update(name for url in list_public_urls(settings) if (name := urlsplit(url).hostname))
     table.router.default = UnknownPathHandler(table, _PATH_ALIASES)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
@@ -238,14 +186,3 @@ def build_edge(
     if settings.cors_origins:
         return CorsMiddleware(edge, settings.cors_origins)
     return edge
-
-
-def list_allowed_origins(settings: Settings) -> frozenset[str]:
-    """Return the origins of this server in lower case. Their pages may use a browser's credentials and the MCP endpoint."""
-    local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
-    public = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _list_public_urls(settings))}
-    return frozenset(origin.lower() for origin in (*local, *settings.cors_origins, *public))
-
-
-def _list_public_urls(settings: Settings) -> list[str]:
-    return [url for url in (settings.base_url, settings.api_url, settings.mcp_url, settings.public_url_of("/")) if url]

@@ -157,7 +157,7 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
     stale = await rookery.reindexer.count(ReindexRequest(is_stale=True))
     if not stale:
         return [DoctorFinding("memory", "ok", "the index of every memory is current")]
-    text = f"memories not indexed in their current version by the current embedder ({rookery.embedder.model}): {stale:,}"
+    text = f"memories not indexed in their current version by the current embedder ({rookery.engines.embedder.model}): {stale:,}"
     advice = "A running server indexes new and changed memories. For all others, run: rookery brain:reindex --stale"
     return [DoctorFinding("memory", "warning", text, advice=advice)]
 
@@ -199,7 +199,9 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
     findings = list[DoctorFinding]()
     for lag in lags[:_MAX_LISTED]:
         progress = lag.workspace
-        progress_text = f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.embedder.model}"
+        progress_text = (
+            f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.engines.embedder.model}"
+        )
         meanwhile = f"until all have, recall uses those of {progress.active_version.model}"
         advice = "Run: rookery brain:reindex --stale (it can be interrupted and run again, and the server may keep running)"
         if not lag.has_embedder:

@@ -1,63 +1,53 @@
-"""The construction of the platform from its services. Only `build_platform` imports all domains."""
+"""The composition root: it builds the platform from the engines and from the domains that `domains` lists."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
 
 import structlog
 from sqlalchemy import literal, select
 
-from rookery.access.first_run import FirstKeysFile, FirstRunResult, create_first_keys
-from rookery.access.ports import RateLimitCounter
-from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
-from rookery.access.workspaces import Purger
-from rookery.access_wiring import AccessServices, build_access
-from rookery.agent_wiring import AgentServices, build_agents
-from rookery.agents.api import AgentsApi
+from rookery.access.first_run import FirstRunResult, create_first_keys
+from rookery.access.ports import AccessPorts
+from rookery.access.wiring import AccessServices
 from rookery.agents.sessions.access import OpenSessionChecker
-from rookery.agents.store import purge as agent_work
-from rookery.agents.store import templates as plan_templates
-from rookery.engines import counters, embedders, texts, vectors
-from rookery.event_wiring import ServerHealthPublisher, connect_events
+from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.domains import load_builders, load_event_sources
+from rookery.engines import counters, similarity, upstreams, webhook_client
 from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.domain import Domain, Probe, Purger
+from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import AgentSessionEnded, EventBus
+from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
-from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
-from rookery.memory.api import MemoryApi
+from rookery.kernel.runtime import Runtime
+from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
+from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
-from rookery.memory.jobs import MemoryJobs
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
 from rookery.memory.transfer.importing import TransferServices
-from rookery.memory_wiring import Indexes, MemoryServices, build_memory
+from rookery.memory.wiring import MemoryServices
+from rookery.memory_engines import MemoryEngines, open_memory_engines, provide_memory_ports
 from rookery.observability import MetricTargets, Observability, build_observability
-from rookery.tool_wiring import ToolServices, build_tools
-from rookery.tools.catalogue import Catalogue
-from rookery.tools.ports import BuiltinServer
 from rookery.tools.store import calls as tool_calls
-from rookery.tools.store import catalogue as tool_catalogue
-from rookery.tools.store import logins as tool_logins
-from rookery.tools.store import servers as tool_servers
-from rookery.webhook_wiring import PURGERS as WEBHOOK_PURGERS
-from rookery.webhook_wiring import WebhookServices, build_webhooks
-from rookery.webhooks.store.tables import SEALED_COLUMNS as WEBHOOK_SECRETS
+from rookery.tools.wiring import ToolPorts, ToolServices
+from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
+from rookery.webhooks.event_types import EventCatalogue
+from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 
 STATUS_STARTING = "starting"
 """The state of an engine that is starting, as /readyz shows it."""
@@ -69,69 +59,116 @@ _MIB = 1024 * 1024
 _CLOSE_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SealingServices:
     """The encryption of values in the record store, and the encrypted store of responses."""
 
-    sealer: Sealer
-    rotation: KeyRotation
-    idempotency_store: idempotency_store.IdempotencyStore
+    def __init__(self, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self.columns: list[SealedColumn] = [idempotency_store.SEALED_COLUMN]
+        source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
+        self.sealer = Sealer(runtime.db, source, self.columns, runtime.clock)
+        self.rotation = KeyRotation(runtime.db, source, self.columns, runtime.clock)
+        self.idempotency_store = idempotency_store.IdempotencyStore(runtime.db, self.sealer, runtime.clock, runtime.ids)
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
 class Rookery:
     """
-    The platform. Nothing is opened before `start` or `open_for_command`.
+    The platform. Nothing is opened before `start`, `start_worker` or `open_for_command`.
 
     Attributes:
+        domains: The registrations of all domains.
         probes: Functions that return the state of each engine: `ok`, or what is wrong.
     """
 
-    settings: Settings
-    clock: Clock
-    db: Database
-    bus: EventBus
-    jobs: JobQueue
-    worker: JobWorker
-    access: AccessServices
-    sealing: SealingServices
-    memory: MemoryServices
-    memory_api: MemoryApi
-    builtin_servers: Sequence[BuiltinServer]
-    agents: AgentServices
-    agents_api: AgentsApi
-    tools: ToolServices
-    webhooks: WebhookServices
-    server_health_publisher: ServerHealthPublisher
-    embedder: embedders.EmbedderEngine
-    vectors: vectors.VectorEngine
-    texts: texts.TextEngine
-    counter: RateLimitCounter
-    observability: Observability
-    disk_space: DiskSpace
-    probes: Mapping[str, Callable[[], Awaitable[str]]]
-    periodic_tasks: Sequence[PeriodicTask]
-    _exit_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    def __init__(self, runtime: Runtime, domains: Sequence[Domain], probes: Mapping[str, Probe], observability: Observability) -> None:
+        self.runtime = runtime
+        self.domains = domains
+        self.probes = probes
+        self.observability = observability
+        self.periodic_tasks: Sequence[PeriodicTask] = [
+            *(task for domain in domains for task in domain.periodic_tasks),
+            PeriodicTask(name="expired idempotent responses", interval_s=600, run=self.sealing.idempotency_store.delete_expired),
+        ]
+        job_kinds = [observability.platform_metrics.instrument_kind(kind) for domain in domains for kind in domain.job_kinds]
+        self.worker = JobWorker(runtime.jobs, job_kinds, lease_s=runtime.settings.job_lease_s)
+        outbox, sources = self.webhooks.outbox, load_event_sources()
+        EventRecorder(runtime, outbox, sources)
+        self._state_events = StateEventPublisher(runtime, outbox, sources)
+        self._exit_stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def settings(self) -> Settings:
+        return self.runtime.settings
+
+    @property
+    def clock(self) -> Clock:
+        return self.runtime.clock
+
+    @property
+    def db(self) -> Database:
+        return self.runtime.db
+
+    @property
+    def bus(self) -> EventBus:
+        return self.runtime.bus
+
+    @property
+    def jobs(self) -> JobQueue:
+        return self.runtime.jobs
+
+    @property
+    def access(self) -> AccessServices:
+        return self.runtime.use(AccessServices)
+
+    @property
+    def memory(self) -> MemoryServices:
+        return self.runtime.use(MemoryServices)
+
+    @property
+    def agents(self) -> AgentServices:
+        return self.runtime.use(AgentServices)
+
+    @property
+    def tools(self) -> ToolServices:
+        return self.runtime.use(ToolServices)
+
+    @property
+    def webhooks(self) -> WebhookServices:
+        return self.runtime.use(WebhookServices)
+
+    @property
+    def sealing(self) -> SealingServices:
+        return self.runtime.use(SealingServices)
+
+    @property
+    def disk_space(self) -> DiskSpace:
+        return self.runtime.use(DiskSpace)
+
+    @property
+    def engines(self) -> MemoryEngines:
+        """The engines of the shared memory."""
+        return self.runtime.use(open_memory_engines)
+
+    @property
+    def tool_servers(self) -> list[OperationServer]:
+        """The built-in tool servers, whose tools are operations of the domains."""
+        return [server for domain in self.domains for server in domain.tool_servers]
 
     @property
     def reindexer(self) -> Reindexer:
-        """The re-indexing service, for operators' commands."""
         return self.memory.reindexer
 
     @property
     def maintenance(self) -> MaintenanceServices:
-        """The maintenance services, for operators' commands that change memory."""
         return self.memory.maintenance
 
     @property
     def training(self) -> Training:
-        """The training service, for operators' commands."""
         return self.memory.training
 
     @property
     def transfer(self) -> TransferServices:
-        """The import and export of memories, for operators' commands."""
         return self.memory.transfer
 
     async def workspaces(self) -> dict[int, str]:
@@ -142,30 +179,11 @@ class Rookery:
         """Remove deleted memories from the indexes and all traces of them from files; return the reason if some remain."""
         while await self.worker.run_ready(DELETE_JOB):
             pass
-        return await self.memory.maintenance.erasure.run()
+        return await self.memory.erasure.run()
 
     async def start(self) -> None:
         """Open everything and start to work. Call `close` afterwards, even if this raises."""
-        await self.observability.start(self._exit_stack)
-        await self._open()
-        await self._start_jobs()
-        await self.tools.sessions.start()
-        self._exit_stack.push_async_callback(self.tools.sessions.aclose)
-        await self.tools.catalogue.start()
-        self._exit_stack.push_async_callback(self.tools.catalogue.aclose)
-        self._exit_stack.push_async_callback(self.tools.logins.aclose)
-        self._exit_stack.push_async_callback(self.tools.gateway.aclose)
-        self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
-        await self._start_webhooks()
-        for work in (
-            run_periodic_tasks(self.periodic_tasks),
-            self.observability.platform_metrics.measure_loop_lag(),
-            self.server_health_publisher.run(),
-            self._warm_up_engines(),
-        ):
-            self._tasks.append(asyncio.create_task(work))
-        self._exit_stack.push_async_callback(self.agents.sessions.streams.aclose)
-        self._exit_stack.push_async_callback(self._stop_tasks)
+        await self._start(serves=True)
 
     async def start_worker(self) -> None:
         """
@@ -173,30 +191,30 @@ class Rookery:
 
         No tool server is started, so tasks that need tool servers are left to processes that serve.
         """
+        await self._start(serves=False)
+
+    async def _start(self, *, serves: bool) -> None:
         await self.observability.start(self._exit_stack)
         await self._open()
-        await self._start_jobs()
-        self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
-        await self._start_webhooks()
-        periodic_tasks = [task for task in self.periodic_tasks if not task.needs_tool_servers]
-        for work in (run_periodic_tasks(periodic_tasks), self._warm_up_engines()):
-            self._tasks.append(asyncio.create_task(work))
-        self._exit_stack.push_async_callback(self._stop_tasks)
-
-    async def _start_jobs(self) -> None:
         await self.sealing.sealer.start()
         await self.worker.start()
         self._exit_stack.push_async_callback(self.worker.stop)
-
-    async def _start_webhooks(self) -> None:
-        await self.webhooks.dispatcher.start()
-        self._exit_stack.push_async_callback(self.webhooks.dispatcher.stop)
+        self._exit_stack.push_async_callback(self.runtime.use(open_similarity).aclose)
+        for domain in self.domains:
+            if domain.start is not None:
+                await domain.start(self._exit_stack, serves=serves)
+        tasks = [task for task in self.periodic_tasks if serves or not task.needs_tool_servers]
+        work = [run_periodic_tasks(tasks), self._warm_up_engines()]
+        if serves:
+            work += [self.observability.platform_metrics.measure_loop_lag(), self._state_events.run()]
+        self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
+        self._exit_stack.push_async_callback(self._stop_tasks)
 
     def close_streams(self) -> None:
         """Close long-running requests, because the server is stopping. Safe in any thread and in signal handlers."""
-        self.tools.gateway.close_streams()
-        self.agents.notifier.close()
-        self.agents.sessions.streams.close_streams()
+        for domain in self.domains:
+            if domain.close_streams is not None:
+                domain.close_streams()
 
     async def close(self) -> None:
         """Stop all tasks, write buffered data and release all resources, each within a time limit. An unavailable store does not raise."""
@@ -229,20 +247,7 @@ class Rookery:
         return await create_first_keys(self.db, self.access.bcrypt, self.access.audit, self.clock)
 
     async def _open(self) -> None:
-        on_close = self._exit_stack.push_async_callback
-        on_close(self.db.close)
-        on_close(self.counter.close)
-        on_close(self.embedder.close)
-        on_close(self.memory.previous_engines.close)
-        on_close(self.texts.close)
-        on_close(self.vectors.close)
-        self._exit_stack.callback(self.access.bcrypt.close)
-        self._exit_stack.callback(self.access.key_cache.close)
-        on_close(self.access.usage.close)
-        on_close(self.memory.recall_buffer.flush)
-        on_close(self.memory.training.flush)
-        on_close(self.tools.journal.aclose)
-        on_close(self.webhooks.client.close)
+        self._exit_stack.push_async_callback(self.runtime.close)
         await self.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
 
     async def require_matching_dimension(self) -> None:
@@ -253,7 +258,7 @@ class Rookery:
             WrongSettings: The dimension differs.
         """
         try:
-            await self.embedder.check()
+            await self.engines.embedder.check()
         except EngineUnavailable as error:
             _log.warning("embedder.not_ready", reason=error.reason)
 
@@ -265,9 +270,9 @@ class Rookery:
     async def _warm_up_engines(self) -> None:
         """Start the engines before the first request needs them."""
         await asyncio.gather(
-            _log_failure("embedder", self.embedder.warm()),
-            _log_failure("vectors", self.vectors.start()),
-            _log_failure("texts", self.texts.start()),
+            _log_failure("embedder", self.engines.embedder.warm()),
+            _log_failure("vectors", self.engines.vectors.start()),
+            _log_failure("texts", self.engines.texts.start()),
         )
 
 
@@ -293,204 +298,80 @@ def build_platform(
     metrics = Metrics()
     db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
     settings.require_secret_key()
-    bus, jobs = EventBus(), JobQueue(db, clock, ids)
+    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids)
+    runtime.on_close(db.close)
     counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
-    embedder = embedders.open(
-        settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
+    purgers: list[Purger] = []
+    disk_folder = settings.data_dir if db.dialect == "sqlite" else None
+    runtime.provide(Metrics, lambda _: metrics)
+    runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=memory_records.has_agent, purgers=purgers))
+    runtime.provide(AgentPorts, lambda runtime: AgentPorts(memories=runtime.use(MemoryServices).sessions, tool_calls=tool_calls))
+    runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
+    runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
+    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_event_sources()))
+    runtime.provide(MemoryCore, lambda runtime: runtime.use(MemoryServices))
+    runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
+    runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))
+    runtime.provide(ToolPorts, lambda runtime: _build_tool_ports(runtime, environment))
+    provide_memory_ports(runtime)
+    runtime.bus.subscribe(
+        AgentSessionEnded, lambda event: runtime.use(ToolServices).sessions.close_agent_session(event.workspace_id, event.session_id)
     )
-    vector_index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
-    text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
-    indexes = Indexes(embedder, vector_index, text_index)
-    access = build_access(
-        settings, db=db, counter=counter, bus=bus, clock=clock, is_agent_in_use=memory_records.has_agent, purgers=_list_purgers(jobs, clock)
-    )
-    sealing = _build_sealing(settings, db, clock, ids)
-    open_sessions = OpenSessionChecker(db=db, clock=clock)
-    memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids, sessions=open_sessions)
-    agents = build_agents(
-        db=db,
-        audit=access.audit,
-        bus=bus,
-        clock=clock,
-        ids=ids,
-        memories=memory.sessions,
-        tool_calls=tool_calls,
-        keys=access.guard,
-    )
-    memory_api = MemoryApi(
-        remember=memory.remember,
-        records=memory.records,
-        recall=memory.recall,
-        search=memory.search,
-        listing=memory.listing,
-        feedback=memory.feedback,
-        context=memory.context,
-        serializer=memory.serializer,
-        mode=settings.recall_mode,
-    )
-    agents_api = AgentsApi(agents)
-    builtin_servers = [memory_api.server(), agents_api.server()]
-    disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
-    tools = build_tools(
-        settings,
-        builtins=builtin_servers,
-        db=db,
-        bus=bus,
-        clock=clock,
-        ids=ids,
-        limits=ToolRateLimiter(access.limiter, clock),
-        embedder=embedder,
-        audit=access.audit,
-        keys=access.guard,
-        sealer=sealing.sealer,
-        agent_sessions=open_sessions,
-        disk_space=disk_space,
-        environment=os.environ if environment is None else environment,
-    )
-    webhooks = build_webhooks(
-        settings,
-        db=db,
-        audit=access.audit,
-        sealer=sealing.sealer,
-        egress=tools.egress,
-        bus=bus,
-        metrics=metrics,
-        clock=clock,
-        ids=ids,
-    )
-    memory_jobs = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
-    probes, observability = (
-        _build_probes(db, indexes, access.limiter, counter, tools.catalogue),
-        build_observability(settings, metrics, bus),
-    )
+    observability = build_observability(settings, metrics, runtime.bus)
+    domains = [runtime.use(build) for build in load_builders()]
+    purgers += [purge for domain in domains for purge in domain.purgers]
+    purgers.append(idempotency_store.purge)
+    runtime.use(SealingServices).columns += [column for domain in domains for column in domain.sealed_columns]
+    probes = _collect_probes(runtime, domains)
+    rookery = Rookery(runtime, domains, probes, observability)
     observability.platform_metrics.add_sources(
-        MetricTargets(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, tools.journal, probes)
+        MetricTargets(
+            jobs=runtime.jobs,
+            bcrypt=rookery.access.bcrypt,
+            limiter=rookery.access.limiter,
+            usage=rookery.access.usage,
+            catalogue=rookery.tools.catalogue,
+            sessions=rookery.tools.sessions,
+            tool_calls=rookery.tools.journal,
+            probes=probes,
+        )
     )
-    return Rookery(
-        settings=settings,
-        clock=clock,
-        db=db,
-        bus=bus,
-        jobs=jobs,
-        worker=JobWorker(
-            jobs, [observability.platform_metrics.instrument_kind(kind) for kind in memory_jobs.kinds()], lease_s=settings.job_lease_s
-        ),
-        access=access,
-        sealing=sealing,
-        memory=memory,
-        memory_api=memory_api,
-        builtin_servers=builtin_servers,
-        agents=agents,
-        agents_api=agents_api,
-        tools=tools,
-        webhooks=webhooks,
-        server_health_publisher=connect_events(bus, webhooks.outbox, db=db, clock=clock, memory=memory, agents=agents, tools=tools),
-        embedder=embedder,
-        vectors=vector_index,
-        texts=text_index,
-        counter=counter,
-        observability=observability,
-        disk_space=disk_space,
-        probes=probes,
-        periodic_tasks=[
-            *_list_periodic_tasks(settings, db, access, sealing=sealing, tools=tools, clock=clock),
-            PeriodicTask(name="results of recalls", interval_s=0.5, run=memory.recall_buffer.flush),
-            PeriodicTask(name="training examples", interval_s=0.5, run=memory.training.flush),
-            PeriodicTask(name="expired memories", interval_s=60, run=memory.retention.sweep),
-            PeriodicTask(name="embedding migration", interval_s=30, run=memory.migration.run_periodic),
-            PeriodicTask(name="expired task leases", interval_s=5, run=agents.claims.expire_leases),
-            *webhooks.periodic_tasks,
-            PeriodicTask(name="abandoned agent sessions", interval_s=60, run=agents.sessions.sweeper.sweep),
-        ],
+    return rookery
+
+
+def open_similarity(runtime: Runtime) -> similarity.SimilarityCache:
+    """Return the similarity of texts for the search of tools."""
+    return similarity.open(runtime.use(open_memory_engines).embedder)
+
+
+def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -> ToolPorts:
+    clock, tools_domain = runtime.clock, "rookery.tools.domain"
+    builders = [build for build in load_builders() if build.__module__ != tools_domain]
+    return ToolPorts(
+        list_tool_servers=lambda: [server for build in builders for server in runtime.use(build).tool_servers],
+        build_entry=upstreams.build_builtin_entry,
+        open_connectors=upstreams.open,
+        authorities=upstreams.authorities(runtime.use(EgressGuard), clock=lambda: clock().timestamp()),
+        similarity=runtime.use(open_similarity),
+        agent_sessions=OpenSessionChecker(db=runtime.db, clock=clock),
+        environment=environment,
     )
 
 
-def _list_purgers(jobs: JobQueue, clock: Clock) -> list[Purger]:
-    """Return the functions that delete a workspace's rows from all tables of other domains than access."""
-    return [
-        MemoryPurge(jobs, clock),
-        tool_calls.purge,
-        tool_servers.purge,
-        tool_logins.purge,
-        tool_catalogue.purge,
-        agent_work.purge,
-        plan_templates.purge,
-        idempotency_store.purge,
-        *WEBHOOK_PURGERS,
-    ]
+def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Probe]:
+    engines = runtime.use(open_memory_engines)
 
-
-def _build_sealing(settings: Settings, db: Database, clock: Clock, ids: IdFactory) -> SealingServices:
-    source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
-    columns = [idempotency_store.SEALED_COLUMN, tool_servers.SEALED_COLUMN, tool_logins.SEALED_COLUMN, *WEBHOOK_SECRETS]
-    sealer = Sealer(db, source, columns, clock)
-    return SealingServices(
-        sealer=sealer,
-        rotation=KeyRotation(db, source, columns, clock),
-        idempotency_store=idempotency_store.IdempotencyStore(db, sealer, clock, ids),
-    )
-
-
-def _list_periodic_tasks(
-    settings: Settings, db: Database, access: AccessServices, *, sealing: SealingServices, tools: ToolServices, clock: Clock
-) -> list[PeriodicTask]:
-    retention = timedelta(days=settings.tool_calls_days)
-
-    async def delete_old_tool_calls() -> int:
-        before = clock() - retention
-        return await db.write(lambda tx: tool_calls.delete_calls(tx, called_before=before))
-
-    return [
-        PeriodicTask(name="API keys past their grace", interval_s=60, run=access.api_keys.delete_past_grace),
-        PeriodicTask(name="agent keys past their grace", interval_s=60, run=access.agent_keys.delete_past_grace),
-        PeriodicTask(name="expired API keys", interval_s=60, run=access.api_keys.announce_expired),
-        PeriodicTask(name="expired agent keys", interval_s=60, run=access.agent_keys.announce_expired),
-        PeriodicTask(name="old usage rows", interval_s=3600, run=access.usage.delete_old_calls),
-        PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_tool_calls),
-        PeriodicTask(name="embeddings of new tools", interval_s=10, run=tools.search.preload_embeddings, needs_tool_servers=True),
-        PeriodicTask(name="changed logins", interval_s=1, run=tools.logins.refresh, needs_tool_servers=True),
-        PeriodicTask(name="file with the first keys", interval_s=600, run=FirstKeysFile(settings.data_dir, db, clock).delete_if_unneeded),
-        PeriodicTask(name="expired idempotent responses", interval_s=600, run=sealing.idempotency_store.delete_expired),
-    ]
-
-
-def _build_probes(
-    db: Database, indexes: Indexes, limiter: RateLimiter, counter: RateLimitCounter, catalogue: Catalogue
-) -> Mapping[str, Callable[[], Awaitable[str]]]:
-    async def database() -> str:
-        await db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
+    async def probe_database() -> str:
+        await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
         return "ok"
 
-    async def vector_index() -> str:
-        await indexes.vectors.count(0)
-        return "ok"
-
-    async def text_index() -> str:
-        await indexes.texts.setup()
-        return "ok"
-
-    async def embedder() -> str:
-        if indexes.embedder.is_starting:
+    async def probe_embedder() -> str:
+        if engines.embedder.is_starting:
             return STATUS_STARTING
-        await indexes.embedder.warm()
+        await engines.embedder.warm()
         return "ok"
 
-    async def counters() -> str:
-        try:
-            await counter.peek("readyz", window_us=1, now_us=0)
-        except EngineUnavailable:
-            return "counting locally"
-        return "counting locally" if limiter.is_local else "ok"
-
-    async def servers() -> str:
-        # The reason is only logged. This response needs no key, and the reason contains names of files and variables.
-        return "ok" if catalogue.file_state.error is None else "servers.json is invalid; the last valid version is in use"
-
-    return {
-        "database": database,
-        "vectors": vector_index,
-        "texts": text_index,
-        "embedder": embedder,
-        "counters": counters,
-        "servers": servers,
-    }
+    probes: dict[str, Probe] = {"database": probe_database, "embedder": probe_embedder}
+    for domain in domains:
+        probes.update(domain.probes)
+    return probes

@@ -7,6 +7,7 @@ from typing import cast
 import httpx2
 from pydantic import BaseModel
 
+from rookery.agents.api import AgentsApi
 from rookery.agents.schemas import claims, queries
 from rookery.agents.schemas import plans as p
 from rookery.agents.schemas import session_events as e
@@ -92,7 +93,7 @@ def _get_path(value: object, *path: str | int) -> object:
 
 async def test_every_tool_has_the_arguments_of_its_route(instance: Instance) -> None:
     """D-92: no argument that the route does not have, no required one that the route does not require, and a description."""
-    tools = instance.rookery.agents_api.server().tools()
+    tools = AgentsApi(instance.rookery.agents).server().tools()
     assert {tool.name for tool in tools} == TOOL_ROUTES.keys()
     for tool in tools:
         body, path = TOOL_ROUTES[tool.name]
@@ -255,7 +256,7 @@ async def test_each_tool_needs_the_permission_of_its_route(instance: Instance) -
     listed = (await reader.get("/api/v1/mcp/servers/agents/tools")).json()["tools"]
 
     assert {item["name"] for item in listed} == {
-        tool.name for tool in instance.rookery.agents_api.server().tools() if tool.required_scope == "plans.read"
+        tool.name for tool in AgentsApi(instance.rookery.agents).server().tools() if tool.required_scope == "plans.read"
     }
     response = await _send(reader, "task_claim_next")
     assert (response.status_code, response.json()["required_permission"]) == (403, "phases.write")

@@ -6,7 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -23,9 +24,11 @@ from rookery.agents.templates.library import (
     Templates,
     read_templates,
 )
+from rookery.agents.wiring import AgentServices
 from rookery.app import create_app
 from rookery.cli import CommandContext
 from rookery.kernel.config import Settings
+from rookery.kernel.domain import Domain
 from tests.agents.test_template_texts import EIGHT
 from tests.conftest import OPERATOR, Caller, Instance
 
@@ -205,10 +208,10 @@ async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
         if file.name != "incident.yaml":
             text = file.read_text(encoding="utf-8").replace("name: Bug fix\n", "name: Defect\n")
             (folder / file.name).write_text(text, encoding="utf-8")
-    rookery = instance.rookery
-    templates = Templates(rookery.db, rookery.access.audit, rookery.clock, shipped=read_templates(folder))
-    agents = replace(rookery.agents, templates=templates)
-    upgraded = replace(rookery, agents=agents, agents_api=AgentsApi(agents))
+    upgraded = copy(instance.rookery)
+    agents = AgentServices(upgraded.runtime)
+    agents.templates = Templates(upgraded.db, upgraded.access.audit, upgraded.clock, shipped=read_templates(folder))
+    upgraded.domains = [Domain(operations=[("/v1", AgentsApi(agents).operations())])]
     caller = Caller(httpx2.ASGITransport(create_app(upgraded)), instance.admin.key)
     async with caller.http:
         yield caller

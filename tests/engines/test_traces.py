@@ -237,8 +237,8 @@ async def test_no_span_contains_data_of_callers(traced_settings: Settings, recei
 async def test_a_server_failure_is_marked_with_its_code(traced_settings: Settings, receiver: Receiver) -> None:
     """A recall that falls back to full text succeeds, but its embedding span fails (D-10, D-42)."""
     async with run_instance(traced_settings) as instance:
-        await instance.rookery.embedder.warm()
-        await instance.rookery.embedder.close()
+        await instance.rookery.engines.embedder.warm()
+        await instance.rookery.engines.embedder.close()
         full_text_response, key = await instance.admin.post("/v1/brain/recall", {"query": "when"}), instance.admin.key
     async with run_instance(traced_settings) as instance:
         with sqlite3.connect(traced_settings.data_dir / "texts.db") as connection:

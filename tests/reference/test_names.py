@@ -77,7 +77,7 @@ async def test_tasks_are_listed_by_status_and_by_its_earlier_name(instance: Inst
 def _tool_arguments() -> Mapping[str, Collection[str]]:
     """Return the names of the arguments of each built-in tool. Building the platform opens nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        servers = build_platform(Settings(data_dir=Path(folder))).builtin_servers
+        servers = build_platform(Settings(data_dir=Path(folder))).tool_servers
     return {
         f"{server.id}/{tool.name}": cast("Schema", tool.input_schema["properties"]).keys() for server in servers for tool in server.tools()
     }

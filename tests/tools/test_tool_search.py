@@ -74,7 +74,7 @@ async def test_a_tools_own_name_finds_it_first(instance: Instance) -> None:
 
 async def test_without_the_embedder_words_still_find(instance: Instance) -> None:
     """D-37: without the embedder a search uses words only."""
-    await instance.rookery.embedder.close()
+    await instance.rookery.engines.embedder.close()
 
     assert (await search(instance.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
     assert (await search(instance.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}

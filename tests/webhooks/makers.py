@@ -10,12 +10,15 @@ from typing import cast
 import orjson
 
 from rookery.access.models import Actor
+from rookery.domains import load_event_sources
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import uuid7
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, WebhookEvent, WebhookTenant
 from rookery.webhooks.outbox import BuildData, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
 
+CATALOGUE = EventCatalogue(load_event_sources())
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 WORKSPACE = 1
 TENANT = WebhookTenant(workspace_id=WORKSPACE, public_workspace_id=WORKSPACE, by=Actor(kind="operator", name="test"))
@@ -70,7 +73,7 @@ async def add_event(
     """Add one event in its own transaction."""
     workspace_id, at = cast("int", overrides.get("workspace_id", WORKSPACE)), cast("datetime", overrides.get("at", AT))
     build = build_payload(id="a", content="We deploy on Tuesdays.") if data is None else data
-    await db.write(lambda tx: recorder.add_event(tx, type, workspace_id, build, at))
+    await db.write(lambda tx: recorder.add_event(tx, CATALOGUE.by_name[type], workspace_id, build, at, memory_id="a"))
 
 
 async def list_deliveries(db: Database, endpoint: WebhookEndpoint) -> list[tuple[Delivery, dict[str, object]]]:

@@ -11,18 +11,21 @@ from pathlib import Path
 from rookery.access.audit_log import AuditLog
 from rookery.access.models import Actor
 from rookery.access.workspaces import Workspaces
+from rookery.engines import webhook_client
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
-from rookery.kernel.metrics import Metrics
+from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
-from rookery.webhook_wiring import WebhookServices, build_webhooks
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, NewEndpoint, WebhookEndpoint, WebhookTenant
 from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.store import deliveries
+from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 from tests.conftest import FakeClock, eventually
+from tests.webhooks.makers import CATALOGUE
 
 BY = Actor(kind="operator", name="test")
 
@@ -43,7 +46,10 @@ class WebhookRig:
 
     async def add_events(self, *names: str) -> None:
         """Add one event for each of *names*, in one transaction."""
-        events = [NewEvent(type="memory.stored", at=self.clock(), build_data=lambda _, name=name: {"name": name}) for name in names]
+        events = [
+            NewEvent(type=CATALOGUE.by_name["memory.stored"], at=self.clock(), build_data=lambda _, name=name: {"name": name})
+            for name in names
+        ]
         await self.db.write(lambda tx: self.services.outbox.add_events(tx, self.tenant.workspace_id, events))
 
     async def list_deliveries(self, endpoint: WebhookEndpoint) -> list[Delivery]:
@@ -105,17 +111,12 @@ async def run_webhooks(
     sealer = Sealer(db, KeySource(data_dir, configured=None, previous=None), [], clock)
     await sealer.start()
     guard = egress or EgressGuard(allow=["127.0.0.0/8"])
-    services = build_webhooks(
-        settings,
-        db=db,
-        audit=AuditLog(db, clock),
-        sealer=sealer,
-        egress=guard,
-        bus=EventBus(),
-        metrics=Metrics(),
-        clock=clock,
-        ids=uuid7,
-    )
+    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=uuid7)
+    runtime.provide(Sealer, lambda _: sealer)
+    runtime.provide(EgressGuard, lambda _: guard)
+    runtime.provide(EventCatalogue, lambda _: CATALOGUE)
+    runtime.provide(WebhookPorts, lambda _: WebhookPorts(open_client=lambda: webhook_client.open(guard)))
+    services = runtime.use(WebhookServices)
     services.dispatcher.stop_timeout_s = 0.1
     if tenant is None:
         workspace = await Workspaces(db, AuditLog(db, clock), clock).create(f"of {uuid7()}", by=BY)

@@ -11,7 +11,6 @@ import pytest
 from rookery.app import build_route_table
 from rookery.doctor import examine
 from rookery.kernel.config import Settings
-from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.schemas import (
     AttemptResponse,
     ChangedWebhookResponse,
@@ -24,6 +23,7 @@ from rookery.webhooks.schemas import (
 from rookery.wiring import build_platform
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.webhooks.event_recorder import record_events
+from tests.webhooks.makers import CATALOGUE
 from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply, run_receiver
 
 Json = dict[str, object]
@@ -286,7 +286,7 @@ async def test_the_event_catalogue_names_mounted_routes(instance: Instance, sett
     event_types = cast("list[Json]", (await instance.admin.get("/api/v1/events?per_page=100")).json()["data"])
     mounted = {f"{endpoint.route.method} {endpoint.path}" for endpoint in build_route_table(build_platform(settings)).endpoints}
 
-    assert [event_type["name"] for event_type in event_types] == [event_type.name for event_type in EVENT_TYPES]
+    assert [event_type["name"] for event_type in event_types] == [event_type.name for event_type in CATALOGUE.types]
     assert all(event_type.keys() == EventTypeResponse.model_fields.keys() for event_type in event_types)
     assert {str(route["resource"]) for route in event_types if route["resource"]} - {
         route.removeprefix("GET ") for route in mounted

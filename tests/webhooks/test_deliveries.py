@@ -17,6 +17,7 @@ from rookery.webhooks.models import DeliveryState, DisabledReason, EndpointChang
 from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.retry_policy import next_attempt_at
 from tests.conftest import FakeClock, eventually
+from tests.webhooks.makers import CATALOGUE
 from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply, run_receiver
 from tests.webhooks.rig import WebhookRig, run_webhooks
 
@@ -76,7 +77,12 @@ async def test_no_logged_response_repeats_a_deleted_memory(
         await webhooks.create_endpoint(receiver.url, include_content=True),
         await webhooks.create_endpoint(f"{receiver.url}/late", include_content=True),
     )
-    event = NewEvent(type="memory.stored", at=clock(), build_data=lambda _: {"content": "The safe opens with 4711."}, memory_id="safe")
+    event = NewEvent(
+        type=CATALOGUE.by_name["memory.stored"],
+        at=clock(),
+        build_data=lambda _: {"content": "The safe opens with 4711."},
+        memory_id="safe",
+    )
     await database.write(lambda tx: webhooks.services.outbox.add_events(tx, webhooks.tenant.workspace_id, [event]))
     await webhooks.wait_until_finished(quick)
     await eventually(lambda: receiver.waiting)

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 
 from rookery.kernel.config import Settings
-from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import DeliveryState
 from tests.conftest import eventually, run_instance
 from tests.documentation import ROOT, blocks, differences, table
+from tests.webhooks.makers import CATALOGUE
 from tests.webhooks.receiver import run_receiver
 
 EVENTS = ROOT / "docs" / "reference" / "webhook-events.md"
@@ -22,9 +22,9 @@ def test_every_event_of_webhooks_is_in_the_reference() -> None:
         [
             f"`{event_type.name}`",
             event_type.description,
-            event_type.data_description + (f": `GET {event_type.resource}`" if event_type.resource else ""),
+            event_type.data + (f": `GET {event_type.resource}`" if event_type.resource else ""),
         ]
-        for event_type in EVENT_TYPES
+        for event_type in CATALOGUE.types
     ]
 
     assert table(EVENTS, "Event of a webhook") == expected

@@ -33,7 +33,7 @@ from rookery.webhooks.store import endpoints as store
 from rookery.webhooks.store.tables import SEALED_COLUMNS
 from rookery.webhooks.validation import find_url_error, validate_endpoint
 from tests.conftest import SECRET_KEY, FakeClock
-from tests.webhooks.makers import TENANT, WORKSPACE, add_event, list_deliveries
+from tests.webhooks.makers import CATALOGUE, TENANT, WORKSPACE, add_event, list_deliveries
 
 ENDPOINT = NewEndpoint(url="https://hooks.example/rookery", events=("memory.*",))
 CHOSEN_SECRET = Secret("a secret of 16 or more".replace(" ", "-"))
@@ -72,8 +72,8 @@ async def rig(database: Database, tmp_path_factory: pytest.TempPathFactory, cloc
     await database.write(_make_workspace)
     bus, recorder = EventBus(), Outbox(clock, uuid7)
     egress = EgressGuard(resolve=resolve)
-    endpoints = WebhookEndpoints(database, sealer, AuditLog(database, clock), egress, bus=bus, clock=clock, ids=uuid7)
-    deliveries = Deliveries(database, recorder, clock=clock)
+    endpoints = WebhookEndpoints(database, sealer, AuditLog(database, clock), egress, lambda: CATALOGUE, bus=bus, clock=clock, ids=uuid7)
+    deliveries = Deliveries(database, recorder, lambda: CATALOGUE, clock=clock)
     return EndpointRig(
         db=database, bus=bus, source=source, sealer=sealer, endpoints=endpoints, recorder=recorder, deliveries=deliveries, names=names
     )
@@ -172,7 +172,7 @@ async def test_an_event_named_twice_is_kept_once(rig: EndpointRig) -> None:
     """D-80: events keep their order, each once; an empty list is rejected."""
     endpoint = replace(ENDPOINT, events=("tool.called", "memory.*", "tool.called"))
 
-    assert validate_endpoint(endpoint).events == ("tool.called", "memory.*")
+    assert validate_endpoint(endpoint, CATALOGUE).events == ("tool.called", "memory.*")
     assert (await _rejected_fields(rig, replace(ENDPOINT, events=()))).keys() == {"events"}
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus, MemoryStored
 from rookery.kernel.ids import uuid7
-from rookery.webhooks.event_types import EVENT_TYPES, EVENT_TYPES_BY_NAME, find_pattern_error, is_subscribed
+from rookery.webhooks.event_types import DISABLED_EVENT
 from rookery.webhooks.models import Delivery, DeliveryState
 from rookery.webhooks.outbox import BACKLOG_FULL_MESSAGE, HELD_MESSAGE, NewEvent, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
 from tests.conftest import FakeClock
 from tests.memory.makers import make_memory
-from tests.webhooks.makers import AT, WORKSPACE, add_event, build_payload, list_deliveries, store_endpoint
+from tests.webhooks.makers import AT, CATALOGUE, WORKSPACE, add_event, build_payload, list_deliveries, store_endpoint
 
-_NAMES = [event_type.name for event_type in EVENT_TYPES]
+_NAMES = [event_type.name for event_type in CATALOGUE.types]
 _GROUPS = sorted({f"{name.partition('.')[0]}.*" for name in _NAMES})
 
 
@@ -35,22 +35,22 @@ def test_subscriptions_match_names_groups_and_the_star(name: str, patterns: list
     """D-80: patterns are exact names, `memory.*`, or `*`, which is all but tool.called."""
     by_wildcard = name not in {"tool.called", "webhook.test"} and ("*" in patterns or f"{name.partition('.')[0]}.*" in patterns)
 
-    assert is_subscribed(patterns, name) is (name in patterns or by_wildcard)
+    assert CATALOGUE.by_name[name].matches(patterns) is (name in patterns or by_wildcard)
 
 
 @given(st.text(max_size=30))
 def test_a_pattern_has_an_error_exactly_if_it_matches_no_event(text: str) -> None:
     """D-80: a pattern without any event is rejected."""
-    matches_some = any(is_subscribed([text], name) for name in EVENT_TYPES_BY_NAME)
+    matches_some = any(event_type.matches([text]) for event_type in CATALOGUE.types)
 
-    assert (find_pattern_error(text) is None) is matches_some
+    assert (CATALOGUE.find_pattern_error(text) is None) is matches_some
 
 
 def test_the_error_of_a_pattern_suggests_the_nearest_one() -> None:
     """The message suggests the nearest pattern if one is close (D-80)."""
-    assert "did you mean 'memory.stored'?" in (find_pattern_error("memory.store") or "")
-    assert "did you mean 'session.*'?" in (find_pattern_error("sesion.*") or "")
-    assert "did you mean" not in (find_pattern_error("zzzz") or "")
+    assert "did you mean 'memory.stored'?" in (CATALOGUE.find_pattern_error("memory.store") or "")
+    assert "did you mean 'session.*'?" in (CATALOGUE.find_pattern_error("sesion.*") or "")
+    assert "did you mean" not in (CATALOGUE.find_pattern_error("zzzz") or "")
 
 
 async def test_an_event_without_subscribers_is_neither_built_nor_stored(database: Database, recorder: Outbox) -> None:
@@ -109,7 +109,8 @@ async def test_delivery_ids_sort_in_the_order_of_the_events(database: Database, 
     """D-81, strict order: also within one transaction."""
     endpoint = await store_endpoint(database, events=("memory.*", "tool.called"))
     new_events = [
-        NewEvent(type=name, at=AT, build_data=build_payload(id=number)) for number, name in enumerate(["memory.stored", "tool.called"] * 50)
+        NewEvent(type=CATALOGUE.by_name[name], at=AT, build_data=build_payload(id=number))
+        for number, name in enumerate(["memory.stored", "tool.called"] * 50)
     ]
 
     await database.write(lambda tx: recorder.add_events(tx, WORKSPACE, new_events))
@@ -124,7 +125,7 @@ async def test_a_rolled_back_change_has_no_event_and_a_committed_one_has(databas
     recorder.wake = lambda: wake_calls.append("up")
 
     def fail(tx: Tx) -> None:
-        recorder.add_event(tx, "memory.stored", WORKSPACE, build_payload(id="undone"), AT)
+        recorder.add_event(tx, CATALOGUE.by_name["memory.stored"], WORKSPACE, build_payload(id="undone"), AT)
         msg = "something went wrong after it"
         raise RuntimeError(msg)
 
@@ -164,7 +165,7 @@ async def test_a_failing_recorder_rolls_back_and_listeners_get_committed_events(
 async def test_deliveries_of_a_disabled_endpoint_are_held_and_the_subject_is_excluded(database: Database, recorder: Outbox) -> None:
     """D-81: events during the time are held; webhook.disabled goes to other endpoints."""
     disabled, subject = await store_endpoint(database, enabled=False), await store_endpoint(database)
-    event = NewEvent(type="webhook.disabled", at=AT, build_data=build_payload(id=subject.id))
+    event = NewEvent(type=DISABLED_EVENT, at=AT, build_data=build_payload(id=subject.id))
 
     await database.write(lambda tx: recorder.add_events(tx, WORKSPACE, [event], excluded_endpoint_id=subject.id))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from rookery.access.models import KeyRestrictions
-from rookery.webhooks.event_types import EVENT_TYPES_BY_NAME, list_scopes
 from tests.conftest import Caller, Instance
+from tests.webhooks.makers import CATALOGUE
 
 HOOKS = "/api/v1/webhooks"
 UNREACHABLE = "http://[2a00:ffff::1]/hook"
@@ -21,9 +21,9 @@ async def create_webhook(caller: Caller, *events: str, status: int = 201) -> dic
 
 def test_every_event_type_needs_exactly_one_scope() -> None:
     """D-24: the scope is that of the GET whose response the event contains."""
-    assert all(len(list_scopes([name])) == 1 for name in EVENT_TYPES_BY_NAME)
-    assert list_scopes(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
-    assert set(list_scopes(["*"])) == {scope for name in EVENT_TYPES_BY_NAME for scope in list_scopes([name])}
+    assert all(CATALOGUE.list_scopes([name]) == [event_type.scope] for name, event_type in CATALOGUE.by_name.items())
+    assert CATALOGUE.list_scopes(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
+    assert set(CATALOGUE.list_scopes(["*"])) == {event_type.scope for event_type in CATALOGUE.types}
 
 
 async def test_a_key_subscribes_to_what_it_may_read(instance: Instance) -> None:

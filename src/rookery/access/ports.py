@@ -1,9 +1,13 @@
-"""The port of the request counters, which an engine implements."""
+"""The port of the request counters, which an engine implements, and what access needs from other domains."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+from rookery.kernel.db import Tx
 
 
 class WindowCount(NamedTuple):
@@ -55,3 +59,18 @@ class RateLimitCounter(Protocol):
     async def close(self) -> None:
         """Release the connections. Idempotent."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessPorts:
+    """
+    The implementations that access gets from engines and other domains.
+
+    Attributes:
+        is_agent_in_use: Returns whether a workspace has memories of an agent.
+        purgers: Delete the data of a workspace from the tables of the other domains. The list may still grow until the first deletion.
+    """
+
+    counter: RateLimitCounter
+    is_agent_in_use: Callable[[Tx, int, str], bool]
+    purgers: Sequence[Callable[[Tx, int], int]]

@@ -30,7 +30,7 @@ class Workspaces:
         self._db = db
         self._audit = audit
         self._clock = clock
-        self._purgers = tuple(purgers)
+        self._purgers = purgers
 
     async def create(self, name: str, *, by: Actor) -> Workspace:
         """

@@ -19,18 +19,15 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from rookery.access import commands as access_commands
-from rookery.agents import commands as agent_commands
 from rookery.cli.parameters import convert_on_demand
+from rookery.domains import DOMAINS, load_event_sources
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.memory import commands as memory_commands
 from rookery.terminal.entries import CommandEntry
-from rookery.tools import commands as tool_commands
-from rookery.webhooks import commands as webhook_commands
 
 if TYPE_CHECKING:
+    from rookery.access.event_sources import EventType
     from rookery.wiring import Rookery
 
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
@@ -66,6 +63,10 @@ class CommandContext:
         if not create:
             require_data(self.settings)
         return cast("AbstractAsyncContextManager[Any]", _load(PARTS[part])(self.settings))
+
+    def list_event_types(self) -> Sequence[EventType]:
+        """Return the types of webhook events that the domains declare."""
+        return [event_type for source in load_event_sources() for event_type in source.types]
 
 
 PARTS = {
@@ -125,14 +126,7 @@ _OWN_COMMANDS = (
 )
 
 COMMANDS = sorted(
-    (
-        *_OWN_COMMANDS,
-        *access_commands.COMMANDS,
-        *agent_commands.COMMANDS,
-        *memory_commands.COMMANDS,
-        *tool_commands.COMMANDS,
-        *webhook_commands.COMMANDS,
-    ),
+    (*_OWN_COMMANDS, *(entry for name in DOMAINS for entry in importlib.import_module(f"rookery.{name}.commands").COMMANDS)),
     key=lambda entry: entry.position,
 )
 """The commands in the order of `rookery --help`."""

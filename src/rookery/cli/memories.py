@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import structlog
-
+from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import Workspaces
-from rookery.agents.sessions.access import OpenSessionChecker
-from rookery.cli.store import open_records
-from rookery.engines import embedders, texts, vectors
-from rookery.event_mapping import EventMapper
-from rookery.kernel.clock import utc_now
+from rookery.cli.records import build_runtime, open_runtime
 from rookery.kernel.config import Settings
-from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import EventBus
-from rookery.kernel.ids import uuid7
-from rookery.kernel.jobs import JobQueue
-from rookery.memory_core_wiring import Indexes, MemoryCore, build_memory_core
-from rookery.memory_event_mapping import memory_event_mappings, redact_deliveries
+from rookery.memory import event_payloads
+from rookery.memory.core_wiring import MemoryCore
+from rookery.memory_engines import provide_memory_ports
+from rookery.webhooks.event_recorder import EventRecorder
 from rookery.webhooks.outbox import Outbox
-
-_log = structlog.stdlib.get_logger("rookery.cli")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,43 +27,11 @@ class MemoryStore:
 
 @asynccontextmanager
 async def open_memory(settings: Settings) -> AsyncGenerator[MemoryStore]:
-    """Open them. Changes are published to webhooks and queued for indexing, as the whole platform does."""
-    indexes = _open_indexes(settings)  # an invalid address raises before anything is created
-    async with open_records(settings) as records:
-        db, bus, outbox = records.db, EventBus(), Outbox(utc_now, uuid7)
-        core = build_memory_core(
-            settings,
-            indexes,
-            db=db,
-            jobs=JobQueue(db, utc_now, uuid7),
-            bus=bus,
-            clock=utc_now,
-            ids=uuid7,
-            sessions=OpenSessionChecker(db=db, clock=utc_now),
-        )
-        EventMapper(outbox, memory_event_mappings(core.serializer)).subscribe(bus)
-        redact_deliveries(bus, outbox)
-        closing = AsyncExitStack()
-        for close in (
-            *(indexes.embedder.close, core.previous_engines.close, indexes.texts.close, indexes.vectors.close),
-            *(core.recall_buffer.flush, core.training.flush),
-        ):
-            closing.push_async_callback(close)
-        try:
-            yield MemoryStore(workspaces=records.workspaces, memory=core)
-        finally:
-            try:
-                await closing.aclose()
-            except OUTAGES as error:  # every step was tried; unwritten data is lost
-                _log.error("stopped.not_all_written", reason=error.message)
-
-
-def _open_indexes(settings: Settings) -> Indexes:
-    embedder = embedders.open(
-        settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
-    )
-    return Indexes(
-        embedder,
-        vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension),
-        texts.open(settings.texts.reveal(), data_dir=settings.data_dir),
-    )
+    """Open them. Changes are published to webhooks and queued for indexing. Raises `WrongSettings` before anything is created."""
+    runtime = build_runtime(settings)
+    provide_memory_ports(runtime)
+    memory = runtime.use(MemoryCore)
+    _ = memory.training  # from here on it collects what is stored and recalled
+    EventRecorder(runtime, Outbox(runtime.clock, runtime.ids), event_payloads.EVENTS)
+    async with open_runtime(runtime):
+        yield MemoryStore(workspaces=runtime.use(AccessServices).workspaces, memory=memory)

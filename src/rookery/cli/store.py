@@ -1,21 +1,12 @@
-"""The data folder and the record store: their preparation, and opening the records for one command."""
+"""The preparation of the data folder and the record store, before anything opens them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import NoReturn
-
 import structlog
 
-from rookery.access.audit_log import AuditLog
-from rookery.access.workspaces import Workspaces
 from rookery.backup.contents import KNOWN_NAMES
-from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.data_folder import RESTORE_FOLDER, make_private
-from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.errors import WrongSettings
 from rookery.migrations import migrate
 
@@ -65,31 +56,3 @@ def prepare_folder(settings: Settings) -> None:
     """Create the data folder or restrict its mode, and log a warning for each problem found."""
     for line in make_private(settings.data_dir, known_names=KNOWN_NAMES):
         _log.warning("data_folder", message=line)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordServices:
-    """The record store and the services that every small opening needs."""
-
-    db: Database
-    workspaces: Workspaces
-    audit: AuditLog
-
-
-@asynccontextmanager
-async def open_records(settings: Settings) -> AsyncGenerator[RecordServices]:
-    """Migrate the record store and open it. Workspaces cannot be deleted with these services."""
-    settings.require_secret_key()
-    prepare_store(settings)
-    db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
-    audit = AuditLog(db, utc_now)
-    try:
-        yield RecordServices(db=db, workspaces=Workspaces(db, audit, utc_now, purgers=[_reject_deletion]), audit=audit)
-    finally:
-        await db.close()
-
-
-def _reject_deletion(tx: Tx, workspace_id: int) -> NoReturn:
-    del tx
-    msg = f"workspace {workspace_id} can be deleted only by the whole platform, which covers every table"
-    raise AssertionError(msg)

@@ -8,13 +8,13 @@ nothing is written twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
 from typing import cast
 
 from pydantic import BaseModel
 
+from rookery.access.event_sources import EventType
 from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.components import Components, Mode, handler_description
@@ -56,20 +56,11 @@ _WEBHOOK_PAYLOAD_SCHEMA: Schema = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventDocs:
-    """A webhook event in `x-webhooks`. *data_description* describes its data in words."""
-
-    name: str
-    summary: str
-    data_description: str
-
-
 def build_document(
     endpoints: Sequence[RouteEndpoint],
     *,
     public_url: Callable[[str], str],
-    events: Sequence[EventDocs] = (),
+    events: Sequence[EventType] = (),
     examples: Examples = MappingProxyType({}),
 ) -> Schema:
     """
@@ -227,13 +218,13 @@ def _format_size(count: int) -> str:
     return f"{count // BYTES_PER_MIB} MiB" if count >= BYTES_PER_MIB else f"{count // 1024} KiB"
 
 
-def _webhook_operation(event: EventDocs) -> Schema:
+def _webhook_operation(event: EventType) -> Schema:
     return {
         "post": {
             "operationId": f"receive_{event.name.replace('.', '_')}",
-            "summary": event.summary,
+            "summary": event.description,
             "description": (
-                f"A signed request from Rookery to the URL of an endpoint that subscribes to this event. `data`: {event.data_description}."
+                f"A signed request from Rookery to the URL of an endpoint that subscribes to this event. `data`: {event.data}."
             ),
             "requestBody": {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/WebhookPayload"}}}},
             "responses": {"2XX": {"description": "Received."}},

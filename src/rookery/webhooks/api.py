@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from rookery.access.event_sources import EventType
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
@@ -14,13 +15,12 @@ from rookery.kernel.schema import Page, PageQuery
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import EVENT_TYPES
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import (
     Delivery,
     EndpointUpdate,
     EndpointWithSecret,
     WebhookEndpoint,
-    WebhookEventType,
     WebhookTenant,
 )
 from rookery.webhooks.schemas import (
@@ -53,6 +53,7 @@ class WebhooksApi:
 
     endpoints: WebhookEndpoints
     deliveries: Deliveries
+    catalogue: EventCatalogue
     clock: Clock
 
     def operations(self) -> list[Operation]:
@@ -144,9 +145,9 @@ class WebhooksApi:
         """Resend failed deliveries, and those held while the endpoint was disabled."""
         return ResentResponse(resent=await self.deliveries.resend_failed(WebhookTenant.from_caller(caller), webhook_id, since=body.since))
 
-    async def get_events(self, query: PageQuery) -> ItemPage[WebhookEventType]:
+    async def get_events(self, query: PageQuery) -> ItemPage[EventType]:
         """List the types of events that webhooks can subscribe to."""
-        return ItemPage(EVENT_TYPES[query.offset : query.offset + query.per_page], len(EVENT_TYPES))
+        return ItemPage(self.catalogue.types[query.offset : query.offset + query.per_page], len(self.catalogue.types))
 
     def _present_endpoint(self, _: Caller, endpoint: WebhookEndpoint) -> Output:
         return Output(body=serialize_endpoint(endpoint, self.clock()), version=endpoint.version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from rookery.kernel.clock import Clock
@@ -10,7 +10,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
 from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import TEST_EVENT, list_scopes
+from rookery.webhooks.event_types import TEST_EVENT, EventCatalogue
 from rookery.webhooks.models import (
     OPEN_STATES,
     RESENDABLE_STATES,
@@ -32,9 +32,10 @@ _TEST_MESSAGE = "This is a test. Your webhook works if you can read this."
 class Deliveries:
     """The deliveries of all tenants. Each method works on one tenant."""
 
-    def __init__(self, db: Database, outbox: Outbox, *, clock: Clock) -> None:
+    def __init__(self, db: Database, outbox: Outbox, catalogue: Callable[[], EventCatalogue], *, clock: Clock) -> None:
         self._db = db
         self._outbox = outbox
+        self._catalogue = catalogue
         self._clock = clock
 
     async def list_page(
@@ -60,7 +61,7 @@ class Deliveries:
         def read(tx: Tx) -> DeliveryDetails:
             require_endpoint(tx, tenant, endpoint_id)
             delivery = _require_delivery(tx, tenant, endpoint_id, delivery_id)
-            tenant.require_scopes(list_scopes([delivery.event_type]))
+            tenant.require_scopes(self._catalogue().list_scopes([delivery.event_type]))
             event = events.find(tx, tenant.workspace_id, delivery.event_id)
             if event is None:
                 raise NotFound("delivery", delivery_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.webhooks import validation
-from rookery.webhooks.event_types import EVENT_TYPES_BY_NAME, list_scopes
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import (
     DisabledReason,
     EndpointChange,
@@ -52,9 +52,19 @@ class WebhookEndpoints:
     """The endpoints of all tenants. Methods with a *tenant* work on that tenant only."""
 
     def __init__(
-        self, db: Database, sealer: Sealer, audit: AuditLog, egress: EgressGuard, *, bus: EventBus, clock: Clock, ids: IdFactory
+        self,
+        db: Database,
+        sealer: Sealer,
+        audit: AuditLog,
+        egress: EgressGuard,
+        catalogue: Callable[[], EventCatalogue],
+        *,
+        bus: EventBus,
+        clock: Clock,
+        ids: IdFactory,
     ) -> None:
         self._db = db
+        self._catalogue = catalogue
         self._sealer = sealer
         self._audit = audit
         self._egress = egress
@@ -83,8 +93,8 @@ class WebhookEndpoints:
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        new = validation.validate_endpoint(new)
-        tenant.require_scopes(list_scopes(new.events))
+        new = validation.validate_endpoint(new, self._catalogue())
+        tenant.require_scopes(self._catalogue().list_scopes(new.events))
         await self._require_reachable(new.url)
         secret, now = new.secret or _generate_secret(), self._clock()
         endpoint = WebhookEndpoint(
@@ -133,7 +143,8 @@ class WebhookEndpoints:
             PreconditionFailed: The endpoint has another version than *expected*.
             ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
-        change = validation.validate_endpoint(change)
+        catalogue = self._catalogue()
+        change = validation.validate_endpoint(change, catalogue)
         if change.url is not None:
             await self._require_reachable(change.url)
         now = self._clock()
@@ -146,11 +157,12 @@ class WebhookEndpoints:
             if new == old:
                 return EndpointUpdate(endpoint=old)
             if (new.url, new.events, new.include_content) != (old.url, old.events, old.include_content):
-                tenant.require_scopes(list_scopes([*old.events, *new.events]))
+                tenant.require_scopes(catalogue.list_scopes([*old.events, *new.events]))
             if new.url != old.url:
                 # The log may hold events of earlier subscriptions, which could be resent to the new URL.
-                unreadable = [type_name for type_name in EVENT_TYPES_BY_NAME if not tenant.has_scopes(list_scopes([type_name]))]
-                tenant.require_scopes(list_scopes(deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)))
+                unreadable = [event_type.name for event_type in catalogue.types if not tenant.has_scopes([event_type.scope])]
+                logged = deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)
+                tenant.require_scopes(catalogue.list_scopes(logged))
             new = replace(new, updated_at=_later(old, now))
             store.update_endpoint(tx, new)
             was_enabled = new.enabled and not old.enabled

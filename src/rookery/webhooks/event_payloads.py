@@ -1,17 +1,37 @@
-"""Payloads of the events of webhooks: the fields of the webhook's GET (D-80, D-81)."""
+"""The webhook events of webhooks themselves (D-81)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from rookery.kernel.clock import Clock
+from rookery.access.event_sources import EventData, EventSource
+from rookery.access.models import Caller
 from rookery.kernel.db import Tx
-from rookery.kernel.schema import to_json
-from rookery.webhooks.schemas import serialize_endpoint
+from rookery.kernel.events import WebhookDisabled
+from rookery.kernel.imports import import_lazily
+from rookery.kernel.runtime import Runtime
+from rookery.webhooks.event_types import DISABLED_EVENT, TEST_EVENT
 from rookery.webhooks.store import endpoints
 
+if TYPE_CHECKING:
+    from rookery.kernel import schema
+    from rookery.webhooks import schemas
+else:  # commands that only list webhooks do not import pydantic
+    schema, schemas = import_lazily("rookery.kernel.schema"), import_lazily("rookery.webhooks.schemas")
 
-def serialize_endpoint_event(tx: Tx, workspace_id: int, endpoint_id: str, *, clock: Clock) -> Mapping[str, object]:
-    """Return the fields of an endpoint of the workspace; only its id if it no longer exists."""
-    endpoint = endpoints.find(tx, workspace_id, endpoint_id)
-    return {"id": endpoint_id} if endpoint is None else to_json(serialize_endpoint(endpoint, clock()))
+
+def _render_endpoint(runtime: Runtime, tx: Tx, viewer: Caller, event: WebhookDisabled, _: bool) -> EventData:  # noqa: FBT001
+    endpoint = endpoints.find(tx, viewer.workspace_id, event.endpoint_id)
+    return {"id": event.endpoint_id} if endpoint is None else schema.to_json(schemas.serialize_endpoint(endpoint, runtime.clock()))
+
+
+EVENTS = (
+    EventSource(
+        event=WebhookDisabled,
+        types=[DISABLED_EVENT, TEST_EVENT],
+        select=lambda _: [DISABLED_EVENT.name],
+        recipients=lambda event: [(event.workspace_id, event.endpoint_id)],
+        render=_render_endpoint,
+    ),
+)
+"""The events of webhooks. Tests are sent by `deliveries`, not by an event on the bus."""

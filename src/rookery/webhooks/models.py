@@ -355,25 +355,6 @@ class DeliveryFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookEventType:
-    """
-    A type of event.
-
-    Attributes:
-        description: A sentence about when it occurs.
-        data_description: The content of `data`.
-        resource: The GET route whose response `data` equals; None: no such route.
-        in_wildcard: Whether `*` includes it.
-    """
-
-    name: str
-    description: str
-    data_description: str
-    resource: str | None = None
-    in_wildcard: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverResponse:
     """The response of a receiver; *headers* by lower-case name, *excerpt*: the start of the body."""
 

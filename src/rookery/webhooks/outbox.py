@@ -13,10 +13,10 @@ from secrets import token_hex
 
 import orjson
 
+from rookery.access.event_sources import EventType
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Tx
 from rookery.kernel.ids import IdFactory
-from rookery.webhooks.event_types import has_content, is_subscribed
 from rookery.webhooks.models import Delivery, DeliveryKind, DeliveryState, Subscription, WebhookEvent
 from rookery.webhooks.store import deliveries, endpoints, events
 
@@ -42,7 +42,7 @@ class NewEvent:
         memory_id: The memory whose content *build_data* may return; None: no content.
     """
 
-    type: str
+    type: EventType
     at: datetime
     build_data: BuildData
     memory_id: str | None = None
@@ -72,9 +72,9 @@ class Outbox:
     wake: Callable[[], None] = lambda: None
     _capacities: dict[int, _Capacity] = field(default_factory=dict[int, _Capacity])
 
-    def add_event(self, tx: Tx, type: str, workspace_id: int, data: BuildData, at: datetime) -> None:
+    def add_event(self, tx: Tx, type: EventType, workspace_id: int, data: BuildData, at: datetime, *, memory_id: str | None = None) -> None:
         """Store an event in *tx*, with a delivery for each subscribed endpoint of the tenant. Store nothing without a subscriber."""
-        self.add_events(tx, workspace_id, [NewEvent(type=type, at=at, build_data=data)])
+        self.add_events(tx, workspace_id, [NewEvent(type=type, at=at, build_data=data, memory_id=memory_id)])
 
     def add_events(self, tx: Tx, workspace_id: int, new_events: Iterable[NewEvent], *, excluded_endpoint_id: str | None = None) -> None:
         """
@@ -89,7 +89,7 @@ class Outbox:
             subscribers = [
                 subscription
                 for subscription in subscriptions
-                if subscription.id != excluded_endpoint_id and is_subscribed(subscription.events, new_event.type)
+                if subscription.id != excluded_endpoint_id and new_event.type.matches(subscription.events)
             ]
             if subscribers:
                 event = _build_event(workspace_id, new_event, subscribers)
@@ -186,7 +186,7 @@ def _build_event(workspace_id: int, new_event: NewEvent, subscribers: Sequence[S
 
     def body(*, with_content: bool) -> bytes:
         data = new_event.build_data(with_content)
-        fields = {"id": name, "type": new_event.type, "created_at": format_iso(new_event.at), "workspace_id": public_id, "data": data}
+        fields = {"id": name, "type": new_event.type.name, "created_at": format_iso(new_event.at), "workspace_id": public_id, "data": data}
         return orjson.dumps(fields)
 
     bodies = {
@@ -196,7 +196,7 @@ def _build_event(workspace_id: int, new_event: NewEvent, subscribers: Sequence[S
     return WebhookEvent(
         id=name,
         workspace_id=workspace_id,
-        type=new_event.type,
+        type=new_event.type.name,
         created_at=new_event.at,
         body=bodies[False] if False in bodies else bodies[True],
         full_body=bodies[True] if len(bodies) > 1 else None,
@@ -205,7 +205,7 @@ def _build_event(workspace_id: int, new_event: NewEvent, subscribers: Sequence[S
 
 
 def _includes_content(new_event: NewEvent, subscription: Subscription) -> bool:
-    return subscription.include_content and has_content(new_event.type)
+    return subscription.include_content and new_event.memory_id is not None
 
 
 def _failed_backlog_full(delivery: Delivery) -> Delivery:

@@ -233,7 +233,7 @@ class EventTypeResponse(ResponseModel):
 
     name: str
     description: str
-    data: Annotated[str, Field(validation_alias="data_description", description="The content of `data`.")]
+    data: Annotated[str, Field(description="The content of `data`.")]
     resource: Annotated[str | None, Field(description="The GET route whose response `data` equals.")]
     in_wildcard: Annotated[bool, Field(description="Whether `*` includes it.")]
 

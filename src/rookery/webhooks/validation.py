@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.secret import Secret
-from rookery.webhooks.event_types import find_pattern_error
+from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import EndpointChange, NewEndpoint
 
 MAX_URL_LENGTH = 2_048
@@ -30,7 +30,7 @@ _INVALID_SECRET_MESSAGE = "must be 16 to 128 printable ASCII characters without 
 _EndpointInput = TypeVar("_EndpointInput", NewEndpoint, EndpointChange)
 
 
-def validate_endpoint(endpoint: _EndpointInput) -> _EndpointInput:
+def validate_endpoint(endpoint: _EndpointInput, catalogue: EventCatalogue) -> _EndpointInput:
     """
     Return *endpoint* with duplicate events removed.
 
@@ -46,7 +46,7 @@ def validate_endpoint(endpoint: _EndpointInput) -> _EndpointInput:
     if endpoint.url is not None:
         add_error("url", find_url_error(endpoint.url))
     if endpoint.events is not None:
-        for error in _find_event_errors(endpoint.events):
+        for error in _find_event_errors(endpoint.events, catalogue):
             add_error("events", error)
     if endpoint.description is not None and (len(endpoint.description) > MAX_DESCRIPTION_LENGTH or "\x00" in endpoint.description):
         add_error("description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters without NUL")
@@ -109,9 +109,9 @@ def _is_host(host: str) -> bool:
     return "%" not in host
 
 
-def _find_event_errors(events: Sequence[str]) -> list[str]:
+def _find_event_errors(events: Sequence[str], catalogue: EventCatalogue) -> list[str]:
     if not events:
         return ["must name at least one event; * means all except tool.called and webhook.test"]
     if len(events) > MAX_EVENTS:
         return [f"must have at most {MAX_EVENTS} entries"]
-    return [error for pattern in dict.fromkeys(events) if (error := find_pattern_error(pattern)) is not None]
+    return [error for pattern in dict.fromkeys(events) if (error := catalogue.find_pattern_error(pattern)) is not None]

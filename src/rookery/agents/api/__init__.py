@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from rookery.agents import tool_declarations
 from rookery.agents.api.phases import PhaseApi
@@ -17,43 +16,16 @@ from rookery.agents.api.sessions import SessionApi
 from rookery.agents.api.stream import SessionStreamApi
 from rookery.agents.api.tasks import TaskApi
 from rookery.agents.api.templates import TemplateApi
-from rookery.agents.plans.claims import Claims
-from rookery.agents.plans.phases import Phases
-from rookery.agents.plans.plans import Plans
-from rookery.agents.plans.tasks import Tasks
-from rookery.agents.sessions.session_services import SessionServices
-from rookery.agents.templates.library import Templates
+from rookery.agents.wiring import AgentServices
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
-
-
-class AgentApiServices(Protocol):
-    """The services that the operations call."""
-
-    @property
-    def plans(self) -> Plans: ...
-
-    @property
-    def phases(self) -> Phases: ...
-
-    @property
-    def tasks(self) -> Tasks: ...
-
-    @property
-    def claims(self) -> Claims: ...
-
-    @property
-    def templates(self) -> Templates: ...
-
-    @property
-    def sessions(self) -> SessionServices: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AgentsApi:
     """The operations of plans, phases, tasks, templates, sessions and streams."""
 
-    services: AgentApiServices
+    services: AgentServices
 
     def server(self) -> OperationServer:
         """Return the built-in MCP server `agents`. Its tools are in the order in which an agent usually needs them."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.edge import choose_request_id
 from rookery.kernel.http.responses import error_response
@@ -105,3 +107,15 @@ class CorsMiddleware:
         requested_headers = [header.strip() for header in headers.get("access-control-request-headers", "").split(",")]
         disallowed = ", ".join(repr(header[:100]) for header in requested_headers if header.lower() not in allowed)
         return f"These request headers are not allowed: {disallowed}; allowed are {', '.join(ALLOWED_HEADERS)}."
+
+
+def list_allowed_origins(settings: Settings) -> frozenset[str]:
+    """Return the origins of this server in lower case. Their pages may use a browser's credentials and the MCP endpoint."""
+    local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
+    public = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, list_public_urls(settings))}
+    return frozenset(origin.lower() for origin in (*local, *settings.cors_origins, *public))
+
+
+def list_public_urls(settings: Settings) -> list[str]:
+    """Return the addresses under which clients reach the server."""
+    return [url for url in (settings.base_url, settings.api_url, settings.mcp_url, settings.public_url_of("/")) if url]

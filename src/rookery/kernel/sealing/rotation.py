@@ -82,7 +82,7 @@ class KeyRotation:
     def __init__(self, db: Database, source: KeySource, columns: Sequence[SealedColumn], clock: Clock) -> None:
         self._db = db
         self._source = source
-        self._columns = tuple(columns)
+        self._columns = columns
         self._clock = clock
 
     async def rotate(self, *, delete_unreadable: bool = False, on_step: Callable[[str], None] | None = None) -> RotationResult:

@@ -23,7 +23,7 @@ class Sealer:
     def __init__(self, db: Database, source: KeySource, columns: Sequence[SealedColumn], clock: Clock) -> None:
         self._db = db
         self._source = source
-        self._columns = tuple(columns)
+        self._columns = columns
         self._clock = clock
         self._keys: Mapping[str, SecretKey] = {}
 

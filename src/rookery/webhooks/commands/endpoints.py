@@ -23,8 +23,7 @@ from rookery.terminal.options import (
 )
 from rookery.terminal.output import Fields, pick_fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks.commands import deliveries
-from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
-from rookery.webhooks.event_types import EVENT_TYPES
+from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, list_event_types, run_with_webhooks
 from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
 
 if TYPE_CHECKING:
@@ -207,9 +206,9 @@ def remove(
 
 
 @app.command()
-def events(*, as_json: JsonOption = False) -> None:
+def events(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List the types of events. Needs no data folder."""
-    rows = [schema.to_json(schemas.EventTypeResponse.from_parts(event_type)) for event_type in EVENT_TYPES]
+    rows = [schema.to_json(schemas.EventTypeResponse.from_parts(event_type)) for event_type in list_event_types(context)]
     if as_json:
         print_json(rows)
     else:

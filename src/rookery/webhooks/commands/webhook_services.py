@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
+from rookery.access.event_sources import EventType
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.workspaces import Workspaces
 from rookery.terminal.context import run
@@ -27,6 +28,19 @@ class WebhookCommandServices:
     workspaces: Workspaces
     endpoints: WebhookEndpoints
     deliveries: Deliveries
+
+
+class EventTypeLister(Protocol):
+    """The context that the command line passes to every command as `typer.Context.obj`."""
+
+    def list_event_types(self) -> Sequence[EventType]:
+        """Return the types of events that the domains declare. Needs no data folder."""
+        ...
+
+
+def list_event_types(context: typer.Context) -> Sequence[EventType]:
+    """Return the types of events."""
+    return cast("EventTypeLister", context.obj).list_event_types()
 
 
 def run_with_webhooks(

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, delete, func, select, update
 
+from rookery.access.event_sources import EventType
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, fetch_count
-from rookery.webhooks.event_types import is_subscribed
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import ENDPOINTS, SUBSCRIPTIONS, endpoints
 
@@ -60,11 +60,9 @@ def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
     return SUBSCRIPTIONS.fetch_all(tx, _SELECT_SUBSCRIPTIONS, {"of_workspace": workspace_id})
 
 
-def list_subscribed_tenants(tx: Tx, type: str) -> list[int]:
+def list_subscribed_tenants(tx: Tx, type: EventType) -> list[int]:
     """Return the ids of all tenants with an endpoint that subscribes to *type*, sorted; only for events of several tenants."""
-    return sorted(
-        {row.integer("workspace_id") for row in tx.fetch_all(_SELECT_PATTERNS) if is_subscribed(row.text("events").split(" "), type)}
-    )
+    return sorted({row.integer("workspace_id") for row in tx.fetch_all(_SELECT_PATTERNS) if type.matches(row.text("events").split(" "))})
 
 
 def find(tx: Tx, workspace_id: int, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint | None:

@@ -1,0 +1,87 @@
+"""The services of access, each built on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rookery.access.agent_keys import AgentKeys
+from rookery.access.api_keys import ApiKeys
+from rookery.access.audit_log import AuditLog
+from rookery.access.guard import Guard
+from rookery.access.hashing import Bcrypt
+from rookery.access.key_cache import VerifiedKeyCache
+from rookery.access.networks import parse_proxies
+from rookery.access.ports import AccessPorts, RateLimitCounter
+from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
+from rookery.access.usage_log import UsageLog
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.runtime import Runtime
+
+
+class AccessServices:
+    """Keys and workspaces, the audit log, and the guard that admits requests."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        return AuditLog(self._runtime.db, self._runtime.clock)
+
+    @cached_property
+    def bcrypt(self) -> Bcrypt:
+        bcrypt = Bcrypt(cost=self._runtime.settings.bcrypt_cost)
+        self._runtime.on_close(bcrypt.close)
+        return bcrypt
+
+    @cached_property
+    def key_cache(self) -> VerifiedKeyCache:
+        key_cache = VerifiedKeyCache(self._runtime.db, self.bcrypt)
+        self._runtime.on_close(key_cache.close)
+        return key_cache
+
+    @cached_property
+    def usage(self) -> UsageLog:
+        usage = UsageLog(self._runtime.db, self._runtime.clock)
+        self._runtime.on_close(usage.close)
+        return usage
+
+    @cached_property
+    def counter(self) -> RateLimitCounter:
+        counter = self._runtime.use(AccessPorts).counter
+        self._runtime.on_close(counter.close)
+        return counter
+
+    @cached_property
+    def limiter(self) -> RateLimiter:
+        return RateLimiter(self.counter)
+
+    @cached_property
+    def tool_limiter(self) -> ToolRateLimiter:
+        return ToolRateLimiter(self.limiter, self._runtime.clock)
+
+    @cached_property
+    def guard(self) -> Guard:
+        runtime = self._runtime
+        return Guard(
+            db=runtime.db,
+            key_cache=self.key_cache,
+            limiter=self.limiter,
+            usage=self.usage,
+            clock=runtime.clock,
+            trusted_proxies=parse_proxies(runtime.settings.trusted_proxies),
+        )
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        return Workspaces(self._runtime.db, self.audit, self._runtime.clock, purgers=self._runtime.use(AccessPorts).purgers)
+
+    @cached_property
+    def api_keys(self) -> ApiKeys:
+        return ApiKeys(self._runtime.db, self.bcrypt, self.usage, self.audit, self._runtime.clock, bus=self._runtime.bus)
+
+    @cached_property
+    def agent_keys(self) -> AgentKeys:
+        runtime = self._runtime
+        is_agent_in_use = runtime.use(AccessPorts).is_agent_in_use
+        return AgentKeys(runtime.db, self.usage, self.audit, runtime.clock, bus=runtime.bus, is_agent_in_use=is_agent_in_use)

@@ -1,0 +1,40 @@
+"""The registration of the agents domain: plans, sessions and templates."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from rookery.agents.api import AgentsApi
+from rookery.agents.store import purge, templates
+from rookery.agents.wiring import AgentServices
+from rookery.kernel.domain import Domain
+from rookery.kernel.periodic import PeriodicTask
+from rookery.kernel.runtime import Runtime
+
+PREFIXES = ("/api/agent", "/v1")
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services = runtime.use(AgentServices)
+    api = AgentsApi(services)
+
+    async def start(stack: AsyncExitStack, *, serves: bool) -> None:
+        if serves:
+            stack.push_async_callback(services.sessions.streams.aclose)
+
+    def close_streams() -> None:
+        services.notifier.close()
+        services.sessions.streams.close_streams()
+
+    return Domain(
+        operations=[(prefix, api.operations()) for prefix in PREFIXES],
+        tool_servers=[api.server()],
+        periodic_tasks=[
+            PeriodicTask(name="expired task leases", interval_s=5, run=services.claims.expire_leases),
+            PeriodicTask(name="abandoned agent sessions", interval_s=60, run=services.sessions.sweeper.sweep),
+        ],
+        purgers=[purge.purge, templates.purge],
+        start=start,
+        close_streams=close_streams,
+    )

@@ -1,0 +1,79 @@
+"""The services of agent work, each built on first use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from rookery.access.wiring import AccessServices
+from rookery.agents.plans.claims import Claims
+from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
+from rookery.agents.plans.phases import Phases
+from rookery.agents.plans.plans import Plans
+from rookery.agents.plans.tasks import Tasks
+from rookery.agents.ports import SessionMemoryStore, ToolCallCounter
+from rookery.agents.sessions.session_services import SessionServices, build_session_services
+from rookery.agents.templates.library import Templates
+from rookery.kernel.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPorts:
+    """The implementations that agent work gets from other domains."""
+
+    memories: SessionMemoryStore
+    tool_calls: ToolCallCounter
+
+
+class AgentServices:
+    """The services of plans, sessions and templates."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @cached_property
+    def _recorder(self) -> PlanEventRecorder:
+        return PlanEventRecorder(self._runtime.bus)
+
+    @cached_property
+    def notifier(self) -> ReadyTaskNotifier:
+        return ReadyTaskNotifier(self._runtime.bus)
+
+    @cached_property
+    def plans(self) -> Plans:
+        runtime = self._runtime
+        return Plans(db=runtime.db, recorder=self._recorder, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def phases(self) -> Phases:
+        runtime = self._runtime
+        return Phases(db=runtime.db, recorder=self._recorder, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        runtime = self._runtime
+        return Tasks(db=runtime.db, recorder=self._recorder, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def claims(self) -> Claims:
+        runtime = self._runtime
+        return Claims(db=runtime.db, recorder=self._recorder, notifier=self.notifier, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def templates(self) -> Templates:
+        return Templates(self._runtime.db, self._runtime.use(AccessServices).audit, self._runtime.clock)
+
+    @cached_property
+    def sessions(self) -> SessionServices:
+        runtime = self._runtime
+        ports = runtime.use(AgentPorts)
+        return build_session_services(
+            db=runtime.db,
+            bus=runtime.bus,
+            clock=runtime.clock,
+            ids=runtime.ids,
+            memories=ports.memories,
+            tool_calls=ports.tool_calls,
+            keys=runtime.use(AccessServices).guard,
+            claims=self.claims,
+        )

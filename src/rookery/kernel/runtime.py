@@ -1,0 +1,75 @@
+"""The runtime: the parts that every domain is built on, and the services built so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TypeVar, cast
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.jobs import JobQueue
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """
+    The settings, the record store, the event bus, the clock and the job queue, with the services built on them.
+
+    `use` builds a service on its first use and then returns the same one, so a command builds only what it uses, and the order of the
+    domains does not matter. Domains do not import each other: what one needs from another, or from an engine, is a dataclass of
+    ports in its `ports` module, which the composition root provides with `provide`.
+    """
+
+    def __init__(self, settings: Settings, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory) -> None:
+        self.settings = settings
+        self.db = db
+        self.bus = bus
+        self.clock = clock
+        self.ids = ids
+        self._providers: dict[object, Callable[[Runtime], object]] = {}
+        self._built: dict[object, object] = {}
+        self._closers: list[Callable[[], Awaitable[None] | None]] = []
+
+    @cached_property
+    def jobs(self) -> JobQueue:
+        """The queue of background jobs."""
+        return JobQueue(self.db, self.clock, self.ids)
+
+    def provide(self, kind: type[T], build: Callable[[Runtime], T]) -> None:
+        """Let `use` return what *build* returns for *kind*: the ports of a domain, or a service that the composition root builds."""
+        self._providers[kind] = build
+
+    def use(self, kind: type[T] | Callable[[Runtime], T]) -> T:
+        """
+        Return the one *kind* of this runtime, built on first use.
+
+        Args:
+            kind: A class with a provider, a class whose constructor takes a runtime, or a function that takes a runtime.
+        """
+        if kind not in self._built:
+            build = self._providers.get(kind, cast("Callable[[Runtime], object]", kind))
+            self._built[kind] = build(self)
+        return cast("T", self._built[kind])
+
+    def on_close(self, close: Callable[[], Awaitable[None] | None]) -> None:
+        """Call *close* when the runtime closes, before what was built earlier is closed."""
+        self._closers.append(close)
+
+    async def close(self) -> None:
+        """Close everything in reverse order. Each step runs; then the first exception is raised. May be called again."""
+        closing = AsyncExitStack()
+        for close in self._closers:
+            closing.push_async_callback(_call, close)
+        await closing.aclose()
+
+
+async def _call(close: Callable[[], Awaitable[None] | None]) -> None:
+    result = close()
+    if result is not None:
+        await result

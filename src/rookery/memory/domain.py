@@ -1,0 +1,50 @@
+"""The registration of the memory domain."""
+
+from __future__ import annotations
+
+from rookery.kernel.domain import Domain
+from rookery.kernel.periodic import PeriodicTask
+from rookery.kernel.runtime import Runtime
+from rookery.memory.api import MemoryApi
+from rookery.memory.core_wiring import MemoryPorts
+from rookery.memory.jobs import MemoryJobs
+from rookery.memory.retention import MemoryPurge
+from rookery.memory.wiring import MemoryServices
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services, ports = runtime.use(MemoryServices), runtime.use(MemoryPorts)
+    api = MemoryApi(
+        remember=services.remember,
+        records=services.records,
+        recall=services.recall,
+        search=services.search,
+        listing=services.listing,
+        feedback=services.feedback,
+        context=services.context,
+        serializer=services.serializer,
+        mode=runtime.settings.recall_mode,
+    )
+
+    async def probe_vectors() -> str:
+        await ports.vectors.count(0)
+        return "ok"
+
+    async def probe_texts() -> str:
+        await ports.texts.setup()
+        return "ok"
+
+    return Domain(
+        operations=[("/v1/brain", api.operations())],
+        tool_servers=[api.server()],
+        job_kinds=MemoryJobs(db=runtime.db, indexer=services.indexer, clock=runtime.clock).kinds(),
+        periodic_tasks=[
+            PeriodicTask(name="results of recalls", interval_s=0.5, run=services.recall_buffer.flush),
+            PeriodicTask(name="training examples", interval_s=0.5, run=services.training.flush),
+            PeriodicTask(name="expired memories", interval_s=60, run=services.retention.sweep),
+            PeriodicTask(name="embedding migration", interval_s=30, run=services.migration.run_periodic),
+        ],
+        probes={"vectors": probe_vectors, "texts": probe_texts},
+        purgers=[MemoryPurge(runtime.jobs, runtime.clock)],
+    )

@@ -1,0 +1,96 @@
+"""All services of the shared memory, each built on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rookery.memory.agent_context import AgentContext
+from rookery.memory.core_wiring import MemoryCore
+from rookery.memory.feedback import Feedback
+from rookery.memory.maintenance.erasure import Erasure
+from rookery.memory.maintenance.index_check import IndexCheck
+from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.records import Records
+from rookery.memory.retention import RetentionTask
+from rookery.memory.search import Listing
+from rookery.memory.sessions import SessionMemories
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.importing import MemoryImport, TransferServices
+
+
+class MemoryServices(MemoryCore):
+    """The services of the shared memory."""
+
+    @cached_property
+    def context(self) -> AgentContext:
+        return AgentContext(db=self._runtime.db, clock=self._runtime.clock, half_lives_days=self._half_lives_days)
+
+    @cached_property
+    def sessions(self) -> SessionMemories:
+        return SessionMemories(jobs=self._runtime.jobs, bus=self._runtime.bus, context=self.context, serializer=self.serializer)
+
+    @cached_property
+    def records(self) -> Records:
+        runtime = self._runtime
+        return Records(db=runtime.db, jobs=runtime.jobs, indexer=self.indexer, bus=runtime.bus, clock=runtime.clock)
+
+    @cached_property
+    def listing(self) -> Listing:
+        return Listing(db=self._runtime.db, clock=self._runtime.clock, model=self._ports.embedder.model)
+
+    @cached_property
+    def feedback(self) -> Feedback:
+        return Feedback(db=self._runtime.db, jobs=self._runtime.jobs, recalls=self.recall_buffer, clock=self._runtime.clock)
+
+    @cached_property
+    def retention(self) -> RetentionTask:
+        return RetentionTask(db=self._runtime.db, jobs=self._runtime.jobs, bus=self._runtime.bus, clock=self._runtime.clock)
+
+    @cached_property
+    def erasure(self) -> Erasure:
+        return Erasure(db=self._runtime.db, stores=self._ports.erasable_stores, clock=self._runtime.clock)
+
+    @cached_property
+    def reindexer(self) -> Reindexer:
+        runtime = self._runtime
+        return Reindexer(
+            db=runtime.db,
+            indexer=self.indexer,
+            texts=self._ports.texts,
+            bus=runtime.bus,
+            clock=runtime.clock,
+            migration=self.migration,
+            erasure=self.erasure,
+        )
+
+    @cached_property
+    def index_check(self) -> IndexCheck:
+        ports, runtime = self._ports, self._runtime
+        return IndexCheck(db=runtime.db, vectors=ports.vectors, texts=ports.texts, clock=runtime.clock, model=ports.embedder.model)
+
+    @cached_property
+    def maintenance(self) -> MaintenanceServices:
+        runtime = self._runtime
+        return build_maintenance(
+            db=runtime.db,
+            indexer=self.indexer,
+            vectors=self._ports.vectors,
+            comparer=self._ports.comparer,
+            jobs=runtime.jobs,
+            bus=runtime.bus,
+            clock=runtime.clock,
+            ids=runtime.ids,
+            erasure=self.erasure,
+            half_lives_days=self._half_lives_days,
+        )
+
+    @cached_property
+    def transfer(self) -> TransferServices:
+        runtime = self._runtime
+        return TransferServices(
+            exporter=MemoryExport(db=runtime.db, clock=runtime.clock),
+            importer=MemoryImport(
+                db=runtime.db, jobs=runtime.jobs, indexer=self.indexer, capacity=self.capacity, bus=runtime.bus, clock=runtime.clock
+            ),
+        )

@@ -1,0 +1,77 @@
+"""The registration of the tools domain: tool servers, calls, the MCP endpoint and discovery."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+from rookery.kernel.domain import Domain
+from rookery.kernel.http.cross_origin import list_allowed_origins
+from rookery.kernel.periodic import PeriodicTask
+from rookery.kernel.runtime import Runtime
+from rookery.tools.api import ToolsApi
+from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
+from rookery.tools.gateway.routes import GatewayApi
+from rookery.tools.store import calls, catalogue, logins, servers
+from rookery.tools.wiring import ToolServices
+
+TOOLS_PREFIX = "/api/v1/mcp"
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services, settings = runtime.use(ToolServices), runtime.settings
+    api = ToolsApi(
+        catalogue=services.catalogue,
+        sessions=services.sessions,
+        runner=services.calls,
+        analytics=services.analytics,
+        resources=services.resources,
+        workspace_servers=services.workspace_servers,
+        checker=services.checker,
+        logins=LoginApi(services.logins, services.catalogue, runtime.clock, settings.public_url_of(CALLBACK_PATH)),
+        discovery=services.discovery,
+        search=services.search,
+        api=settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
+        is_discovery_public=settings.is_discovery_public,
+        has_docs=settings.has_api_docs,
+    )
+    retention = timedelta(days=settings.tool_calls_days)
+
+    async def delete_old_calls() -> int:
+        before = runtime.clock() - retention
+        return await runtime.db.write(lambda tx: calls.delete_calls(tx, called_before=before))
+
+    async def start(stack: AsyncExitStack, *, serves: bool) -> None:
+        if not serves:
+            return
+        await services.sessions.start()
+        stack.push_async_callback(services.sessions.aclose)
+        await services.catalogue.start()
+        stack.push_async_callback(services.catalogue.aclose)
+        stack.push_async_callback(services.logins.aclose)
+        stack.push_async_callback(services.gateway.aclose)
+
+    async def probe_servers_file() -> str:
+        # The reason is only logged. This response needs no key, and the reason contains names of files and variables.
+        return "ok" if services.catalogue.file_state.error is None else "servers.json is invalid; the last valid version is in use"
+
+    return Domain(
+        operations=[
+            (TOOLS_PREFIX, api.gateway_operations()),
+            ("", api.host_operations()),
+            ("", GatewayApi(services.gateway, list_allowed_origins(settings)).operations()),
+            ("/api/v1", api.platform_operations()),
+            ("/api/agent", api.agent_operations()),
+        ],
+        periodic_tasks=[
+            PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_calls),
+            PeriodicTask(name="embeddings of new tools", interval_s=10, run=services.search.preload_embeddings, needs_tool_servers=True),
+            PeriodicTask(name="changed logins", interval_s=1, run=services.logins.refresh, needs_tool_servers=True),
+        ],
+        probes={"servers": probe_servers_file},
+        purgers=[calls.purge, servers.purge, logins.purge, catalogue.purge],
+        sealed_columns=[servers.SEALED_COLUMN, logins.SEALED_COLUMN],
+        start=start,
+        close_streams=services.gateway.close_streams,
+    )

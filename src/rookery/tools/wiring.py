@@ -1,0 +1,178 @@
+"""The services of tool servers, each built on first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from rookery.access.wiring import AccessServices
+from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.egress import EgressGuard
+from rookery.kernel.runtime import Runtime
+from rookery.kernel.sealing import Sealer
+from rookery.tools.calling.analytics import CallAnalytics
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.tool_runner import ToolRunner
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.discovery.documents import Discovery
+from rookery.tools.discovery.tool_search import ToolSearch
+from rookery.tools.gateway.lazy_app import Gateway
+from rookery.tools.models import Server, ServerKind
+from rookery.tools.ports import AgentSessionChecker, AuthorizationServers, BuiltinServer, Connector, TextSimilarity, TokenProvider
+from rookery.tools.resources import ResourceReader
+from rookery.tools.serializers import ServerSerializer
+from rookery.tools.servers.kill_switch import KillSwitch
+from rookery.tools.servers.logins import Logins
+from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.servers.workspace_servers import WorkspaceServers
+from rookery.tools.store import catalogue as catalogue_store
+from rookery.tools.store import logins as login_store
+from rookery.tools.supervision.session_pool import SessionPool
+
+
+class ConnectorFactory(Protocol):
+    """Opens the connectors to every kind of tool server."""
+
+    def __call__(self, builtins: Sequence[BuiltinServer], *, egress: EgressGuard, tokens: TokenProvider) -> Mapping[ServerKind, Connector]:
+        """Return a connector for each kind of server."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPorts:
+    """
+    The implementations that the tools domain gets from engines and other domains.
+
+    Attributes:
+        list_tool_servers: Returns the built-in servers, whose tools are operations of all domains.
+        build_entry: Returns the entry of a built-in server in the catalogue.
+        environment: The variables that `${NAME}` in servers.json refers to. None: those of this process.
+    """
+
+    list_tool_servers: Callable[[], Sequence[BuiltinServer]]
+    build_entry: Callable[[BuiltinServer], Server]
+    open_connectors: ConnectorFactory
+    authorities: AuthorizationServers
+    similarity: TextSimilarity
+    agent_sessions: AgentSessionChecker
+    environment: Mapping[str, str] | None = None
+
+
+class ToolServices:
+    """Tool servers, their catalogue, calls, the MCP endpoint and discovery."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._ports = runtime.use(ToolPorts)
+        self._access = runtime.use(AccessServices)
+        self._egress = runtime.use(EgressGuard)
+        self._builtins = self._ports.list_tool_servers()
+
+    @cached_property
+    def logins(self) -> Logins:
+        runtime = self._runtime
+        logins = Logins(runtime.db, runtime.use(Sealer), self._access.audit, self._ports.authorities, clock=runtime.clock)
+        logins.change_listeners.append(self._reconnect)
+        return logins
+
+    def _reconnect(self, server_key: str) -> None:
+        server = self.registry.servers.get(server_key)
+        if server is not None:
+            self.sessions.drain(server_key)
+            self.catalogue.refresh(server)
+
+    @cached_property
+    def _connectors(self) -> Mapping[ServerKind, Connector]:
+        return self._ports.open_connectors(self._builtins, egress=self._egress, tokens=self.logins)
+
+    @cached_property
+    def sessions(self) -> SessionPool:
+        return SessionPool(self._connectors, clock=self._runtime.clock, bus=self._runtime.bus)
+
+    @cached_property
+    def registry(self) -> ServerRegistry:
+        return ServerRegistry(
+            builtins=[self._ports.build_entry(builtin) for builtin in self._builtins],
+            path=self._runtime.settings.servers_file,
+            environment=os.environ if self._ports.environment is None else self._ports.environment,
+            clock=self._runtime.clock,
+        )
+
+    @cached_property
+    def workspace_servers(self) -> WorkspaceServers:
+        runtime = self._runtime
+        return WorkspaceServers(
+            runtime.db,
+            self.registry,
+            runtime.use(Sealer),
+            self._access.audit,
+            self._egress,
+            clock=runtime.clock,
+            ids=runtime.ids,
+            allow_commands=runtime.settings.server_commands,
+            removal_hooks=[catalogue_store.delete_snapshot, login_store.delete_logins],
+        )
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        refresh_added = self.workspace_servers.refresh
+        return Catalogue(self._runtime.db, self.sessions, self.registry, clock=self._runtime.clock, refresh_added=refresh_added)
+
+    @cached_property
+    def journal(self) -> CallBuffer:
+        journal = CallBuffer(self._runtime.db, bus=self._runtime.bus)
+        self._runtime.on_close(journal.aclose)
+        return journal
+
+    @cached_property
+    def kill_switch(self) -> KillSwitch:
+        return KillSwitch(self._runtime.db, self._access.audit, self._runtime.clock)
+
+    @cached_property
+    def calls(self) -> ToolRunner:
+        runtime = self._runtime
+        return ToolRunner(
+            self.catalogue,
+            self.sessions,
+            self.journal,
+            self._access.tool_limiter,
+            agent_sessions=self._ports.agent_sessions,
+            kill_switch=self.kill_switch,
+            keep_arguments=runtime.settings.tool_arguments,
+            disk_space=runtime.use(DiskSpace),
+            clock=runtime.clock,
+            ids=runtime.ids,
+        )
+
+    @cached_property
+    def analytics(self) -> CallAnalytics:
+        return CallAnalytics(self._runtime.db, self.journal)
+
+    @cached_property
+    def resources(self) -> ResourceReader:
+        return ResourceReader(self.catalogue, self.sessions, self.kill_switch)
+
+    @cached_property
+    def search(self) -> ToolSearch:
+        return ToolSearch(self.catalogue, self.registry, self._ports.similarity)
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        return Gateway(catalogue=self.catalogue, calls=self.calls, resources=self.resources, search=self.search, keys=self._access.guard)
+
+    @cached_property
+    def discovery(self) -> Discovery:
+        settings = self._runtime.settings
+        return Discovery(self.catalogue, self.sessions, mcp_address=settings.public_url_of("/mcp"), organization=settings.organization)
+
+    @cached_property
+    def checker(self) -> ServerChecker:
+        return ServerChecker(self._connectors, on_features=self.catalogue.store_checked)
+
+    @cached_property
+    def serializer(self) -> ServerSerializer:
+        return ServerSerializer(self.catalogue, self.sessions, self.resources, self.discovery)
