@@ -100,7 +100,7 @@ class ReferenceApi:
             page(path="/api/docs/scalar", handler=self.get_scalar, operation_id="open_scalar", summary="Read the documentation in Scalar"),
             page(path="/api/docs/redoc", handler=self.get_redoc, operation_id="open_redoc", summary="Read the documentation in Redoc"),
             operation(path="/api/docs/static/{digest}/{name}", handler=self.get_static, operation_id="get_static_file", hidden=True,
-                      map_error=_add_challenge, rate_limited=False),
+                      summary="Return a file of the documentation pages", map_error=_add_challenge, rate_limited=False),
         ]  # fmt: skip
 
     async def get_document(self, request: Request) -> Response:
