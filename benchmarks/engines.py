@@ -27,6 +27,7 @@ import numpy as np
 
 from rookery.engines import texts, vectors
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, TextQuery, Vector
+from rookery.memory.vector_filter import build_vector_filter, filter_ids
 
 DIMENSION = 384
 BATCH = 500
@@ -94,26 +95,28 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
     await index.start()
     before = resident_mb()
     started = time.perf_counter()
-    await index.search(some(1)[0], access_filter=FILTERS["no filter"], limit=10)
+    await index.search(some(1)[0], where=build_vector_filter(FILTERS["no filter"]), limit=10)
     print(
         f"  first query (loads files): {time.perf_counter() - started:.2f} s, +{resident_mb() - before:.0f} MB, now {resident_mb():.0f} MB"
     )
     query_vectors = iter(itertools.cycle(some(queries)))
     for name, within in FILTERS.items():
-        await report(f"near, {name}", queries, lambda within=within: index.search(next(query_vectors), access_filter=within, limit=30))
+        await report(
+            f"near, {name}", queries, lambda within=within: index.search(next(query_vectors), where=build_vector_filter(within), limit=30)
+        )
     ids = [f"memory-{number:08}" for number in random.Random(3).sample(range(count), 30)]
-    await report("similarities of 30", queries, lambda: index.compute_similarities(next(query_vectors), workspace_id=1, ids=ids))
+    await report("similarities of 30", queries, lambda: index.search(next(query_vectors), where=filter_ids(1, ids), limit=30))
     documents_ = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
     await report("put one", queries, lambda: index.put([next(documents_)]))
     documents_ = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
 
     async def put_and_search() -> None:
         await index.put([next(documents_)])
-        await index.search(next(query_vectors), access_filter=FILTERS["no filter"], limit=30)
+        await index.search(next(query_vectors), where=build_vector_filter(FILTERS["no filter"]), limit=30)
 
     await report("put one, then near", queries, put_and_search)
     started, busy = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(index.search(next(query_vectors), access_filter=FILTERS["org"], limit=30) for _ in range(queries)))
+    await asyncio.gather(*(index.search(next(query_vectors), where=build_vector_filter(FILTERS["org"]), limit=30) for _ in range(queries)))
     rate = queries / (time.perf_counter() - started)
     print(f"  near, all at once: {rate:,.0f}/s, {(time.process_time() - busy) / queries * 1e3:.2f} ms of CPU each; {resident_mb():.0f} MB")
     await index.close()

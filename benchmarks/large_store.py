@@ -40,6 +40,7 @@ from rookery.kernel.ids import uuid7
 from rookery.memory.indexing import build_document as document_of
 from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, MemoryScope
 from rookery.memory.store import records
+from rookery.memory.vector_filter import build_vector_filter
 
 _BATCH = 2000
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -238,7 +239,7 @@ async def measure_recall(folder: Path, size: int) -> Mapping[str, float]:
         hits = 0
         for question, row in zip(queries, scores, strict=True):
             least = np.partition(row, -10)[-10] - 1e-6
-            near = await index.search(question.tobytes(), access_filter=within, limit=100)
+            near = await index.search(question.tobytes(), where=build_vector_filter(within), limit=100)
             hits += sum(1 for hit in near[:10] if hit.similarity >= least)
         shares[name] = round(hits / (10 * len(queries)), 4)
     await index.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +13,10 @@ import pytest
 from hypothesis import strategies as st
 
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
+from rookery.memory.vector_filter import build_vector_filter, filter_ids
 from rookery.memory.visibility import is_visible
 from tests.engines.ivf import OpenIndex, open_index
 
@@ -31,8 +33,8 @@ async def open_vectors(tmp_path: Path) -> AsyncIterator[OpenIndex]:
     """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it() -> EmbeddedVectorIndex:
-            index = open_index(tmp_path)
+        def open_it(limits: IndexLimits | None = None) -> EmbeddedVectorIndex:
+            index = open_index(tmp_path, limits=limits)
             stack.push_async_callback(index.close)
             return index
 
@@ -174,4 +176,11 @@ def round_hits(hits: Sequence[VectorHit]) -> list[VectorHit]:
 
 async def find_ids(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, access_filter: AccessFilter | None = None) -> list[str]:
     """Return the ids of the hits for *query*."""
-    return [hit.memory_id for hit in await index.search(query, access_filter=access_filter or make_filter(), limit=limit)]
+    hits = await index.search(query, where=build_vector_filter(access_filter or make_filter()), limit=limit)
+    return [hit.memory_id for hit in hits]
+
+
+async def compute_similarities(index: VectorIndex, query: Vector, ids: Collection[str]) -> dict[str, float]:
+    """Return the similarities of *query* and those of *ids* that workspace 1 has."""
+    hits = await index.search(query, where=filter_ids(1, ids), limit=max(1, len(ids)))
+    return {hit.memory_id: hit.similarity for hit in hits}

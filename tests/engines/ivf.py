@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.ivf_build import BuildRequest, build
+from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.memory.models import Vector
 from rookery.memory.ports import ModelVersion
 
-OpenIndex = Callable[[], EmbeddedVectorIndex]
+
+class OpenIndex(Protocol):
+    """Opens another instance of the index, as a separate process or a restart would."""
+
+    def __call__(self, limits: IndexLimits | None = None) -> EmbeddedVectorIndex: ...
 
 
-def open_index(folder: Path, *, model: str = "small/1", dimension: int = 4) -> EmbeddedVectorIndex:
+def open_index(folder: Path, *, model: str = "small/1", dimension: int = 4, limits: IndexLimits | None = None) -> EmbeddedVectorIndex:
     """Open the index of *folder*."""
-    return EmbeddedVectorIndex(folder / "vectors.db", model=model, dimension=dimension)
+    return EmbeddedVectorIndex(folder / "vectors.db", model=model, dimension=dimension, limits=limits)
 
 
 def make_build_request(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> BuildRequest:

@@ -11,6 +11,7 @@ from rookery.engines.counters import EmbeddedCounter
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.remote import RemoteEmbedder
 from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 
 _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
@@ -19,6 +20,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
     ("port", "engine", "lacks"),
     [
         ("TextIndex", "`embedded:`", EmbeddedTextIndex.lacks),
+        ("VectorIndex", "`embedded:`", EmbeddedVectorIndex.lacks),
         ("RateLimitCounter", "`embedded:`", EmbeddedCounter.lacks),
         ("Embedder", "`embedded:`, `embedded:f32`", EmbeddedEmbedder.lacks),
         ("Embedder", "`openai:`, `ollama:`", RemoteEmbedder.lacks),

@@ -16,7 +16,7 @@ from rookery.kernel.sqlite import connect
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import TextQuery
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, make_document, make_embedded, make_filter
+from tests.engines.conftest import EAST, compute_similarities, make_document, make_embedded, make_filter
 from tests.engines.ivf import build_ivf_file, open_index
 
 _SECRET = b"quixotwaldheim"
@@ -101,13 +101,13 @@ async def test_only_ivf_files_with_deleted_vectors_are_deleted(tmp_path: Path) -
         await index.put([make_embedded(f"m{number}", EAST) for number in range(4)])
         await index.put([make_embedded(f"n{number}", EAST, workspace_id=2) for number in range(4)])
         outdated_file, current_file = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
-        await index.delete(1, ["m1"])
-        assert b"m1" in outdated_file.read_bytes()
+        await index.drop(1, ["m1"])
+        assert b"m1" in (outdated_file / "ids.npy").read_bytes()
 
         await index.erase()
 
         assert (outdated_file.exists(), current_file.exists()) == (False, True)
-        assert set(await index.compute_similarities(EAST, workspace_id=1, ids=["m0", "m1", "m2"])) == {"m0", "m2"}
+        assert set(await compute_similarities(index, EAST, ["m0", "m1", "m2"])) == {"m0", "m2"}
     finally:
         await index.close()
 

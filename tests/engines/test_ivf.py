@@ -8,19 +8,22 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.search import SearchLimits
+from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Vector
+from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import (
     CROSSES,
     EAST,
     NOW,
     access_filters,
+    compute_similarities,
     documents,
     find_ids,
     make_embedded,
@@ -30,14 +33,10 @@ from tests.engines.conftest import (
 )
 from tests.engines.ivf import OpenIndex, build_ivf_file, clustered_vectors, open_index
 
-
-@pytest.fixture
-def always_use_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the search use the inverted lists, and only few of them, also for small workspaces."""
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._EXHAUSTIVE_ROOT_FACTOR", 0)
-    for name in ("_MIN_SCORED_ROWS", "_MIN_FILTERED_ROWS", "_SCORED_PER_RESULT"):
-        monkeypatch.setattr(f"rookery.engines.vectors.ivf_search.{name}", 1)
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MAX_EXHAUSTIVE_ROWS", 0)
+ALWAYS_LISTS = IndexLimits(
+    search=SearchLimits(min_scored=1, min_filtered=1, scored_per_result=1, max_exhaustive=0, exhaustive_root_factor=0)
+)
+"""Limits that make a search use the lists, and only few of them, also in small workspaces."""
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -72,7 +71,7 @@ async def test_lists_and_newer_vectors_together_follow_the_visibility_rule(
         await index.close()
         index = open_index(folder)
 
-        hits = await index.search(query, access_filter=access_filter, limit=limit)
+        hits = await index.search(query, where=build_vector_filter(access_filter), limit=limit)
 
         await index.close()
     assert round_hits(hits) == search_exhaustively(items, query, access_filter, limit)
@@ -119,7 +118,7 @@ class Machine(RuleBasedStateMachine):
         ids = [f"m{number}" for number in numbers]
         for memory_id in ids:
             self.model.pop(memory_id, None)
-        self.runner.run(self.index.delete(1, ids))
+        self.runner.run(self.index.drop(1, ids))
 
     @rule()
     def list_and_reopen(self) -> None:
@@ -140,8 +139,8 @@ class Machine(RuleBasedStateMachine):
         expected = search_exhaustively(list(self.model.values()), query, access_filter, limit)
         fresh_index = self.open_vectors()
         for index in (self.index, fresh_index):
-            assert round_hits(self.runner.run(index.search(query, access_filter=access_filter, limit=limit))) == expected
-            similarities = self.runner.run(index.compute_similarities(query, workspace_id=1, ids=[f"m{number}" for number in range(11)]))
+            assert round_hits(self.runner.run(index.search(query, where=build_vector_filter(access_filter), limit=limit))) == expected
+            similarities = self.runner.run(compute_similarities(index, query, [f"m{number}" for number in range(11)]))
             all_hits = search_exhaustively(list(self.model.values()), query, make_filter(1), 100)
             assert {memory_id: round(score, 5) for memory_id, score in similarities.items()} == {
                 hit.memory_id: hit.similarity for hit in all_hits
@@ -160,7 +159,6 @@ def test_any_order_of_writes_and_builds_equals_a_dict() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=8, stateful_step_count=15, deadline=None))
 
 
-@pytest.mark.usefixtures("always_use_lists")
 async def test_a_search_with_a_large_limit_returns_every_match_from_the_lists(tmp_path: Path) -> None:
     """A search returns as many hits as match, up to the limit, with every filter."""
     rows = clustered_vectors(600)
@@ -169,21 +167,18 @@ async def test_a_search_with_a_large_limit_returns_every_match_from_the_lists(tm
     await index.put(items)
     build_ivf_file(tmp_path, dimension=16)
     await index.close()
-    index = open_index(tmp_path, dimension=16)
+    index = open_index(tmp_path, dimension=16, limits=ALWAYS_LISTS)
 
     for access_filter, count in ((make_filter(), 600), (make_filter(org="org2"), 120), (make_filter(since=NOW + timedelta(1)), 0)):
-        hits = await index.search(rows[0], access_filter=access_filter, limit=1000)
+        hits = await index.search(rows[0], where=build_vector_filter(access_filter), limit=1000)
         assert len(hits) == count
         assert [hit.similarity for hit in hits] == sorted((hit.similarity for hit in hits), reverse=True)
     await index.close()
 
 
-async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: Path) -> None:
     """recall@10 is at least 0.97 of the exact search, although only a tenth of the rows is scored (issue 5)."""
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MIN_SCORED_ROWS", 400)
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MIN_FILTERED_ROWS", 200)
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MAX_EXHAUSTIVE_ROWS", 100)
-    monkeypatch.setattr("rookery.engines.vectors.ivf_search._EXHAUSTIVE_ROOT_FACTOR", 0)
+    limits = IndexLimits(search=SearchLimits(min_scored=400, min_filtered=200, max_exhaustive=100, exhaustive_root_factor=0))
     rows = clustered_vectors(4000)
     items = [make_embedded(f"m{number:04}", row, org=f"org{number % 8}") for number, row in enumerate(rows)]
     index = open_index(tmp_path, dimension=16)
@@ -196,7 +191,7 @@ async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: 
     ]
     build_ivf_file(tmp_path, dimension=16)
     await index.close()
-    index = open_index(tmp_path, dimension=16)
+    index = open_index(tmp_path, dimension=16, limits=limits)
 
     from_lists = [
         set(await find_ids(index, query, access_filter=access_filter))
@@ -210,11 +205,10 @@ async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: 
 
 
 async def test_a_growing_workspace_gets_lists_while_it_is_searched(
-    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_vectors: OpenIndex,
 ) -> None:
     """A separate process builds the lists; newer vectors are found immediately, deleted ones are not (issue 5)."""
-    monkeypatch.setattr("rookery.engines.vectors.workspace_index.MAX_EXACT_FLOATS", 200 * 4)
-    index = open_vectors()
+    index = open_vectors(IndexLimits(max_exact_floats=200 * 4))
     ids = [f"m{number:03}" for number in range(300)]
     await index.put([make_embedded(memory_id, EAST) for memory_id in ids])
     assert await find_ids(index, limit=400) == ids
@@ -227,22 +221,19 @@ async def test_a_growing_workspace_gets_lists_while_it_is_searched(
             break
         await asyncio.sleep(0.01)
 
-    await index.delete(1, ids[:100])
+    await index.drop(1, ids[:100])
     assert await find_ids(index, limit=10_000) == ids[100:]
     assert await find_ids(open_vectors(), limit=10_000) == ids[100:]
 
 
-async def test_lists_are_rebuilt_when_there_are_many_newer_vectors(
-    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lists_are_rebuilt_when_there_are_many_newer_vectors(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """The number of newer vectors stays limited, and the previous file is deleted."""
-    monkeypatch.setattr("rookery.engines.vectors.workspace_index._MAX_NEW_FLOATS", 50 * 4)
     index = open_vectors()
     await index.put([make_embedded(f"m{number:03}") for number in range(100)])
     first_file = build_ivf_file(tmp_path)
     await index.put([make_embedded(f"m{number:03}") for number in range(60, 200)])
 
-    index = open_vectors()
+    index = open_vectors(IndexLimits(max_new_floats=50 * 4))
     assert len(await find_ids(index, limit=500)) == 200
 
     await eventually(lambda: index.listed_rows == 200)

@@ -13,7 +13,7 @@ from typing import ParamSpec
 import pytest
 
 from rookery.engines.vectors import ivf_build, ivf_file
-from rookery.engines.vectors.build_process import BuildOutcome, BuildProcess
+from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess
 from tests.engines.conftest import make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
 
@@ -59,15 +59,15 @@ async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         busy_process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert busy_process.stdin is not None
-        busy_process.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
+        busy_process.stdin.write(make_build_request(tmp_path).to_json_line())
         busy_process.stdin.flush()
-        assert busy_process.wait(50) == ivf_build.EXIT_BUSY
+        assert busy_process.wait(50) == 3
         busy_process.stdin.close()
     assert run(b"").returncode != 0
     assert list((tmp_path / "vectors.lists").glob("*.lists")) == []
     waiting_process = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert waiting_process.stdin is not None
-    waiting_process.stdin.write(make_build_request(tmp_path).to_json_line() + b"\n")
+    waiting_process.stdin.write(make_build_request(tmp_path).to_json_line())
     waiting_process.stdin.flush()
     assert waiting_process.wait(50) == 0
     waiting_process.stdin.close()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
+from rookery.engines.vectors.workspace_index import IndexLimits
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded
+from tests.engines.conftest import EAST, NORTH, compute_similarities, find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, open_index
 
 
@@ -18,12 +17,12 @@ async def test_a_deleted_memory_is_removed_from_the_ivf_file(open_vectors: OpenI
     path = build_ivf_file(tmp_path)
     os.utime(path, (0, 0))
     index = open_vectors()
-    await index.delete(1, ["m3"])
+    await index.drop(1, ["m3"])
 
     await index.delete_retired()
 
     await eventually(lambda: not path.exists())
-    assert [b"m3" in file.read_bytes() for file in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
+    assert [b"m3" in (lists / "ids.npy").read_bytes() for lists in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
     assert await find_ids(index) == ["m0", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
 
 
@@ -34,22 +33,19 @@ async def test_a_deleted_memory_has_no_similarity(open_vectors: OpenIndex, tmp_p
     build_ivf_file(tmp_path)
     listed_index = open_vectors()
     ids = ["deleted", "remaining", "deleted elsewhere"]
-    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=ids) == dict.fromkeys(ids, 1.0)
+    assert await compute_similarities(listed_index, EAST, ids) == dict.fromkeys(ids, 1.0)
 
-    await listed_index.delete(1, ["deleted"])
-    await index.delete(1, ["deleted elsewhere"])
+    await listed_index.drop(1, ["deleted"])
+    await index.drop(1, ["deleted elsewhere"])
 
-    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=ids) == {"remaining": 1.0}
-    assert await listed_index.compute_similarities(EAST, workspace_id=1, ids=["deleted"]) == {}
-    assert await open_vectors().compute_similarities(EAST, workspace_id=1, ids=ids) == {"remaining": 1.0}
+    assert await compute_similarities(listed_index, EAST, ids) == {"remaining": 1.0}
+    assert await compute_similarities(listed_index, EAST, ["deleted"]) == {}
+    assert await compute_similarities(open_vectors(), EAST, ids) == {"remaining": 1.0}
 
 
-async def test_an_instance_that_missed_deletions_reloads_the_index(
-    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_instance_that_missed_deletions_reloads_the_index(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """Tombstones are kept for a limited time; older lists must not return deleted memories."""
-    monkeypatch.setattr("rookery.engines.vectors.vector_file._MAX_TOMBSTONES", 2)
-    index = open_vectors()
+    index = open_vectors(IndexLimits(max_tombstones=2))
     ids = [f"m{number}" for number in range(10)]
     await index.put([make_embedded(memory_id) for memory_id in ids])
     build_ivf_file(tmp_path)
@@ -57,7 +53,7 @@ async def test_an_instance_that_missed_deletions_reloads_the_index(
     assert await find_ids(second_index) == ids
 
     for memory_id in ids[:6]:
-        await index.delete(1, [memory_id])
+        await index.drop(1, [memory_id])
 
     assert await find_ids(second_index) == await find_ids(open_vectors()) == ids[6:]
 
@@ -68,9 +64,9 @@ async def test_the_ivf_file_of_an_emptied_workspace_is_deleted(open_vectors: Ope
     await index.put([make_embedded("a"), make_embedded("b"), make_embedded("c", workspace_id=2)])
     emptied_file, other_file = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
 
-    await index.delete(1, ["a"])
+    await index.drop(1, ["a"])
     assert emptied_file.exists()
-    await index.delete(1, ["b"])
+    await index.drop(1, ["b"])
 
     assert not emptied_file.exists()
     assert other_file.exists()

@@ -7,50 +7,52 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 
 from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded, remove
 from tests.engines.ivf import OpenIndex, build_ivf_file
 
 
-def flip_header_byte(path: Path) -> None:
-    """Change a byte of the header."""
-    with path.open("r+b") as file:
-        file.seek(60)
-        byte = file.read(1)
-        file.seek(60)
-        file.write(bytes([byte[0] ^ 1]))
+def change_meta(lists: Path) -> None:
+    """Change a byte of the description."""
+    content = bytearray((lists / "meta.json").read_bytes())
+    content[90] ^= 1
+    (lists / "meta.json").write_bytes(content)
 
 
-def truncate(path: Path) -> None:
-    """Cut off the end of the file."""
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size - 4096)
+def truncate(lists: Path) -> None:
+    """Cut off the end of the vectors."""
+    with (lists / "vectors.npy").open("r+b") as file:
+        file.truncate((lists / "vectors.npy").stat().st_size - 8)
 
 
-def overwrite_vectors(path: Path) -> None:
-    """Overwrite the vectors of the last rows, at the end of the file."""
-    with path.open("r+b") as file:
-        file.seek(-4096, 2)
-        file.write(np.full(1024, 0.5, dtype="<f4").tobytes())
+def overwrite_vectors(lists: Path) -> None:
+    """Overwrite the vectors of the last rows."""
+    with (lists / "vectors.npy").open("r+b") as file:
+        file.seek(-32, 2)
+        file.write(np.full(8, 0.5, dtype="<f4").tobytes())
 
 
-def empty(path: Path) -> None:
+def empty(lists: Path) -> None:
     """Remove all content."""
-    path.write_bytes(b"")
+    for path in lists.iterdir():
+        path.write_bytes(b"")
 
 
-def write_invalid_group(path: Path) -> None:
+def write_one_file(lists: Path) -> None:
+    """Replace the lists with the file that an earlier version wrote."""
+    shutil.rmtree(lists)
+    lists.write_bytes(b"rookery lists")
+
+
+def write_invalid_group(lists: Path) -> None:
     """Write rows with invalid group numbers."""
-    content = path.read_bytes()
-    header = orjson.loads(content[56 : 56 + int.from_bytes(content[16:24], "little")])
-    with path.open("r+b") as file:
-        file.seek(header["arrays"]["group"][2])
+    with (lists / "rows.npy").open("r+b") as file:
+        file.seek(-5, 2)
         file.write(b"\x7f")
 
 
-@pytest.mark.parametrize("damage_file", [flip_header_byte, write_invalid_group, truncate, overwrite_vectors, empty])
+@pytest.mark.parametrize("damage_file", [change_meta, write_invalid_group, truncate, overwrite_vectors, empty, write_one_file])
 async def test_a_damaged_file_is_ignored_and_deleted(open_vectors: OpenIndex, tmp_path: Path, damage_file: Callable[[Path], None]) -> None:
     """The file is a cache; results then come from the database."""
     index = open_vectors()

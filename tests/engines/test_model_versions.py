@@ -17,6 +17,7 @@ from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine, schema
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.ports import ModelVersion, OutdatedWorkspace
+from rookery.memory.vector_filter import build_vector_filter
 from tests.engines.conftest import make_embedded, make_filter, vector
 
 EAST, NORTH = vector(1), vector(0, 1)
@@ -51,8 +52,12 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[OpenIndex]:
 
 async def find_all_ids(index: VectorEngine, workspace_id: int = 1) -> list[str]:
     """Return the ids of all vectors of the instance's model."""
-    query = EAST if getattr(index, "_dimension", 4) == 4 else NEW_EAST
-    return sorted(hit.memory_id for hit in await index.search(query, access_filter=make_filter(workspace_id), limit=100))
+    where = build_vector_filter(make_filter(workspace_id))
+    try:
+        hits = await index.search(EAST, where=where, limit=100)
+    except ValueError:
+        hits = await index.search(NEW_EAST, where=where, limit=100)
+    return sorted(hit.memory_id for hit in hits)
 
 
 async def test_two_models_are_stored_and_the_first_one_is_active(open_index: OpenIndex) -> None:
@@ -123,7 +128,7 @@ async def test_a_deleted_memory_is_removed_from_all_models(open_index: OpenIndex
     await old.put([make_embedded("a"), make_embedded("b")])
     await new.put([make_embedded("a", NEW_EAST), make_embedded("b", NEW_EAST)])
     ids_before = await find_all_ids(old), await find_all_ids(new)
-    await new.delete(1, ["a"])
+    await new.drop(1, ["a"])
 
     assert (ids_before, await find_all_ids(old), await find_all_ids(new)) == ((["a", "b"], ["a", "b"]), ["b"], ["b"])
     await old.put([make_embedded("a")])
@@ -229,7 +234,7 @@ async def test_the_active_model_is_always_complete(steps: list[tuple[str, str]],
                 ids_by_model[step].add(memory)
                 active = active or step
             elif step == "drop":
-                await new.delete(1, [memory])
+                await new.drop(1, [memory])
                 ids_by_model["old"].discard(memory)
                 ids_by_model["new"].discard(memory)
             elif step == "clear":

@@ -9,26 +9,25 @@ from pathlib import Path
 import pytest
 
 from rookery.engines.vectors import ivf_build
+from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded, make_filter
 from tests.engines.ivf import OpenIndex, build_ivf_file
 
+LIMITS = IndexLimits(max_exact_floats=30 * 4, max_warmup_s=0.1, build_poll_s=0.01)
 IDS = [f"m{number:02}" for number in range(40)]
 
 
 @pytest.fixture(autouse=True)
-async def large(open_vectors: OpenIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+async def large(open_vectors: OpenIndex) -> None:
     """Create a workspace of 40 memories, which counts as large here, that no process has loaded."""
-    for module in ("embedded", "workspace_index"):
-        monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 30 * 4)
-    monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
-    monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
     await open_vectors().put([make_embedded(memory_id, EAST) for memory_id in IDS] + [make_embedded("small", NORTH, workspace_id=2)])
 
 
 async def test_a_large_workspace_is_not_ready_before_its_ivf_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """No caller waits while a million vectors are loaded; the first search starts a build process (issue 5)."""
-    index = open_vectors()
+    index = open_vectors(LIMITS)
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
@@ -43,7 +42,7 @@ async def test_a_large_workspace_is_not_ready_before_its_ivf_file(open_vectors: 
 
 async def test_a_search_before_the_workspace_is_ready_is_correct(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """A query finds every write that returned before it, even if it takes longer."""
-    index = open_vectors()
+    index = open_vectors(LIMITS)
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
@@ -58,19 +57,19 @@ async def test_a_search_before_the_workspace_is_ready_is_correct(open_vectors: O
 async def test_an_existing_ivf_file_is_opened_by_the_first_query(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """Semantic recall works immediately after a restart."""
     build_ivf_file(tmp_path)
-    index = open_vectors()
+    index = open_vectors(LIMITS)
 
     await eventually(lambda: index.is_ready(1), within_s=30)
 
     assert index.listed_rows == 40
-    assert [hit.memory_id for hit in await index.search(EAST, access_filter=make_filter(1), limit=100)] == IDS
+    assert [hit.memory_id for hit in await index.search(EAST, where=build_vector_filter(make_filter(1)), limit=100)] == IDS
 
 
 async def test_a_damaged_ivf_file_is_rebuilt_before_the_workspace_is_ready(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """The IVF file is a cache: the result is the same as without it."""
     path = build_ivf_file(tmp_path)
-    path.write_bytes(b"")
-    index = open_vectors()
+    (path / "meta.json").write_bytes(b"")
+    index = open_vectors(LIMITS)
 
     await eventually(lambda: index.is_ready(1), within_s=30)
 
@@ -83,7 +82,7 @@ async def test_all_vectors_are_loaded_if_the_ivf_file_cannot_be_built(
 ) -> None:
     """Search stays exact, but slower, without disk space or processes."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    index = open_vectors()
+    index = open_vectors(LIMITS)
 
     await eventually(lambda: index.is_ready(1), within_s=30)
 
@@ -93,7 +92,7 @@ async def test_all_vectors_are_loaded_if_the_ivf_file_cannot_be_built(
 
 async def test_closing_the_index_ends_the_warm_up(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """A server that stops does not wait for the IVF file."""
-    index = open_vectors()
+    index = open_vectors(LIMITS)
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
@@ -105,7 +104,7 @@ async def test_closing_the_index_ends_the_warm_up(open_vectors: OpenIndex, tmp_p
 
 async def test_a_start_warms_up_large_workspaces(open_vectors: OpenIndex) -> None:
     """IVF files are built without a search."""
-    index = open_vectors()
+    index = open_vectors(LIMITS)
 
     await index.start()
 

@@ -223,9 +223,7 @@ def _assemble(
         context=AgentContext(db=db, clock=clock),
         serializer=MemorySerializer(clock=clock, model=embedder.model),
         reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
-        maintenance=build_maintenance(
-            db=db, indexer=indexer, vectors=vectors, comparer=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasure
-        ),
+        maintenance=build_maintenance(db=db, indexer=indexer, vectors=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasure),
         migration=migration,
         indexer=indexer,
         recall_buffer=recall_buffer,
@@ -282,10 +280,11 @@ def build_rig(
     index_first: bool = False,
     embedder: StemEmbedder | None = None,
     find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
+    vectors: vector_engines.VectorEngine | None = None,
 ) -> MemoryRig:
     """Build the memory domain on *db*, as a separate process would."""
     embedder = embedder or StemEmbedder()
-    vectors = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
+    vectors = vectors or vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     texts = text_engines.open("embedded:", data_dir=folder)
     jobs, bus = JobQueue(db, clock, uuid7), EventBus()
     services = _assemble(

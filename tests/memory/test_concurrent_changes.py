@@ -17,7 +17,8 @@ from rookery.kernel.jobs import jobs
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
 
@@ -110,23 +111,25 @@ class _BlockingIndex:
         """Return whether the wrapped index is ready."""
         return await self.index.is_ready(workspace_id)
 
-    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
+    async def search(self, vector: Vector, *, where: VectorFilter, limit: int) -> list[VectorHit]:
         """Return the nearest documents."""
-        return await self.index.search(vector, access_filter=access_filter, limit=limit)
+        return await self.index.search(vector, where=where, limit=limit)
 
-    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
-        """Return the similarities."""
-        return await self.index.compute_similarities(vector, workspace_id=workspace_id, ids=ids)
-
-    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         """Return the stored vectors."""
-        return await self.index.get_vectors(workspace_id, ids)
+        return await self.index.fetch(workspace_id, ids)
 
-    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Delete the documents after `go` is set."""
         self.waiting.set()
         await asyncio.wait_for(self.go.wait(), _TIMEOUT_S)
-        await self.index.delete(workspace_id, ids)
+        await self.index.drop(workspace_id, ids)
+
+    async def start(self) -> None:
+        """Do nothing; the wrapped index is open."""
+
+    async def close(self) -> None:
+        """Do nothing; the wrapped index is closed by its owner."""
 
     async def count(self, workspace_id: int) -> int:
         """Return the number of documents."""

@@ -28,6 +28,7 @@ from rookery.memory.models import (
     get_state,
 )
 from tests.conftest import FakeClock
+from tests.engines.conftest import compute_similarities
 from tests.memory.makers import MODEL, MemoryRig, StemEmbedder, make_caller, make_memory
 
 BASE = "Herons nest on tall trees near quiet lakes where many small fish swim all year between reeds and stones under willows"
@@ -161,8 +162,8 @@ async def test_only_memories_of_the_same_space_are_merged(rig: MemoryRig, space:
 async def test_only_pairs_above_the_threshold_are_merged(rig: MemoryRig) -> None:
     """The cosine similarity must exceed the threshold; `--org` and `--project` limit the run (spec 4.4)."""
     primary, second = await _remember_similar_pair(rig)
-    vectors = await rig.vectors.get_vectors(1, [primary.id, second.id])
-    similarity = (await rig.vectors.compute_similarities(vectors[primary.id][0], workspace_id=1, ids=[second.id]))[second.id]
+    vectors = await rig.vectors.fetch(1, [primary.id, second.id])
+    similarity = (await compute_similarities(rig.vectors, vectors[primary.id][0], [second.id]))[second.id]
 
     assert (await _consolidate(rig, replace(REQUEST, threshold=similarity + 0.001)))[0].counts["merged"] == 0
     assert (await _consolidate(rig, replace(REQUEST, org="zoo")))[0].total == 0
@@ -316,8 +317,8 @@ async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) 
     texts = [BASE, f"{BASE} {' '.join(new_words[:6])}", f"{BASE} {' '.join(new_words)}"]
     stored = [await rig.remember(text, confidence=confidence) for text, confidence in zip(texts, (0.9, 0.8, 0.7), strict=True)]
     await rig.run_jobs()
-    (chunk,) = (await rig.vectors.get_vectors(1, [stored[0].id]))[stored[0].id]
-    similarities = await rig.vectors.compute_similarities(chunk, workspace_id=1, ids=[memory.id for memory in stored])
+    (chunk,) = (await rig.vectors.fetch(1, [stored[0].id]))[stored[0].id]
+    similarities = await compute_similarities(rig.vectors, chunk, [memory.id for memory in stored])
     request = replace(REQUEST, threshold=(similarities[stored[1].id] + similarities[stored[2].id]) / 2)
 
     planned_items = (await _consolidate(rig, replace(request, dry_run=True)))[1]
@@ -337,8 +338,8 @@ async def test_a_chain_of_similar_memories_is_not_merged_into_one(rig: MemoryRig
     items = (await _consolidate(rig, replace(REQUEST, threshold=0.82, dry_run=True)))[1]
     assert items
     for item in items:
-        (chunk,) = (await rig.vectors.get_vectors(1, [item.id]))[item.id]
-        assert (await rig.vectors.compute_similarities(chunk, workspace_id=1, ids=[item.into or ""]))[item.into or ""] > 0.82
+        (chunk,) = (await rig.vectors.fetch(1, [item.id]))[item.id]
+        assert (await compute_similarities(rig.vectors, chunk, [item.into or ""]))[item.into or ""] > 0.82
 
 
 async def test_all_chunks_of_a_long_memory_must_be_similar(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,17 +390,17 @@ async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: Mem
         await rig.remember(words, confidence=0.9)
         less_trusted.append(await rig.remember(f"{words} more{topic}", confidence=0.5))
     await rig.run_jobs()
-    get_vectors = rig.vectors.get_vectors
+    get_vectors = rig.vectors.fetch
 
     async def raise_interrupt(workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         if len(ids) == len(topics):  # the lookup of the merged memories
             raise KeyboardInterrupt
         return await get_vectors(workspace_id, ids)
 
-    monkeypatch.setattr(rig.vectors, "get_vectors", raise_interrupt)
+    monkeypatch.setattr(rig.vectors, "fetch", raise_interrupt)
     with pytest.raises(KeyboardInterrupt):
         await _consolidate(rig)
-    monkeypatch.setattr(rig.vectors, "get_vectors", get_vectors)
+    monkeypatch.setattr(rig.vectors, "fetch", get_vectors)
     live_between = await _are_live(rig, *less_trusted)
     planned_items = (await _consolidate(rig, replace(REQUEST, dry_run=True)))[1]
     report, items = await _consolidate(rig)

@@ -148,7 +148,7 @@ class _FakeStore:
 def _build_maintenance(rig: MemoryRig, store: _FakeStore) -> MaintenanceServices:
     erasure = Erasure(db=rig.db, stores=[store], clock=rig.clock)
     return build_maintenance(
-        db=rig.db, indexer=rig.services.indexer, vectors=rig.vectors, comparer=rig.vectors, jobs=rig.jobs, bus=rig.bus, clock=rig.clock,
+        db=rig.db, indexer=rig.services.indexer, vectors=rig.vectors, jobs=rig.jobs, bus=rig.bus, clock=rig.clock,
         ids=uuid7, erasure=erasure,
     )  # fmt: skip
 

@@ -11,6 +11,8 @@ from typing import TypeVar
 import pytest
 
 from rookery.engines.vectors import ivf_build
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.kernel.db import Tx
 from rookery.memory.models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import FakeClock, eventually
@@ -25,17 +27,15 @@ async def recall(rig: MemoryRig, mode: RecallMode) -> RecallResult:
 
 
 async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_built(
-    rig: MemoryRig, data_dir: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    rig: MemoryRig, data_dir: Path, clock: FakeClock
 ) -> None:
     """After a restore, recall uses full text with a notice until the IVF file is built (issue 5; D-54)."""
     for content in ("heron roof", "heron boat", "swallow bridge"):
         await rig.remember(content)
     await rig.run_jobs()
-    for module in ("embedded", "workspace_index"):
-        monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 2 * DIMENSION)
-    monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
-    monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
-    restored_rig = build_rig(rig.db, data_dir, clock, embedder=rig.embedder)
+    limits = IndexLimits(max_exact_floats=2 * DIMENSION, max_warmup_s=0.1, build_poll_s=0.01)
+    vectors = EmbeddedVectorIndex(data_dir / "vectors.db", model=rig.embedder.model, dimension=DIMENSION, limits=limits)
+    restored_rig = build_rig(rig.db, data_dir, clock, embedder=rig.embedder, vectors=vectors)
     (data_dir / "vectors.lists").mkdir()
 
     with ivf_build.lock_folder(data_dir / "vectors.lists"):

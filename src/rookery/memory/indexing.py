@@ -206,7 +206,7 @@ class Indexer:
         """
         if not ids:
             return
-        await self._vectors.delete(workspace_id, ids)
+        await self._vectors.drop(workspace_id, ids)
         await self._texts.drop(workspace_id, ids)
         # A memory restored before this deletion may have been indexed by its own job already.
         at = self._clock()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Passage, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.vector_filter import VectorFilter
 
 
 class EmbedderFeature(StrEnum):
@@ -19,6 +19,22 @@ class EmbedderFeature(StrEnum):
 
     WHOLE_TEXTS = "whole texts"
     """Embeds any text: none is rejected with `NotEmbeddable`."""
+
+
+class VectorFeature(StrEnum):
+    """A feature that a vector engine may lack. Its engine class lists it in `lacks`, and the documentation shows it."""
+
+    EXACT = "exact"
+    """Results are exact in small workspaces; otherwise they are approximate at every size."""
+
+    ERASURE = "erasure"
+    """Deleted vectors are removed from all files (`ErasableStore`); otherwise they stay until the engine overwrites them."""
+
+    SHARED_BY_PROCESSES = "shared by processes"
+    """Several processes of one host use the same index, and each sees the writes of the others at once."""
+
+    SHARED_BY_HOSTS = "shared by hosts"
+    """The same, for processes of several hosts."""
 
 
 class TextFeature(StrEnum):
@@ -62,79 +78,53 @@ class Embedder(Protocol):
 
 class VectorIndex(Protocol):
     """
-    An index of memories by meaning. Raises `EngineUnavailable("vectors", …)` and no other engine error.
+    An index of memories by meaning, for one model version. Raises `EngineUnavailable("vectors", …)` and no other engine error.
 
-    A write is durable when its call returns. A query sees every write that returned before it, of any process.
+    A write is durable when its call returns. A query sees every write that returned before it, of any process. The class
+    `VectorContract` of the tests checks an implementation.
     """
+
+    async def start(self) -> None:
+        """Connect now, so that errors appear at the start, and warm up in the background. Otherwise the first use connects."""
+        ...
+
+    async def close(self) -> None:
+        """Finish pending writes and release connections and threads."""
+        ...
 
     async def is_ready(self, workspace_id: int) -> bool:
         """
-        Return whether the workspace can be queried without a long wait.
+        Return whether the workspace can be queried without a long wait, and prepare it if not.
 
-        False while the index is loaded or changed. A query sent meanwhile waits for that and returns the correct result.
+        A query sent meanwhile waits and returns the correct result. An engine that needs no preparation returns True.
         """
         ...
 
     async def put(self, items: Sequence[EmbeddedDocument]) -> None:
-        """Replace all vectors of each document's memory. Idempotent."""
+        """Replace all vectors of each document's memory. Idempotent. Raises `ValueError` for a vector of another dimension."""
         ...
 
-    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
+    async def search(self, vector: Vector, *, where: VectorFilter, limit: int) -> list[VectorHit]:
         """
-        Return at most *limit* memories that match *access_filter*, most similar first, ties by id.
+        Return at most *limit* memories that match *where*, most similar first, ties by id.
 
         Args:
             vector: Unit length, of the index's dimension.
-            access_filter: Applied in full, including the workspace, to each result.
+            where: Applied in full, including the workspace, to each result.
             limit: At least 1.
         """
         ...
 
-    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
-        """Return the similarities by id of those of *ids* that the workspace has. Unknown ids are left out."""
-        ...
-
-    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         """Return the vectors by id, in the order of the chunks, of those of *ids* that the workspace has. Unknown ids are left out."""
         ...
 
-    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
-        """Delete *ids* of the workspace. Unknown ids are ignored, so the call is idempotent."""
+    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
+        """Delete the memories *ids* of the workspace, of every model version. Unknown ids are ignored, so the call is idempotent."""
         ...
 
     async def count(self, workspace_id: int) -> int:
         """Return the number of indexed memories of the workspace."""
-        ...
-
-
-class VectorComparison(Protocol):
-    """The vectors of a workspace, for comparison with each other. Raises `EngineUnavailable("vectors", …)` and no other engine error."""
-
-    async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
-        """
-        Return for each of *ids* the similar memories of exactly its space, most similar first. Ids without one are left out.
-
-        A space is org, project, agent, session, scope and type. The search is exact, not approximate. Memories written after the
-        comparison began may be missing.
-
-        Args:
-            threshold: Exclusive minimum similarity. The similarity of two memories is that of their two most similar chunks.
-            limit: Maximum results per id.
-        """
-        ...
-
-    def exclude(self, ids: Collection[str]) -> None:
-        """Leave *ids* out of all later results."""
-        ...
-
-
-class VectorComparer(Protocol):
-    """A comparison of all memories of a workspace with each other (D-52). It is much faster than one index query per memory."""
-
-    def open_comparison(
-        self, workspace_id: int, *, org: str | None = None, project: str | None = None
-    ) -> AbstractAsyncContextManager[VectorComparison]:
-        """Open a comparison of the memories of exactly *org* and *project*; None means any. An engine may use a temporary copy."""
         ...
 
 
@@ -166,7 +156,7 @@ class ModelVersions(Protocol):
     """
     The vectors of several models side by side. Each workspace is served by one of them, with all of its vectors (D-54).
 
-    A `VectorIndex` belongs to one version. Its `put` and `search` do not touch the others; its `delete` removes a memory from all.
+    A `VectorIndex` belongs to one version. Its `put` and `search` do not touch the others; its `drop` removes a memory from all.
     Raises the same errors as `VectorIndex`.
     """
 

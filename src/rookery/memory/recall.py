@@ -46,6 +46,7 @@ from rookery.memory.ranking import (
 from rookery.memory.recall_records import RecallQueryRecord, RecallRecord
 from rookery.memory.store import records
 from rookery.memory.text_queries import match_keywords, parse_keywords, parse_question
+from rookery.memory.vector_filter import build_vector_filter, filter_ids
 from rookery.memory.visibility import is_visible
 
 _MAX_ROUNDS = 4
@@ -278,7 +279,7 @@ class Recall:
             with start_span("embedding"):
                 state.vector = await index.embedder.embed_query(state.request.query)
         with start_span("vector search"):
-            return await index.vectors.search(state.vector, access_filter=state.access_filter, limit=limit)
+            return await index.vectors.search(state.vector, where=build_vector_filter(state.access_filter), limit=limit)
 
     async def _search_text(self, query: TextQuery, access_filter: AccessFilter, limit: int) -> list[TextHit]:
         if not query.any_of:
@@ -293,9 +294,9 @@ class Recall:
         similarities = {hit.memory_id: hit.similarity for hit in vector_hits}
         others = [hit.memory_id for hit in text_hits if hit.memory_id not in similarities]
         if others and state.vector is not None:
-            similarities |= await index.vectors.compute_similarities(
-                state.vector, workspace_id=state.access_filter.workspace_id, ids=others
-            )
+            where = filter_ids(state.access_filter.workspace_id, others)
+            hits = await index.vectors.search(state.vector, where=where, limit=len(others))
+            similarities |= {hit.memory_id: hit.similarity for hit in hits}
         return similarities
 
     async def _rank_candidates(self, state: _RecallState, candidate_set: Candidates, limit: int) -> tuple[list[RankedMemory], bool]:

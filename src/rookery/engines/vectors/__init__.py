@@ -6,19 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import ErasableStore, ModelVersions, VectorComparer, VectorIndex
+from rookery.memory.ports import ErasableStore, ModelVersions, VectorIndex
 
 
-class VectorEngine(VectorIndex, ModelVersions, VectorComparer, ErasableStore, Protocol):
-    """A vector engine with its connections and threads."""
-
-    async def start(self) -> None:
-        """Connect now, so that errors appear at the start, and warm up in the background. Otherwise the first use connects."""
-        ...
-
-    async def close(self) -> None:
-        """Finish pending writes and release connections and threads."""
-        ...
+class VectorEngine(VectorIndex, ModelVersions, ErasableStore, Protocol):
+    """A vector engine, with what the embedded one can do beyond the port."""
 
 
 def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngine:  # noqa: A001 - each engine folder has an `open`

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,22 +21,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from rookery.engines.vectors.blocks import Floats
-from rookery.engines.vectors.build_process import BuildOutcome, BuildProcess
-from rookery.engines.vectors.comparison import EmbeddedComparison
-from rookery.engines.vectors.erasure import delete_stale_lists
-from rookery.engines.vectors.ivf_build import BuildRequest
-from rookery.engines.vectors.ivf_file import list_files, list_workspaces, remove_files
+from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess, BuildRequest
+from rookery.engines.vectors.ivf_file import erase_stale, list_files, list_workspaces, remove_files
 from rookery.engines.vectors.model_versions import delete_retired
-from rookery.engines.vectors.snapshot import HelperThreads
-from rookery.engines.vectors.temp_matrix import TempMatrix
-from rookery.engines.vectors.vector_file import VectorFile, WorkspacePart
-from rookery.engines.vectors.warmup import Warmups
-from rookery.engines.vectors.workspace_index import MAX_EXACT_FLOATS, WorkspaceIndex, are_lists_old
+from rookery.engines.vectors.search import Floats, HelperThreads
+from rookery.engines.vectors.vector_file import VectorFile
+from rookery.engines.vectors.workspace_index import MAX_DEAD_AGE_S, IndexLimits, WorkspaceIndex
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.wal import truncate_wal
-from rookery.memory.models import AccessFilter, EmbeddedDocument, Vector, VectorHit
-from rookery.memory.ports import ModelVersion, OutdatedWorkspace
+from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
+from rookery.memory.ports import ModelVersion, OutdatedWorkspace, VectorFeature
+from rookery.memory.vector_filter import VectorFilter
 
 T = TypeVar("T")
 
@@ -51,11 +47,6 @@ by its first query in milliseconds."""
 _QUERY_THREADS = (os.cpu_count() or 1) + 2
 _HELPER_THREADS = min(7, (os.cpu_count() or 1) - 1)
 _REOPEN_TIMEOUT_S = 30.0
-_BUILD_POLL_INTERVAL_S = 1.0
-"""Interval in seconds while another process builds."""
-
-_BUILD_RETRY_DELAY_S = 60.0
-"""Delay in seconds after a failed build, or one of another process."""
 
 
 class EmbeddedVectorIndex:
@@ -66,14 +57,16 @@ class EmbeddedVectorIndex:
     lists of large workspaces are then built again.
     """
 
-    def __init__(self, path: Path, *, model: str, dimension: int) -> None:
+    lacks = frozenset({VectorFeature.SHARED_BY_HOSTS})
+
+    def __init__(self, path: Path, *, model: str, dimension: int, limits: IndexLimits | None = None) -> None:
         self._path = path
-        self._model = model
-        self._dimension = dimension
+        self._limits = limits or IndexLimits()
         self._model_version = ModelVersion(model=model, dimension=dimension)
         self._lists_folder = path.with_suffix(".lists")
         self._build_process = BuildProcess()
-        self._warmups = Warmups(self._warm_up)
+        self._warmups: dict[int, tuple[float, asyncio.Task[None]]] = {}
+        """Start time and task of the running warm-ups, by workspace."""
         self._file: VectorFile | None = None
         self._open_lock = asyncio.Lock()
         self._user_count = 0
@@ -99,7 +92,11 @@ class EmbeddedVectorIndex:
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        tasks = [self._preload_task, *self._warmups.cancel(), *(index.build_task for index in self._workspace_indexes.values())]
+        tasks = [
+            self._preload_task,
+            *(task for _, task in self._warmups.values()),
+            *(index.build_task for index in self._workspace_indexes.values()),
+        ]
         pending_tasks = [task for task in tasks if task is not None and not task.done()]
         for task in pending_tasks:
             task.cancel()
@@ -126,7 +123,7 @@ class EmbeddedVectorIndex:
         async with self._use_file() as file:
             await file.writer.submit(lambda connection: file.put(connection, items))
 
-    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
         async with self._use_file() as file:
             await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
@@ -134,7 +131,7 @@ class EmbeddedVectorIndex:
 
     async def erase(self) -> None:
         async with self._use_file() as file:
-            await self._run_in_thread(self._loader_threads, lambda: delete_stale_lists(file, self._lists_folder, self._model_version))
+            await self._run_in_thread(self._loader_threads, lambda: erase_stale(self._lists_folder, file, self._model_version))
             await asyncio.to_thread(truncate_wal, self._path)
 
     async def count(self, workspace_id: int) -> int:
@@ -146,50 +143,27 @@ class EmbeddedVectorIndex:
         if index is not None and index.is_loaded:
             return True
         if workspace_id not in self._warmups:
-            max_count = MAX_EXACT_FLOATS // self._dimension
+            max_count = self._limits.max_exact_floats // self._model_version.dimension
             async with self._use_file() as file:
                 if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, max_count)):
                     return True
-        return await self._warmups.wait_briefly(workspace_id)
+        started_s, task = self._start_warmup(workspace_id)
+        await asyncio.wait({task}, timeout=max(0.0, started_s + self._limits.max_warmup_s - time.monotonic()))
+        return task.done()
 
-    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
+    async def search(self, vector: Vector, *, where: VectorFilter, limit: int) -> list[VectorHit]:
         self._validate_vectors([vector])
         query: Floats = np.frombuffer(vector, dtype="<f4")
         async with self._use_file() as file:
-            index = await self._get_current_index(file, access_filter.workspace_id)
-            snapshot = index.try_snapshot(access_filter)
-            if snapshot is not None:
-                return snapshot.find_nearest(query, limit=limit, helpers=None)
-            return await self._run_in_thread(
-                self._query_threads, lambda: index.take_snapshot(access_filter).find_nearest(query, limit=limit, helpers=self._helpers)
-            )
+            index = await self._get_current_index(file, where.workspace_id)
+            if index.is_small:
+                return index.search(query, where, limit=limit, helpers=None)
+            return await self._run_in_thread(self._query_threads, lambda: index.search(query, where, limit=limit, helpers=self._helpers))
 
-    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
-        self._validate_vectors([vector])
-        query: Floats = np.frombuffer(vector, dtype="<f4")
-        ids = tuple(ids)
-        async with self._use_file() as file:
-            index = await self._get_current_index(file, workspace_id)
-            return await self._run_in_thread(self._query_threads, lambda: index.compute_similarities(query, ids))
-
-    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         ids = tuple(ids)
         async with self._use_file() as file:
             return await self._run_in_thread(self._query_threads, lambda: file.get_vectors(workspace_id, ids))
-
-    @contextlib.asynccontextmanager
-    async def open_comparison(
-        self, workspace_id: int, *, org: str | None = None, project: str | None = None
-    ) -> AsyncGenerator[EmbeddedComparison]:
-        comparison = EmbeddedComparison(
-            TempMatrix(self._path.parent, dimension=self._dimension), dimension=self._dimension, pool=self._query_threads
-        )
-        try:
-            async with self._use_file() as file:
-                await comparison.fill(file, WorkspacePart(workspace_id=workspace_id, org=org, project=project))
-            yield comparison
-        finally:
-            await comparison.close()
 
     async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
         async with self._use_file() as file:
@@ -220,10 +194,7 @@ class EmbeddedVectorIndex:
                     )
                 await self._run_in_thread(self._query_threads, partial(self._remove_unused_lists, file, workspace_id))
                 # Without queries nothing else would start a rebuild.
-                if await self._run_in_thread(
-                    self._query_threads,
-                    partial(are_lists_old, self._lists_folder, workspace_id=workspace_id, model_version=self._model_version),
-                ):
+                if self._are_lists_old(workspace_id):
                     self._start_build_if_due(await self._get_current_index(file, workspace_id))
 
     async def _preload(self) -> None:
@@ -233,14 +204,23 @@ class EmbeddedVectorIndex:
             for workspace_id, vectors in await self._run_in_thread(
                 self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
             ):
-                if vectors * self._dimension > MAX_EXACT_FLOATS:
+                if vectors * self._model_version.dimension > self._limits.max_exact_floats:
                     (listed if self._newest_lists_change(workspace_id) else unlisted).append(workspace_id)
                     continue
-                remaining_bytes -= vectors * self._dimension * 4
+                remaining_bytes -= vectors * self._model_version.dimension * 4
                 if remaining_bytes >= 0:
                     await self._get_current_index(file, workspace_id)
         for workspace_id in (*listed, *unlisted):
-            await self._warmups.wait_done(workspace_id)
+            await asyncio.wait({self._start_warmup(workspace_id)[1]})
+
+    def _start_warmup(self, workspace_id: int) -> tuple[float, asyncio.Task[None]]:
+        """Return the running warm-up of the workspace, or start it. Its errors appear in the next query."""
+        if workspace_id not in self._warmups:
+            task = asyncio.create_task(self._warm_up(workspace_id))
+            self._warmups[workspace_id] = (time.monotonic(), task)
+            task.add_done_callback(_retrieve_exception)
+            task.add_done_callback(lambda _: self._warmups.pop(workspace_id))
+        return self._warmups[workspace_id]
 
     async def _warm_up(self, workspace_id: int) -> None:
         """Open a large workspace's lists. Build them first if they are missing. If that fails, read all of its vectors."""
@@ -248,7 +228,7 @@ class EmbeddedVectorIndex:
             request = self._build_request(workspace_id, known_change=0)
             outcome = await self._build_process.run(request)
             while outcome is BuildOutcome.ELSEWHERE:
-                await asyncio.sleep(_BUILD_POLL_INTERVAL_S)
+                await asyncio.sleep(self._limits.build_poll_s)
                 outcome = await self._build_process.run(request)
             await self._open_lists(workspace_id)
         async with self._use_file() as file:
@@ -267,8 +247,8 @@ class EmbeddedVectorIndex:
         if not vectors:
             raise ValueError("a memory needs at least one vector")
         for vector in vectors:
-            if len(vector) != self._dimension * 4:
-                raise ValueError(f"a vector has {len(vector)} bytes instead of {self._dimension} floats of 4 bytes")
+            if len(vector) != self._model_version.dimension * 4:
+                raise ValueError(f"a vector has {len(vector)} bytes instead of {self._model_version.dimension} floats of 4 bytes")
         if not np.isfinite(np.frombuffer(b"".join(vectors), dtype="<f4")).all():
             raise ValueError("a vector contains a number that is not finite")
 
@@ -293,7 +273,9 @@ class EmbeddedVectorIndex:
     def _get_index(self, workspace_id: int) -> WorkspaceIndex:
         index = self._workspace_indexes.get(workspace_id)
         if index is None:
-            index = self._workspace_indexes[workspace_id] = WorkspaceIndex(workspace_id, self._model_version, self._lists_folder)
+            index = self._workspace_indexes[workspace_id] = WorkspaceIndex(
+                workspace_id, self._model_version, self._lists_folder, self._limits
+            )
         return index
 
     async def _update_index(self, file: VectorFile, index: WorkspaceIndex, change_count: int) -> None:
@@ -317,7 +299,7 @@ class EmbeddedVectorIndex:
             if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
                 await self._build_process.run(self._build_request(index.workspace_id, known_change=index.lists_last_change))
             if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
-                await asyncio.sleep(_BUILD_RETRY_DELAY_S)
+                await asyncio.sleep(self._limits.build_retry_s)
             if self._newest_lists_change(index.workspace_id) > index.lists_last_change and await self._open_lists(index.workspace_id):
                 async with self._use_file() as file:
                     await self._get_current_index(file, index.workspace_id)
@@ -333,6 +315,14 @@ class EmbeddedVectorIndex:
         """Return the last change that the newest lists contain; 0 without lists."""
         files = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
         return files[0][0] if files else 0
+
+    def _are_lists_old(self, workspace_id: int) -> bool:
+        """Return whether lists are so old that memories deleted since must be removed from them."""
+        files = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
+        try:
+            return bool(files) and time.time() - files[0][1].stat().st_mtime > MAX_DEAD_AGE_S
+        except OSError:
+            return False
 
     def _build_request(self, workspace_id: int, *, known_change: int) -> BuildRequest:
         return BuildRequest(
@@ -369,7 +359,12 @@ class EmbeddedVectorIndex:
                 return self._file
             if self._file is not None:
                 await self._close_deleted(self._file)
-            file = VectorFile(self._path, model=self._model, dimension=self._dimension)
+            file = VectorFile(
+                self._path,
+                model=self._model_version.model,
+                dimension=self._model_version.dimension,
+                max_tombstones=self._limits.max_tombstones,
+            )
             await asyncio.to_thread(file.open)
             self._file = file
             return file

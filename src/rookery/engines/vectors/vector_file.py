@@ -22,16 +22,13 @@ import numpy.typing as npt
 import orjson
 
 from rookery.engines.vectors import model_versions
-from rookery.engines.vectors.blocks import Point
 from rookery.engines.vectors.model_versions import PendingActivation, activate_first
 from rookery.engines.vectors.schema import create_schema
+from rookery.engines.vectors.search import Point
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import SqliteWriter, connect
 from rookery.memory.models import EmbeddedDocument
 from rookery.memory.ports import ModelVersion, OutdatedWorkspace
-
-_MAX_TOMBSTONES = 65_536
-"""Maximum number of tombstones. A process that missed more changes reads the workspace again."""
 
 _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
@@ -82,13 +79,6 @@ _ENTRY = """
 SELECT e.memory_id, c.vector FROM entry AS e JOIN chunk AS c ON c.entry = e.change
 WHERE e.change = ? AND e.workspace_id = ? AND e.model = ? AND e.dimension = ? ORDER BY c.ordinal
 """
-_SPACES = """
-SELECT change, memory_id, org, project, agent_id, session_id, memory_scope, type, (SELECT count(*) FROM chunk WHERE entry = change)
-FROM entry WHERE workspace_id = :workspace_id AND change > :after AND model = :model AND dimension = :dimension
-    AND (:org IS NULL OR org = :org) AND (:project IS NULL OR project = :project)
-ORDER BY change LIMIT :limit
-"""
-_VECTORS = "SELECT c.entry, c.ordinal, c.vector FROM json_each(?) AS wanted CROSS JOIN chunk AS c ON c.entry = wanted.value"
 _HAS_ANY = "SELECT EXISTS (SELECT 1 FROM entry WHERE workspace_id = ? AND model IS NOT NULL)"
 _HAS_OVER = "SELECT EXISTS (SELECT 1 FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ? LIMIT 1 OFFSET ?)"
 _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
@@ -100,19 +90,6 @@ class ChangeBounds:
 
     floor: int
     last: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspacePart:
-    """The part of a workspace with exactly this org and project; None for any."""
-
-    workspace_id: int
-    org: str | None
-    project: str | None
-
-
-EntrySpace = tuple[int, str, tuple[str | None, ...], int]
-"""An entry: its change, memory id, space (org, project, agent, session, scope, type) and number of chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +112,9 @@ class VectorChanges:
 class VectorFile:
     """An open `vectors.db`. Methods raise `sqlite3.Error`."""
 
-    def __init__(self, path: Path, *, model: str, dimension: int) -> None:
+    def __init__(self, path: Path, *, model: str, dimension: int, max_tombstones: int = 0) -> None:
         self._path = path
+        self._max_tombstones = max_tombstones
         self._model = model
         self._dimension = dimension
         self._idle: deque[sqlite3.Connection] = deque()
@@ -244,26 +222,6 @@ class VectorFile:
             rows = connection.execute(_ENTRY, (change, workspace_id, self._model, self._dimension)).fetchall()
         return (rows[0][0], tuple(self._validate_vector(vector) for _, vector in rows)) if rows else None
 
-    def list_spaces(self, workspace_part: WorkspacePart, *, after: int, limit: int) -> list[EntrySpace]:
-        """Return the next entries of this model after the change *after*."""
-        parameters = {
-            "workspace_id": workspace_part.workspace_id,
-            "org": workspace_part.org,
-            "project": workspace_part.project,
-            "after": after,
-            "limit": limit,
-            "model": self._model,
-            "dimension": self._dimension,
-        }
-        with self._reader() as connection:
-            return [(change, name, tuple(space), chunks) for change, name, *space, chunks in connection.execute(_SPACES, parameters)]
-
-    def get_vectors_by_change(self, changes: Sequence[int]) -> list[tuple[int, int, bytes]]:
-        """Return (change, ordinal, vector) of the live entries among *changes*, in no order."""
-        with self._reader() as connection:
-            rows = connection.execute(_VECTORS, (orjson.dumps(changes).decode(),)).fetchall()
-        return [(change, ordinal, self._validate_vector(vector)) for change, ordinal, vector in rows]
-
     def count(self, workspace_id: int) -> int:
         """Return the number of memories of the workspace with vectors of this model."""
         with self._reader() as connection:
@@ -351,7 +309,7 @@ class VectorFile:
             if _delete_entries(connection, _FIND_ALL, (workspace_id, memory_id)):
                 last = connection.execute(_INSERT_TOMBSTONE, (workspace_id, memory_id)).lastrowid
         if last is not None:
-            floor = last - _MAX_TOMBSTONES
+            floor = last - self._max_tombstones
             if connection.execute(_CLEAR_TOMBSTONES, (floor,)).rowcount > 0:
                 connection.execute(_RAISE_FLOOR, (floor,))
 

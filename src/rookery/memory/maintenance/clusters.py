@@ -10,9 +10,10 @@ from struct import unpack
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.memory.batch_runs import BATCH_SIZE
+from rookery.memory.maintenance.comparison import MemoryComparison
 from rookery.memory.merging import Merge, merge_memories, merge_sort_key, space_key
 from rookery.memory.models import Memory, Vector
-from rookery.memory.ports import VectorComparison, VectorIndex
+from rookery.memory.ports import VectorIndex
 from rookery.memory.store import records
 
 _NEIGHBOUR_LIMIT, _MAX_NEIGHBOURS = 32, 512
@@ -56,7 +57,7 @@ class ClusterFinder:
         *,
         db: Database,
         vectors: VectorIndex,
-        comparison: VectorComparison,
+        comparison: MemoryComparison,
         clock: Clock,
         model: str,
         workspace_id: int,
@@ -166,7 +167,7 @@ class ClusterFinder:
             self._vectors_by_id |= await self._load_vectors([other.id for other in memories])
 
     async def _load_vectors(self, ids: Sequence[str]) -> Mapping[str, tuple[Vector, ...]]:
-        return await self._vectors.get_vectors(self._workspace_id, ids) if ids else {}
+        return await self._vectors.fetch(self._workspace_id, ids) if ids else {}
 
     def _list_mergeable(self, ids: Collection[str]) -> list[Memory]:
         """Return those of *ids* that are loaded and that this run may still merge."""

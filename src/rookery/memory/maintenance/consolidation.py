@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -17,8 +18,9 @@ from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, 
 from rookery.memory.indexing import EMBED_JOB, Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_mergeable
+from rookery.memory.maintenance.comparison import SpaceRow, open_comparison
 from rookery.memory.merging import Merge, contains_merge, merge_memories
-from rookery.memory.ports import VectorComparer, VectorIndex
+from rookery.memory.ports import VectorIndex
 from rookery.memory.records import archive_memory, revert_merges
 from rookery.memory.store import maintenance, merges, records
 from rookery.memory.store.maintenance import MemoryIdRow, MemorySelection
@@ -27,6 +29,7 @@ DEFAULT_THRESHOLD = 0.92
 
 _MIN_TIME_STEP = timedelta(microseconds=1)
 
+_LISTED_MEMORIES = 4096
 _COMPARE_BATCH_SIZE = 2048
 """
 Memories compared with all others at once. A killed run repeats its last batch.
@@ -87,7 +90,7 @@ class Consolidation:
         db: Database,
         indexer: Indexer,
         vectors: VectorIndex,
-        comparer: VectorComparer,
+        folder: Path | None,
         jobs: JobQueue,
         bus: EventBus,
         clock: Clock,
@@ -97,7 +100,7 @@ class Consolidation:
         self._db = db
         self._indexer = indexer
         self._vectors = vectors
-        self._comparer = comparer
+        self._folder = folder
         self._jobs = jobs
         self._bus = bus
         self._clock = clock
@@ -152,7 +155,10 @@ class Consolidation:
 
     async def _open_finder(self, run: _Run, stack: AsyncExitStack) -> ClusterFinder:
         request = run.request
-        comparison = self._comparer.open_comparison(request.workspace_id, org=request.org, project=request.project)
+        selection = MemorySelection(
+            workspace_id=request.workspace_id, org=request.org, project=request.project, permanent_model=self._indexer.model
+        )
+        comparison = open_comparison(self._vectors, request.workspace_id, self._list_spaces(selection), folder=self._folder)
         return ClusterFinder(
             db=self._db,
             vectors=self._vectors,
@@ -164,6 +170,13 @@ class Consolidation:
             run=run.id,
             excluded_ids=run.resumed_ids,
         )
+
+    async def _list_spaces(self, selection: MemorySelection) -> AsyncGenerator[Sequence[SpaceRow]]:
+        """Yield the selected memories with their spaces, in batches."""
+        after = ""
+        while rows := await self._db.read(lambda tx, at=after: maintenance.list_spaces(tx, selection, after=at, limit=_LISTED_MEMORIES)):
+            yield rows
+            after = rows[-1][0]
 
     async def _queue_cluster(self, run: _Run, cluster: Cluster) -> None:
         """Queue *cluster* and merge the queue when it is full. Clusters share commits, look-ups and the embedder's batch."""
@@ -231,7 +244,7 @@ class Consolidation:
             await self._indexer.index(
                 [memory for memory in primaries if memory.archived_at is None and not is_mergeable(memory, self._indexer.model)]
             )
-            indexed = set(await self._vectors.get_vectors(workspace_id, ids))
+            indexed = set(await self._vectors.fetch(workspace_id, ids))
         except OUTAGES:
             await self._db.write(lambda tx: self._revert_merges(tx, planned_merges))
             raise

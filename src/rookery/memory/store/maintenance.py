@@ -66,6 +66,14 @@ def list_ids(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> l
     return [MemoryIdRow(id=row.text("id")) for row in tx.fetch_all(statement)]
 
 
+def list_spaces(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[tuple[str, tuple[str | None, ...]]]:
+    """Return the next memories by id, with the fields of `merging.space_key`."""
+    c = memories.c
+    columns = (c.org, c.project, c.memory_scope, c.agent_id, c.session_id, c.type)
+    statement = select(c.id, *columns).where(_condition(selection), c.id > after).order_by(c.id).limit(limit)
+    return [(row.text("id"), tuple(row.maybe_text(column.name) for column in columns)) for row in tx.fetch_all(statement)]
+
+
 def list_memories(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[Memory]:
     """Return the next memories by id."""
     statement = select(*MEMORIES.columns).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
