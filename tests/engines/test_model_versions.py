@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rookery.engines import vectors
-from rookery.engines.vectors import VectorEngine, schema
+from rookery.engines.vectors import VectorEngine, vector_file
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.ports import ModelVersion, OutdatedWorkspace
 from rookery.memory.vector_filter import build_vector_filter
@@ -198,13 +198,13 @@ async def test_a_file_of_the_first_format_is_upgraded(open_index: OpenIndex, tmp
     assert await find_all_ids(old) == ["a", "c", "d"]
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
         assert connection.execute("SELECT change, memory_id FROM entry ORDER BY change").fetchall()[-2:] == [(5, "gone"), (6, "d")]
-        assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (vector_file.SCHEMA_VERSION,)
 
 
 async def test_a_file_of_a_later_format_is_not_changed(open_index: OpenIndex, tmp_path: Path) -> None:
     """An older program must not use the file of a newer one."""
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
-        connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {vector_file.SCHEMA_VERSION + 1}")
     with pytest.raises(EngineUnavailable, match="its format is"):
         await open_index(OLD).count(1)
 
