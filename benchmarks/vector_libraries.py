@@ -218,9 +218,9 @@ class Library:
         """Return the best of *candidates* by their whole vectors."""
         return candidates[np.argsort(-np.vecdot(self.rows[candidates], query))[:LIMIT]]
 
-    def exact(self, query: Floats, which: str) -> Rows:
+    def exact(self, query: Floats, mask: Mask) -> Rows:
         """Score every row that a filter admits."""
-        return self.rank(query, np.flatnonzero(self.masks[which]))
+        return self.rank(query, np.flatnonzero(mask))
 
 
 class Faiss(Library):
@@ -243,7 +243,7 @@ class Faiss(Library):
         faiss = load_library("faiss")
         mask = self.masks[which]
         if mask is not None and np.count_nonzero(mask) <= 16 * len(mask) ** 0.5:
-            return self.exact(query, which)
+            return self.exact(query, mask)
         parameters = faiss.SearchParametersIVF(nprobe=setting if mask is None else setting * 2)
         if mask is not None:
             packed = np.packbits(mask, bitorder="little")
@@ -272,7 +272,7 @@ class Usearch(Library):
     def search(self, query: Floats, which: str, setting: int) -> Rows:
         mask = self.masks[which]
         if mask is not None and np.count_nonzero(mask) <= 16 * len(mask) ** 0.5:
-            return self.exact(query, which)
+            return self.exact(query, mask)
         self._index.expansion_search = setting
         share = 1.0 if mask is None else max(float(mask.mean()), 0.005)
         candidates = self._index.search(query, int(LIMIT / share)).keys.astype(np.int64)
@@ -300,10 +300,13 @@ class Hnswlib(Library):
     def search(self, query: Floats, which: str, setting: int) -> Rows:
         mask = self.masks[which]
         if mask is not None and np.count_nonzero(mask) <= 16 * len(mask) ** 0.5:
-            return self.exact(query, which)
+            return self.exact(query, mask)
         self._index.set_ef(setting)
-        admits = None if mask is None else lambda row: bool(mask[row])
-        return cast("Rows", self._index.knn_query(query, k=LIMIT, filter=admits)[0][0].astype(np.int64))
+
+        def admits(row: int) -> bool:
+            return mask is None or bool(mask[row])
+
+        return cast("Rows", self._index.knn_query(query, k=LIMIT, filter=None if mask is None else admits)[0][0].astype(np.int64))
 
     def delete(self, deleted: Rows) -> None:
         for row in deleted.tolist():
