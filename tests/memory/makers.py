@@ -15,6 +15,7 @@ import numpy as np
 from rookery.access.models import Caller, missing_scope_error
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
+from rookery.engines.similarity import open_comparison
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
@@ -223,7 +224,17 @@ def _assemble(
         context=AgentContext(db=db, clock=clock),
         serializer=MemorySerializer(clock=clock, model=embedder.model),
         reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
-        maintenance=build_maintenance(db=db, indexer=indexer, vectors=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasure),
+        maintenance=build_maintenance(
+            db=db,
+            indexer=indexer,
+            vectors=vectors,
+            open_comparison=open_comparison,
+            jobs=jobs,
+            bus=bus,
+            clock=clock,
+            ids=ids,
+            erasure=erasure,
+        ),
         migration=migration,
         indexer=indexer,
         recall_buffer=recall_buffer,

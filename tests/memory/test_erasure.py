@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from rookery.engines.similarity import open_comparison
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
 from rookery.memory.maintenance.erasure import Erasure
@@ -148,8 +149,8 @@ class _FakeStore:
 def _build_maintenance(rig: MemoryRig, store: _FakeStore) -> MaintenanceServices:
     erasure = Erasure(db=rig.db, stores=[store], clock=rig.clock)
     return build_maintenance(
-        db=rig.db, indexer=rig.services.indexer, vectors=rig.vectors, jobs=rig.jobs, bus=rig.bus, clock=rig.clock,
-        ids=uuid7, erasure=erasure,
+        db=rig.db, indexer=rig.services.indexer, vectors=rig.vectors, open_comparison=open_comparison,
+        jobs=rig.jobs, bus=rig.bus, clock=rig.clock, ids=uuid7, erasure=erasure,
     )  # fmt: skip
 
 

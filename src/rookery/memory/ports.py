@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -180,6 +181,34 @@ class ModelVersions(Protocol):
     async def delete_retired(self) -> None:
         """Delete the vectors of versions that no longer serve. A query that began before the switch may miss them."""
         ...
+
+
+SpaceRow = tuple[str, tuple[str | None, ...]]
+"""The id of a memory and its space: the fields that memories must share to be merged."""
+
+
+class VectorComparison(Protocol):
+    """Vectors of memories, fetched from a `VectorIndex` of any engine, for comparison of all with each other (D-52)."""
+
+    async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
+        """
+        Return for each of *ids* the similar memories of exactly its space, most similar first. Ids without one are left out.
+
+        The search is exact. Memories that changed after the comparison began are compared as they were.
+
+        Args:
+            threshold: Exclusive minimum similarity. The similarity of two memories is that of their two most similar chunks.
+            limit: Maximum results per id.
+        """
+        ...
+
+    def exclude(self, ids: Collection[str]) -> None:
+        """Leave *ids* out of all later results."""
+        ...
+
+
+OpenComparison = Callable[[VectorIndex, int, AsyncIterable[Sequence[SpaceRow]]], AbstractAsyncContextManager[VectorComparison]]
+"""Opens a comparison of memories of a workspace, given in batches. Raises `EngineUnavailable` if a temporary copy cannot be written."""
 
 
 class SessionLookup(Protocol):

@@ -10,10 +10,9 @@ from struct import unpack
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.memory.batch_runs import BATCH_SIZE
-from rookery.memory.maintenance.comparison import MemoryComparison
 from rookery.memory.merging import Merge, merge_memories, merge_sort_key, space_key
 from rookery.memory.models import Memory, Vector
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import VectorComparison, VectorIndex
 from rookery.memory.store import records
 
 _NEIGHBOUR_LIMIT, _MAX_NEIGHBOURS = 32, 512
@@ -57,7 +56,7 @@ class ClusterFinder:
         *,
         db: Database,
         vectors: VectorIndex,
-        comparison: MemoryComparison,
+        comparison: VectorComparison,
         clock: Clock,
         model: str,
         workspace_id: int,

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -18,9 +17,8 @@ from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, 
 from rookery.memory.indexing import EMBED_JOB, Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_mergeable
-from rookery.memory.maintenance.comparison import SpaceRow, open_comparison
 from rookery.memory.merging import Merge, contains_merge, merge_memories
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import OpenComparison, SpaceRow, VectorIndex
 from rookery.memory.records import archive_memory, revert_merges
 from rookery.memory.store import maintenance, merges, records
 from rookery.memory.store.maintenance import MemoryIdRow, MemorySelection
@@ -90,7 +88,7 @@ class Consolidation:
         db: Database,
         indexer: Indexer,
         vectors: VectorIndex,
-        folder: Path | None,
+        open_comparison: OpenComparison,
         jobs: JobQueue,
         bus: EventBus,
         clock: Clock,
@@ -100,7 +98,7 @@ class Consolidation:
         self._db = db
         self._indexer = indexer
         self._vectors = vectors
-        self._folder = folder
+        self._open_comparison = open_comparison
         self._jobs = jobs
         self._bus = bus
         self._clock = clock
@@ -158,7 +156,7 @@ class Consolidation:
         selection = MemorySelection(
             workspace_id=request.workspace_id, org=request.org, project=request.project, permanent_model=self._indexer.model
         )
-        comparison = open_comparison(self._vectors, request.workspace_id, self._list_spaces(selection), folder=self._folder)
+        comparison = self._open_comparison(self._vectors, request.workspace_id, self._list_spaces(selection))
         return ClusterFinder(
             db=self._db,
             vectors=self._vectors,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
@@ -19,7 +18,7 @@ from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.forgetting import Forgetting
 from rookery.memory.maintenance.pruning import Pruning
 from rookery.memory.maintenance.scrubbing import Scrubbing
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import OpenComparison, VectorIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +38,15 @@ def build_maintenance(
     db: Database,
     indexer: Indexer,
     vectors: VectorIndex,
+    open_comparison: OpenComparison,
     jobs: JobQueue,
     bus: EventBus,
     clock: Clock,
     ids: IdFactory,
     erasure: Erasure,
     half_lives_days: Mapping[str, int | None] | None = None,
-    folder: Path | None = None,
 ) -> MaintenanceServices:
-    """Return the maintenance services of a record store and its indexes. Consolidation puts a temporary file into *folder*."""
+    """Return the maintenance services of a record store and its indexes."""
     runner = BatchRunner(db=db, clock=clock)
     return MaintenanceServices(
         scrubbing=Scrubbing(db=db, indexer=indexer, bus=bus, clock=clock, runner=runner, erasure=erasure),
@@ -58,7 +57,7 @@ def build_maintenance(
             db=db,
             indexer=indexer,
             vectors=vectors,
-            folder=folder,
+            open_comparison=open_comparison,
             jobs=jobs,
             bus=bus,
             clock=clock,

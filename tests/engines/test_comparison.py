@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.engines import vectors
+from rookery.engines.similarity.comparison import ComparisonLimits, open_comparison
 from rookery.engines.vectors import VectorEngine
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.maintenance.comparison import ComparisonLimits, SpaceRow, open_comparison
 from rookery.memory.models import EmbeddedDocument, MemoryScope
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import SpaceRow, VectorIndex
 from tests.conftest import eventually
 from tests.engines.conftest import CROSSES, EAST, cosine, make_embedded, vector
 

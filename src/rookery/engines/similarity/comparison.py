@@ -26,7 +26,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import SpaceRow, VectorIndex
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float32]
@@ -37,9 +37,6 @@ _FETCHED_MEMORIES = 256
 
 _NO_SIMILARITY = -2.0
 """Lower than any similarity."""
-
-SpaceRow = tuple[str, tuple[str | None, ...]]
-"""The id of a memory and its space: the fields that memories must share to be merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +59,7 @@ class ComparisonLimits:
 
 class MemoryComparison:
     """
-    The vectors of some memories, for comparison with each other. All calls come from one event loop, one at a time.
+    The vectors of some memories; a `memory.ports.VectorComparison`. All calls come from one event loop, one at a time.
 
     Memories are numbered in the order of their spaces. Those without vectors, or alone in their space, are left out.
     """
@@ -115,15 +112,6 @@ class MemoryComparison:
         await asyncio.to_thread(self._close)
 
     async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
-        """
-        Return for each of *ids* the similar memories of exactly its space, most similar first. Ids without one are left out.
-
-        The search is exact. Memories that changed after the comparison began are compared as they were.
-
-        Args:
-            threshold: Exclusive minimum similarity. The similarity of two memories is that of their two most similar chunks.
-            limit: Maximum results per id.
-        """
         steps = self._find_similar(self._get_numbers(ids), threshold, limit)
         while True:  # the caller can be cancelled between two steps
             result = await asyncio.to_thread(self._run_step, steps)
@@ -131,7 +119,6 @@ class MemoryComparison:
                 return result[0]
 
     def exclude(self, ids: Collection[str]) -> None:
-        """Leave *ids* out of all later results."""
         self._excluded[self._get_numbers(ids)] = True
 
     def _run_step(self, steps: Generator[None, None, T]) -> tuple[T] | None:
