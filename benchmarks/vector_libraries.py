@@ -195,7 +195,7 @@ def _document(number: int, tenant: int) -> IndexDocument:
 
 
 class Library:
-    """What all libraries need: a mapped file of the whole vectors, to score candidates again, and masks."""
+    """The base of all libraries: a mapped file of the whole vectors, to score candidates again, and masks."""
 
     settings: Sequence[int] = ()
 

@@ -46,7 +46,7 @@ class OpenIndex(Protocol):
 
 
 class VectorContract:
-    """What memory needs of every engine. A subclass overrides `open_engine`; pytest then runs all tests on its engine."""
+    """The tests of every engine. A subclass overrides `open_engine`; pytest then runs all tests on its engine."""
 
     def open_engine(self, folder: Path, *, model: str, dimension: int) -> VectorIndex:
         """Return another instance of the index that belongs to *folder*, as a separate process or a restart would open."""

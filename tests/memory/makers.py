@@ -15,7 +15,7 @@ import numpy as np
 from rookery.access.models import Caller, missing_scope_error
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
-from rookery.engines.similarity import open_comparison
+from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from rookery.engines.similarity import open_comparison
+from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
 from rookery.memory.maintenance.erasure import Erasure

@@ -59,7 +59,7 @@ class VectorFilter:
 
 
 def filter_ids(workspace_id: int, ids: Collection[str]) -> VectorFilter:
-    """Return a filter for the memories *ids*, whoever may see them."""
+    """Return a filter for the memories *ids*, regardless of access rights."""
     return VectorFilter(workspace_id=workspace_id, required={"memory_id": AnyOf(frozenset(ids))})
 
 

@@ -139,10 +139,10 @@ class MemoryComparison:
         """Return the numbers of *ids* that are in the copy, in order."""
         if not ids or not len(self._names):
             return np.empty(0, dtype=np.int64)
-        wanted = np.unique(np.array([memory_id.encode() for memory_id in ids]))
-        places = np.searchsorted(self._names, wanted, sorter=self._sorted_numbers)
+        sorted_names = np.unique(np.array([memory_id.encode() for memory_id in ids]))
+        places = np.searchsorted(self._names, sorted_names, sorter=self._sorted_numbers)
         numbers = self._sorted_numbers[np.minimum(places, len(self._names) - 1)]
-        return np.sort(numbers[self._names[numbers] == wanted])
+        return np.sort(numbers[self._names[numbers] == sorted_names])
 
     def _get_names(self, numbers: Longs) -> list[str]:
         names: list[bytes] = self._names[numbers].tolist()

@@ -202,11 +202,11 @@ def build(request: BuildRequest) -> None:
         last_change = file.get_bounds().last
         previous = _open_previous(request, file)
         column_dict = ColumnDict()
-        kept = np.empty(0, dtype=np.int64) if previous is None else np.flatnonzero(previous.alive)
+        kept_rows = np.empty(0, dtype=np.int64) if previous is None else np.flatnonzero(previous.alive)
         row_parts, id_parts = [np.empty(0, dtype=ROW)], [np.empty(0, dtype="S1")]
         if previous is not None:
-            row_parts.append(_translate(previous, kept, column_dict))
-            id_parts.append(previous.ids[kept])
+            row_parts.append(_translate(previous, kept_rows, column_dict))
+            id_parts.append(previous.ids[kept_rows])
         for points in _iter_points(file, request, after=0 if previous is None else previous.last_change, last_change=last_change):
             rows, ids = column_dict.encode(points)
             row_parts.append(rows)
@@ -215,9 +215,9 @@ def build(request: BuildRequest) -> None:
         raw.flush()
         rows, ids = np.concatenate(row_parts), np.concatenate(id_parts)
         if len(rows):
-            shape = (len(rows) - len(kept), request.model_version.dimension)
+            shape = (len(rows) - len(kept_rows), request.model_version.dimension)
             fresh: Floats = np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype=np.float32)
-            centroids, lists, trained_row_count = _assign_all(previous, kept, fresh)
+            centroids, lists, trained_row_count = _assign_all(previous, kept_rows, fresh)
             order = np.lexsort((rows["group"], lists))
             write_ivf_file(
                 file_path(request.folder, workspace_id=request.workspace_id, model_version=request.model_version, last_change=last_change),
@@ -230,7 +230,7 @@ def build(request: BuildRequest) -> None:
                 column_dict=column_dict,
                 centroids=centroids,
                 list_ends=np.cumsum(np.bincount(lists, minlength=len(centroids))).astype(np.int64),
-                batches=_iter_vectors(previous, kept, fresh, order),
+                batches=_iter_vectors(previous, kept_rows, fresh, order),
             )
         if not file.has_any(request.workspace_id):  # everything was deleted meanwhile, and so were its lists
             remove_files(request.folder, workspace_id=request.workspace_id)
@@ -248,9 +248,9 @@ def _open_previous(request: BuildRequest, file: VectorFile) -> IvfFile | None:
     return None
 
 
-def _translate(previous: IvfFile, kept: Longs, column_dict: ColumnDict) -> Rows:
+def _translate(previous: IvfFile, kept_rows: Longs, column_dict: ColumnDict) -> Rows:
     """Return the kept rows of the previous lists, with groups and tag sets of *column_dict*; some of the previous ones are unused."""
-    rows = previous.rows[kept]
+    rows = previous.rows[kept_rows]
     spaces, tagsets = list(previous.column_dict.spaces), list(previous.column_dict.tagsets)
     rows["group"] = _renumber(rows["group"], lambda number: column_dict.get_group(spaces[number]))
     rows["tagset"] = _renumber(rows["tagset"], lambda number: column_dict.get_tagset(tagsets[number]))
@@ -272,33 +272,33 @@ def _iter_points(file: VectorFile, request: BuildRequest, *, after: int, last_ch
             return
 
 
-def _iter_vectors(previous: IvfFile | None, kept: Longs, fresh: Floats, order: Longs) -> Iterator[Floats]:
+def _iter_vectors(previous: IvfFile | None, kept_rows: Longs, fresh: Floats, order: Longs) -> Iterator[Floats]:
     """Yield the vectors of all rows in *order*, in which the kept rows of the previous lists come before the fresh ones."""
     for start in range(0, len(order), _WRITTEN_ROWS):
         batch = order[start : start + _WRITTEN_ROWS]
         rows = np.empty((len(batch), fresh.shape[1]), dtype=np.float32)
-        is_kept = batch < len(kept)
+        is_kept = batch < len(kept_rows)
         if previous is not None:
-            rows[is_kept] = previous.vectors[kept[batch[is_kept]]]
-        rows[~is_kept] = fresh[batch[~is_kept] - len(kept)]
+            rows[is_kept] = previous.vectors[kept_rows[batch[is_kept]]]
+        rows[~is_kept] = fresh[batch[~is_kept] - len(kept_rows)]
         yield rows
 
 
-def _assign_all(previous: IvfFile | None, kept: Longs, fresh: Floats) -> tuple[Floats, Ints, int]:
+def _assign_all(previous: IvfFile | None, kept_rows: Longs, fresh: Floats) -> tuple[Floats, Ints, int]:
     """Return the centroids, the list of each row, and the number of rows that the centroids were computed for."""
-    count = len(kept) + len(fresh)
+    count = len(kept_rows) + len(fresh)
     if previous is not None and previous.trained_row_count / _RETRAIN_FACTOR <= count <= previous.trained_row_count * _RETRAIN_FACTOR:
-        kept_lists = np.searchsorted(previous.list_ends, kept, side="right").astype(np.int32)
+        kept_lists = np.searchsorted(previous.list_ends, kept_rows, side="right").astype(np.int32)
         return previous.centroids, np.concatenate([kept_lists, assign_lists(fresh, previous.centroids)]), previous.trained_row_count
     number = choose_list_count(count)
     sampled = np.sort(np.random.default_rng(number).choice(count, min(count, number * _ROWS_PER_LIST), replace=False))
-    sample = fresh[sampled[sampled >= len(kept)] - len(kept)]
+    sample = fresh[sampled[sampled >= len(kept_rows)] - len(kept_rows)]
     if previous is not None:
-        sample = np.concatenate([previous.vectors[kept[sampled[sampled < len(kept)]]], sample])
+        sample = np.concatenate([previous.vectors[kept_rows[sampled[sampled < len(kept_rows)]]], sample])
     centroids = compute_centroids(sample, count=number)
     lists = assign_lists(fresh, centroids)
     if previous is not None:
-        lists = np.concatenate([assign_lists(previous.vectors, centroids)[kept], lists])
+        lists = np.concatenate([assign_lists(previous.vectors, centroids)[kept_rows], lists])
     return centroids, lists, count
 
 

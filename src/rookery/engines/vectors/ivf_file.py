@@ -206,8 +206,8 @@ def write_ivf_file(
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         for batch in batches:
             file.write(np.ascontiguousarray(batch).data)
-    for written in (*new.iterdir(), new):
-        descriptor = os.open(written, os.O_RDONLY)
+    for path_to_sync in (*new.iterdir(), new):
+        descriptor = os.open(path_to_sync, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
     remove(path)
@@ -262,7 +262,7 @@ def erase_stale(folder: Path, file: VectorFile, model_version: ModelVersion) -> 
 
 
 def open_newest(folder: Path, file: VectorFile, workspace_id: int, model_version: ModelVersion) -> IvfFile | None:
-    """Return the newest valid lists; None if there are none. Newer invalid ones are deleted."""
+    """Return the newest valid lists; None without any. Newer invalid ones are deleted."""
     for _, path in list_files(folder, workspace_id=workspace_id, model_version=model_version):
         try:
             return _open_verified(path, file, workspace_id, model_version)

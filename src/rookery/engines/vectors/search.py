@@ -65,7 +65,7 @@ _FIRST_BLOCK_ROWS = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
     """
-    How many rows a search in lists scores.
+    Limits on the rows that a search in lists scores.
 
     Measured with `benchmarks.large_store`: 99.1 % of the ten nearest are found at 100,000 rows. At a million, 96.2 % with 10,000 scored
     rows, 96.9 with 16,700, 97.8 with 20,000. A filtered search visits more lists, which reach farther, so fewer rows in them find as many:
@@ -206,10 +206,10 @@ class ColumnDict:
             if len(codes) > _MAX_COMPARED_CODES:
                 matches &= np.isin(values, codes)
             else:
-                found = np.zeros(len(values), dtype=np.bool_)
+                any_match = np.zeros(len(values), dtype=np.bool_)
                 for code in codes:
-                    found |= values == code
-                matches &= found
+                    any_match |= values == code
+                matches &= any_match
         return matches
 
     def _match_tagsets(self, tags: Collection[str]) -> Mask:
@@ -349,9 +349,9 @@ class WorkspaceSnapshot:
         ends = source.list_ends[nearest]
         starts = ends - np.diff(source.list_ends, prepend=0)[nearest]
         cumulative = np.cumsum(ends - starts)
-        scored_count, position, wanted = 0, 0, min_scored / share
+        scored_count, position, target_rows = 0, 0, min_scored / share
         while position < len(ends):
-            stop = min(len(ends), int(np.searchsorted(cumulative, wanted)) + 1)
+            stop = min(len(ends), int(np.searchsorted(cumulative, target_rows)) + 1)
             for spans in _batch_spans(zip(starts[position:stop].tolist(), ends[position:stop].tolist(), strict=True)):
                 scored.append(lists.score_spans(spans, vector))
                 scored_count += len(scored[-1].scores)
@@ -361,7 +361,7 @@ class WorkspaceSnapshot:
             if scored_count >= min_scored:  # some memories have several rows among the best
                 min_scored *= 2
             visited = float(cumulative[position - 1])
-            wanted = min(4 * visited, visited * max(1.3, min_scored / max(1, scored_count)))
+            target_rows = min(4 * visited, visited * max(1.3, min_scored / max(1, scored_count)))
 
 
 def _batch_spans(spans: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
