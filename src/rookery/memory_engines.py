@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.engines import embedders, texts, vectors
+from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.config import Settings
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.wal import RecordStoreWal
@@ -94,7 +96,7 @@ def provide_memory_ports(runtime: Runtime) -> None:
             embedder=engines.embedder,
             vectors=engines.vectors,
             model_versions=engines.vectors,
-            comparer=engines.vectors,
+            open_comparison=partial(open_comparison, folder=settings.data_dir),
             texts=engines.texts,
             erasable_stores=[engines.texts, engines.vectors, *record_stores],
             find_previous=previous.find_index,

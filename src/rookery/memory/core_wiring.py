@@ -12,7 +12,7 @@ from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import Indexer
-from rookery.memory.ports import Embedder, ErasableStore, ModelVersion, ModelVersions, SessionLookup, TextIndex, VectorComparer, VectorIndex
+from rookery.memory.ports import Embedder, ErasableStore, ModelVersion, ModelVersions, OpenComparison, SessionLookup, TextIndex, VectorIndex
 from rookery.memory.recall import Recall
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.responses import MemorySerializer
@@ -37,7 +37,7 @@ class MemoryPorts:
     embedder: Embedder
     vectors: VectorIndex
     model_versions: ModelVersions
-    comparer: VectorComparer
+    open_comparison: OpenComparison
     texts: TextIndex
     erasable_stores: list[ErasableStore]
     find_previous: Callable[[ModelVersion], IndexVersion | None]

@@ -76,7 +76,7 @@ class MemoryServices(MemoryCore):
             db=runtime.db,
             indexer=self.indexer,
             vectors=self._ports.vectors,
-            comparer=self._ports.comparer,
+            open_comparison=self._ports.open_comparison,
             jobs=runtime.jobs,
             bus=runtime.bus,
             clock=runtime.clock,
