@@ -20,7 +20,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rookery.cli.parameters import convert_on_demand
-from rookery.domains import DOMAINS, load_event_sources
+from rookery.domains import load_commands, load_event_sources
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
@@ -126,7 +126,7 @@ _OWN_COMMANDS = (
 )
 
 COMMANDS = sorted(
-    (*_OWN_COMMANDS, *(entry for name in DOMAINS for entry in importlib.import_module(f"rookery.{name}.commands").COMMANDS)),
+    (*_OWN_COMMANDS, *load_commands()),
     key=lambda entry: entry.position,
 )
 """The commands in the order of `rookery --help`."""
