@@ -37,7 +37,7 @@ class Test:
 def list_tests() -> tuple[Test, ...]:
     """Return every test of the suite without importing it."""
     tests: list[Test] = []
-    for path in sorted(TESTS.rglob("test_*.py")):
+    for path in sorted([*TESTS.rglob("test_*.py"), *TESTS.rglob("*_contract.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 docstring = ast.get_docstring(node) or ""

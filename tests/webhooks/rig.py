@@ -17,6 +17,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhooks.event_types import EventCatalogue
@@ -112,6 +113,7 @@ async def run_webhooks(
     await sealer.start()
     guard = egress or EgressGuard(allow=["127.0.0.0/8"])
     runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=uuid7)
+    runtime.provide(Metrics, lambda _: Metrics())
     runtime.provide(Sealer, lambda _: sealer)
     runtime.provide(EgressGuard, lambda _: guard)
     runtime.provide(EventCatalogue, lambda _: CATALOGUE)

@@ -122,11 +122,12 @@ def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(
     assert cli.run("webhooks", "change", "any").exit_code == 2
 
 
-def test_the_types_of_events_are_listed_without_any_store() -> None:
+def test_the_types_of_events_are_listed_without_any_store(tmp_path: Path) -> None:
     """D-80: as `GET /api/v1/events` does."""
     app = typer.Typer()
     add_commands(app, "webhooks", "tools")
-    rows = json.loads(CliRunner().invoke(app, ["webhooks", "events", "--json"]).stdout)
+    context = CommandContext(Settings(data_dir=tmp_path / "missing"))
+    rows = json.loads(CliRunner().invoke(app, ["webhooks", "events", "--json"], obj=context).stdout)
 
     assert {"memory.stored", "tool.called", "webhook.test"} <= {row["name"] for row in rows}
 
