@@ -176,7 +176,7 @@ async def _forget(folder: Path, workspace_id: int, number: int) -> None:
 
         await db.write(bury)
         await by_words.drop(workspace_id, ids)
-        await by_meaning.delete(workspace_id, ids)
+        await by_meaning.drop(workspace_id, ids)
     await by_words.close()
     await by_meaning.close()
     await embedder.close()
