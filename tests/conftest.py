@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -126,17 +126,13 @@ async def database(database_url: str, data_dir: Path) -> AsyncIterator[Database]
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder that already contains the embedder's graph, which takes a second to build."""
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data folder that contains the embedder's graph, and an embedder with the loaded model, which those of the tests share."""
     folder = tmp_path_factory.mktemp("model")
     engine = embedders.open("embedded:", data_dir=folder)
-    asyncio.run(_warm_up(engine))
-    return folder
-
-
-async def _warm_up(engine: embedders.EmbedderEngine) -> None:
-    await engine.warm()
-    await engine.close()
+    asyncio.run(engine.warm())
+    yield folder
+    asyncio.run(engine.close())
 
 
 def lend_model(model_folder: Path, data_dir: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,7 @@ class _Options(Protocol):
     def add_session_config_entry(self, key: str, value: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class EmbeddingModel:
     """A loaded model that splits texts into chunks and computes vectors."""
 
@@ -104,6 +105,11 @@ class EmbeddingModel:
         return [vector.astype("<f4", copy=False).tobytes() for vector in vectors]
 
 
+_FileIdentity = tuple[int, int, int, int]
+_MODELS = WeakValueDictionary[tuple[_FileIdentity, _FileIdentity], EmbeddingModel]()
+"""The loaded models of this process, which embedders of the same files share."""
+
+
 def load_model(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = model_files.BUNDLE) -> EmbeddingModel:
     """
     Load and return the model.
@@ -118,16 +124,28 @@ def load_model(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path 
     try:
         if bundle is not None and bundle.provenance.graph_format == GRAPH_FORMAT:
             bundle.verify()
-            return EmbeddingModel(session=_open_session(bundle.graph), tokenizer=_load_tokenizer(bundle.tokenizer))
+            return _open_model(bundle.graph, bundle.tokenizer)
         source = model_files.find_weights()
-        tokenizer = _load_tokenizer(source / "tokenizer.json")
         graph = data_dir / "models" / f"all-MiniLM-L6-v2.{precision}.{GRAPH_FORMAT}.{_fingerprint(source / 'model.safetensors')}.onnx"
-        session = _open_graph(graph, source=source / "model.safetensors", precision=precision)
+        return _open_graph(graph, source=source, precision=precision)
     except EngineUnavailable:
         raise
     except Exception as error:  # tokenizers and onnxruntime raise their own classes, and bare Exception
         raise EngineUnavailable("embedder", f"the model could not be loaded: {error}") from error
-    return EmbeddingModel(session=session, tokenizer=tokenizer)
+
+
+def _open_model(graph: Path, tokenizer: Path) -> EmbeddingModel:
+    """Return the model of two files. As long as an embedder of this process uses the same files, it is not loaded again (0.2 s)."""
+    key = (_identify_file(graph), _identify_file(tokenizer))
+    model = _MODELS.get(key)
+    if model is None:
+        model = _MODELS[key] = EmbeddingModel(session=_open_session(graph), tokenizer=_load_tokenizer(tokenizer))
+    return model
+
+
+def _identify_file(path: Path) -> _FileIdentity:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:
@@ -151,20 +169,21 @@ def _fingerprint(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> _Session:
-    """Open the graph at *path*. Write it first if it is missing or damaged."""
+def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> EmbeddingModel:
+    """Open the model with the graph at *path*. Write the graph first if it is missing or damaged."""
+    weights, tokenizer = source / "model.safetensors", source / "tokenizer.json"
     if path.exists():
         try:
             if model_files.is_intact(path):
-                return _open_session(path)
+                return _open_model(path, tokenizer)
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; a new graph replaces it
             _log.warning("embedder.graph_unreadable", path=str(path), reason=str(error))
         _log.warning("embedder.graph_rewritten", path=str(path), reason="the file is damaged, or its digest is missing")
-    graph = minilm.write_graph(minilm.read_weights(source), precision)
+    graph = minilm.write_graph(minilm.read_weights(weights), precision)
     _write_atomically(path, graph)
     _write_atomically(model_files.digest_file(path), hashlib.sha256(graph).hexdigest().encode())
     _remove_old_files(path, precision)
-    return _open_session(path)
+    return _open_model(path, tokenizer)
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import orjson
@@ -104,16 +105,25 @@ class _OperationTool:
             raise ValueError(msg)
         self._models = [model for _, model in (signature.query or ("", None), signature.body or ("", None)) if model is not None]
         self._arguments = {parameter: argument for argument, parameter in tool.renames.items()}
-        self.definition = PublishedTool(
+        self._required_scope = operation.required_scope
+
+    @cached_property
+    def definition(self) -> PublishedTool:
+        """The published tool. The schemas of all tools take 0.2 s, which most commands do not need."""
+        operation, tool = self._operation, self._tool
+        return PublishedTool(
             name=tool.name,
             description=tool.description,
-            input_schema=build_input_schema(tool, self._models, signature.path_parameters),
+            input_schema=build_input_schema(tool, self._models, self._signature.path_parameters),
             output_schema=build_output_schema(operation, tool),
             annotations=_HINTS[tool.effect],
-            required_scope=operation.required_scope,
+            required_scope=self._required_scope,
         )
+
+    @cached_property
+    def _json_arguments(self) -> frozenset[str]:
         properties = cast("Mapping[str, Mapping[str, object]]", self.definition.input_schema["properties"])
-        self._json_arguments = frozenset(name for name, schema in properties.items() if takes_json_text(schema))
+        return frozenset(name for name, schema in properties.items() if takes_json_text(schema))
 
     async def call(self, arguments: Mapping[str, object], caller: object) -> Mapping[str, object]:
         """Run the handler and return the output of the tool."""

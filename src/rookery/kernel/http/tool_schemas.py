@@ -8,6 +8,7 @@ Anthropic and the Schema object of Gemini have in common.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import cast
 
 from pydantic import BaseModel
@@ -97,6 +98,7 @@ def _read_output(model: type[BaseModel], levels: int) -> JsonSchema:
     return _SchemaReader(schema, is_input=False, levels=levels).read(schema)
 
 
+@cache  # takes 6 ms for a large model, and several tools have the same one
 def _model_schema(model: type[BaseModel], mode: JsonSchemaMode) -> JsonSchema:
     return model.model_json_schema(mode=mode, schema_generator=SchemaGenerator)
 
