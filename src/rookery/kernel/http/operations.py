@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import UnionType
 from typing import Generic, Literal, TypeVar, cast, get_args
 
@@ -203,7 +204,7 @@ class Operation:
     @property
     def all_request_headers(self) -> tuple[str, ...]:
         """The request headers that the route reads."""
-        takes_if_match = IF_MATCH_PARAMETER in inspect.signature(self.handler).parameters
+        takes_if_match = parse_signature(self.handler).takes_if_match
         return (*self.request_headers, *(("If-Match",) if takes_if_match else ()))
 
     @property
@@ -269,8 +270,18 @@ def parse_signature(handler: Handler) -> HandlerSignature:
     Raises:
         TypeError: A parameter has no role; see `Operation`.
     """
+    function = getattr(handler, "__func__", None)
+    return _parse_parameters(handler) if function is None else _parse_method(function)
+
+
+@cache  # methods are few, and every platform of a process has the same ones
+def _parse_method(function: Handler) -> HandlerSignature:
+    return _parse_parameters(function, skipped=1)
+
+
+def _parse_parameters(handler: Handler, *, skipped: int = 0) -> HandlerSignature:
     signature = HandlerSignature()
-    for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
+    for name, parameter in list(inspect.signature(handler, eval_str=True).parameters.items())[skipped:]:
         kind: object = parameter.annotation
         if kind is Request or kind == Request | None:
             signature.request, signature.requires_request = name, kind is Request
