@@ -58,6 +58,7 @@ class OperationServer:
 
     Raises:
         ValueError: Two tools have the same name, or an operation with tools has no scope or needs an HTTP request.
+        KeyError: The operation has no parameter for a published argument.
     """
 
     def __init__(
@@ -106,6 +107,12 @@ class _OperationTool:
         self._models = [model for _, model in (signature.query or ("", None), signature.body or ("", None)) if model is not None]
         self._arguments = {parameter: argument for argument, parameter in tool.renames.items()}
         self._required_scope = operation.required_scope
+        parameters = {field.alias or name for model in self._models for name, field in model.model_fields.items()}
+        parameters |= signature.path_parameters.keys()
+        for name in tool.arguments:
+            if "." not in name and name not in tool.schemas and tool.renames.get(name, name) not in parameters:
+                msg = f"the operation of the tool {tool.name} has no parameter for the argument {name}"
+                raise KeyError(msg)
 
     @cached_property
     def definition(self) -> PublishedTool:
