@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from rookery.engines.embedders.model import EmbeddingModel
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
+from tests.conftest import lend_model
 from tests.engines.embedder_contract import TEXTS, EmbedderContract, OpenEngine, cosine, numbers
 
 Array = npt.NDArray[np.float32]
@@ -431,3 +433,15 @@ class _CountingModel:
     def embed_query(self, text: str) -> Vector:
         self.queries.append(text)
         return self.model.embed_query(text)
+
+
+def test_embedders_of_the_same_files_share_one_loaded_model(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 16, part 7: a process loads a model once; a copy of its files is another model."""
+    (tmp_path / "linked").mkdir()
+    lend_model(model_folder, tmp_path / "linked")
+    shutil.copytree(model_folder, tmp_path / "copied")
+
+    first = models.load_model(model_folder, "int8")
+
+    assert models.load_model(tmp_path / "linked", "int8") is first
+    assert models.load_model(tmp_path / "copied", "int8") is not first
