@@ -128,20 +128,4 @@ def make_viewer(tx: Tx, workspace_id: int) -> Caller:
     Rendering needs a caller because the same code makes the responses of the API.
     """
     public_id = workspaces.get_public_id(tx, workspace_id)
-    return Caller(
-        key_id="",
-        key_kind="api",
-        key_name="webhooks",
-        workspace_id=workspace_id,
-        public_workspace_id=public_id,
-        scopes=frozenset({"*"}),
-        agent_id=None,
-        environment="live" if public_id == workspace_id else "test",
-        servers=None,
-        tools=None,
-        orgs=None,
-        projects=None,
-        tool_limits={},
-        address="unknown",
-        request_id="",
-    )
+    return Caller.without_limits("webhooks", workspace_id, public_workspace_id=public_id)

@@ -54,13 +54,6 @@ def get_caller(request: ScopedRequest) -> Caller:
     raise LookupError(msg)
 
 
-def find_caller(request: ScopedRequest) -> Caller | None:
-    """Return the caller of *request*; None for a request without a key to a public route."""
-    state = cast("Mapping[str, object]", request.scope.get("state") or {})
-    caller = state.get("caller")
-    return caller if isinstance(caller, Caller) else None
-
-
 class AdmittedRequest:
     """An admitted request: its caller, and the rate limit headers of the response."""
 

@@ -101,6 +101,34 @@ class Caller:
         if not grants(self.scopes, scope):
             raise missing_scope_error(self.key_kind, scope)
 
+    @classmethod
+    def without_limits(cls, name: str, workspace_id: int, *, public_workspace_id: int | None = None) -> Caller:
+        """
+        Return a caller with every right in a tenant and no key, for the operator and for rendering events.
+
+        Args:
+            name: The name of the caller, in place of that of a key.
+            public_workspace_id: The workspace, if the tenant is its sandbox.
+        """
+        public_id = workspace_id if public_workspace_id is None else public_workspace_id
+        return cls(
+            key_id="",
+            key_kind="api",
+            key_name=name,
+            workspace_id=workspace_id,
+            public_workspace_id=public_id,
+            scopes=frozenset({"*"}),
+            agent_id=None,
+            environment="live" if public_id == workspace_id else "test",
+            servers=None,
+            tools=None,
+            orgs=None,
+            projects=None,
+            tool_limits={},
+            address="unknown",
+            request_id="",
+        )
+
     def require_in_allow_lists(self, *, org: str | None = None, project: str | None = None) -> None:
         """
         Raise an error unless the key's allow-lists contain the org and project of the request; None: the request has none.
@@ -143,11 +171,6 @@ class Actor:
     def from_caller(cls, caller: Caller) -> Actor:
         """Return the actor for changes that *caller* makes."""
         return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
-
-    @property
-    def has_key(self) -> bool:
-        """True if a key makes the change, which may pass on at most its own rights."""
-        return self.id is not None
 
 
 SYSTEM_ACTOR = Actor(kind="system", name="rookery")

@@ -10,6 +10,7 @@ from rookery.access.models import Actor, Caller, Workspace
 from rookery.terminal.context import choose_workspace
 
 if TYPE_CHECKING:  # commands that open nothing start faster without it
+    from rookery.access.wiring import AccessServices
     from rookery.access.workspaces import Workspaces
 
 _MAX_NAME_LENGTH = 100
@@ -34,26 +35,10 @@ def get_operator() -> Actor:
 
 def make_operator_caller(workspace_id: int) -> Caller:
     """Return a caller for the operator, who may read and change everything in the workspace."""
-    return Caller(
-        key_id="",
-        key_kind="api",
-        key_name=get_operator().name,
-        workspace_id=workspace_id,
-        public_workspace_id=workspace_id,
-        scopes=frozenset({"*"}),
-        agent_id=None,
-        environment="live",
-        servers=None,
-        tools=None,
-        orgs=None,
-        projects=None,
-        tool_limits={},
-        address="unknown",
-        request_id="",
-    )
+    return Caller.without_limits(get_operator().name, workspace_id)
 
 
-async def resolve_workspace(services: WorkspaceServices, name_or_id: str | None) -> Workspace:
+async def resolve_workspace(services: WorkspaceServices | AccessServices, name_or_id: str | None) -> Workspace:
     """Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous. Raises NotFound."""
     workspaces = {workspace.id: workspace for workspace in await services.workspaces.list()}
     return workspaces[choose_workspace({number: workspace.name for number, workspace in workspaces.items()}, name_or_id)]

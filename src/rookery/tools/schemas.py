@@ -322,13 +322,6 @@ class RegistryQuery(QueryModel):
     version: str | None = Field(default=None, max_length=255, description="latest, or an exact version.")
 
 
-class RegistryList(ResponseModel):
-    """Servers in the format of the official MCP registry API, v0.1."""
-
-    servers: list[dict[str, object]]
-    metadata: dict[str, object]
-
-
 class CallRangeQuery(QueryModel):
     """A filter of calls by time, key, session and agent."""
 
