@@ -16,9 +16,9 @@ DOMAINS = ("memory", "tools", "agents", "access", "webhooks")
 """The packages of the domains, in the order of lists and documents."""
 
 
-def load_builders() -> list[BuildDomain]:
-    """Import every domain and return its `domain.build`."""
-    return [cast("BuildDomain", import_module(f"rookery.{name}.domain").build) for name in DOMAINS]
+def load_builders(*, without: str = "") -> list[BuildDomain]:
+    """Import every domain, except *without*, and return its `domain.build`."""
+    return [cast("BuildDomain", import_module(f"rookery.{name}.domain").build) for name in DOMAINS if name != without]
 
 
 def load_commands() -> list[CommandEntry]:

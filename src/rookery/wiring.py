@@ -22,7 +22,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.domain import Domain, Probe, Purger
+from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
 from rookery.kernel.events import AgentSessionEnded, EventBus
@@ -31,7 +31,7 @@ from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
@@ -345,8 +345,8 @@ def open_similarity(runtime: Runtime) -> similarity.SimilarityCache:
 
 
 def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -> ToolPorts:
-    clock, tools_domain = runtime.clock, "rookery.tools.domain"
-    builders = [build for build in load_builders() if build.__module__ != tools_domain]
+    clock = runtime.clock
+    builders = load_builders(without="tools")  # it serves the tools of the others
     return ToolPorts(
         list_tool_servers=lambda: [server for build in builders for server in runtime.use(build).tool_servers],
         build_entry=upstreams.build_builtin_entry,

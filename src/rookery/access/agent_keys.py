@@ -15,6 +15,7 @@ from rookery.access.errors import DelegationDenied, NameTaken
 from rookery.access.key_fields import FieldValidator, KeyChanges, NewAgentKey, make_unique_slug, resolve_enforcement
 from rookery.access.keyring import KeyMaterial, Keyring
 from rookery.access.models import LIVE, Actor, Environment, Key, KeyWithSecret
+from rookery.access.ports import IsAgentInUse
 from rookery.access.store import keys as store
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import require_workspace
@@ -24,9 +25,6 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import random_text, uuid7
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret
-
-IsAgentInUse = Callable[[Tx, int, str], bool]
-"""Returns true if the workspace has private data of the agent, which a new key for that agent could read."""
 
 
 def has_no_agents(_tx: Tx, _workspace_id: int, _agent_id: str) -> bool:

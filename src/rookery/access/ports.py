@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from rookery.kernel.db import Tx
+from rookery.kernel.runtime import Purger
 
 
 class WindowCount(NamedTuple):
@@ -61,16 +62,19 @@ class RateLimitCounter(Protocol):
         ...
 
 
+IsAgentInUse = Callable[[Tx, int, str], bool]
+"""Returns whether a workspace has private data of an agent, given both ids. A new key for that agent could read it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPorts:
     """
     The implementations that access gets from engines and other domains.
 
     Attributes:
-        is_agent_in_use: Returns whether a workspace has memories of an agent.
         purgers: Delete the data of a workspace from the tables of the other domains. The list may still grow until the first deletion.
     """
 
     counter: RateLimitCounter
-    is_agent_in_use: Callable[[Tx, int, str], bool]
-    purgers: Sequence[Callable[[Tx, int], int]]
+    is_agent_in_use: IsAgentInUse
+    purgers: Sequence[Purger]

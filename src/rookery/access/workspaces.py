@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,9 +18,7 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.preconditions import ExpectedETags, require_match
-
-Purger = Callable[[Tx, int], int]
-"""Deletes one domain's data of a tenant (a workspace or a sandbox) in this transaction; returns the number of rows."""
+from rookery.kernel.runtime import Purger
 
 
 class Workspaces:

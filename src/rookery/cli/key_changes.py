@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from rookery.access import event_payloads
-from rookery.access.commands.key_services import KeyServices
-from rookery.cli.keys import use_key_services
+from rookery.access.wiring import AccessServices
 from rookery.cli.records import build_runtime, open_runtime
 from rookery.kernel.config import Settings
 from rookery.memory.store.records import has_agent
@@ -16,9 +15,9 @@ from rookery.webhooks.outbox import Outbox
 
 
 @asynccontextmanager
-async def open_keys_for_changes(settings: Settings) -> AsyncGenerator[KeyServices]:
+async def open_keys_for_changes(settings: Settings) -> AsyncGenerator[AccessServices]:
     """Open them. Changes of keys are published to webhooks, as the whole platform does."""
     runtime = build_runtime(settings, is_agent_in_use=has_agent)
     EventRecorder(runtime, Outbox(runtime.clock, runtime.ids), event_payloads.EVENTS)
     async with open_runtime(runtime):
-        yield use_key_services(runtime)
+        yield runtime.use(AccessServices)

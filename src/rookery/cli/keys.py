@@ -6,29 +6,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from rookery.access.commands.key_services import KeyServices
 from rookery.access.wiring import AccessServices
 from rookery.cli.records import build_runtime, open_runtime
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus
-from rookery.kernel.runtime import Runtime
-
-
-def use_key_services(runtime: Runtime) -> KeyServices:
-    """Return the services that the commands use. Workspaces cannot be deleted with them."""
-    access = runtime.use(AccessServices)
-    return KeyServices(
-        workspaces=access.workspaces, api_keys=access.api_keys, agent_keys=access.agent_keys, usage=access.usage, audit=access.audit
-    )
 
 
 @asynccontextmanager
-async def open_keys_for_reading(settings: Settings) -> AsyncGenerator[KeyServices]:
+async def open_keys_for_reading(settings: Settings) -> AsyncGenerator[AccessServices]:
     """Open them without webhooks. A change of a key raises AssertionError."""
     runtime = build_runtime(settings, bus=_NoBus())
     async with open_runtime(runtime):
-        yield use_key_services(runtime)
+        yield runtime.use(AccessServices)
 
 
 class _NoBus(EventBus):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
 import structlog
 
-from rookery.access.ports import AccessPorts
+from rookery.access.ports import AccessPorts, IsAgentInUse
 from rookery.cli.store import prepare_store
 from rookery.engines import counters
 from rookery.kernel.clock import utc_now
@@ -20,8 +20,6 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.runtime import Runtime
 
 _log = structlog.stdlib.get_logger("rookery.cli")
-
-IsAgentInUse = Callable[[Tx, int, str], bool]
 
 
 def _refuse_agent(_: Tx, workspace_id: int, agent_id: str) -> NoReturn:

@@ -7,19 +7,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rookery.kernel.db import Tx
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.http.operations import Operation
 from rookery.kernel.jobs import JobKind
 from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import SealedColumn
 
 Probe = Callable[[], Awaitable[str]]
 """Returns the state of an engine for `/readyz`: `ok`, or what is wrong."""
-
-Purger = Callable[[Tx, int], int]
-"""Deletes one domain's data of a tenant (a workspace or a sandbox) in this transaction; returns the number of rows."""
 
 
 class StartDomain(Protocol):

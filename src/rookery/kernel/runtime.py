@@ -9,12 +9,15 @@ from typing import TypeVar, cast
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Database
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 
 T = TypeVar("T")
+
+Purger = Callable[[Tx, int], int]
+"""Deletes one domain's data of a tenant (a workspace or a sandbox) in this transaction; returns the number of rows."""
 
 
 class Runtime:

@@ -29,10 +29,11 @@ from rookery.access.commands.key_options import (
     parse_grants,
     parse_new_expiry,
 )
-from rookery.access.commands.key_services import KeyServices, read, run_with_access
+from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
 from rookery.access.models import KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.wiring import AccessServices
 from rookery.terminal.options import (
     DryRunOption,
     JsonOption,
@@ -101,7 +102,7 @@ def create(
         for each_name in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: KeyServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+    async def work(services: AccessServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
         return await services.agent_keys.create_many((await resolve_workspace(services, workspace)).id, new, by=get_operator())
 
     shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
@@ -174,7 +175,7 @@ def revoke(
         return
     confirm(f"Revoke the key {entry.key.name!r} ({entry.key.hint}) permanently?", yes=yes)
 
-    async def work(services: KeyServices) -> KeyWithUsage:
+    async def work(services: AccessServices) -> KeyWithUsage:
         await services.agent_keys.revoke(entry.key.workspace_id, key_id, by=get_operator())
         return await services.agent_keys.get(entry.key.workspace_id, key_id)
 
@@ -206,7 +207,7 @@ def permissions(
     elif preset or permission:
         requested_permissions = parse_grants(preset, permission, option="--permission")
 
-        async def work(services: KeyServices) -> KeyWithUsage:
+        async def work(services: AccessServices) -> KeyWithUsage:
             owner = (await resolve_workspace(services, workspace)).id
             await services.agent_keys.set_permissions(owner, key_id, requested_permissions, by=get_operator())
             return await services.agent_keys.get(owner, key_id)
@@ -243,7 +244,7 @@ def ips(
         raise_usage_error("--file replaces the whole list. Omit --add and --remove.")
     pasted = None if file is None else read_text_file(file)
 
-    async def work(services: KeyServices) -> tuple[bool, KeyWithUsage]:
+    async def work(services: AccessServices) -> tuple[bool, KeyWithUsage]:
         keys, owner = services.agent_keys, (await resolve_workspace(services, workspace)).id
         was_enforced = (await keys.get(owner, key_id)).key.ip_restriction
         if pasted is not None:

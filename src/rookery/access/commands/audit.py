@@ -13,9 +13,10 @@ import typer
 
 from rookery.access.audit_chain import ExportVerifier
 from rookery.access.audit_log import PLATFORM_CHAIN, ChainVerification, entry_to_json
-from rookery.access.commands.key_services import KeyServices, read
+from rookery.access.commands.key_services import read
 from rookery.access.models import AuditEntry, AuditFilter
 from rookery.access.operator import resolve_workspace
+from rookery.access.wiring import AccessServices
 from rookery.terminal.options import (
     JsonOption,
     OutputOption,
@@ -73,7 +74,7 @@ def verify(
         _print_verification(*_verify_files(file, known_hashes), known_hashes, in_json=in_json)
         return
 
-    async def work(services: KeyServices) -> list[tuple[str, ChainVerification]]:
+    async def work(services: AccessServices) -> list[tuple[str, ChainVerification]]:
         chains = await _select_chains(services, workspace, platform=platform)
         total = sum(end.seq for end in await services.audit.list_chain_ends() if end.workspace_id in chains)
         verifications = list[tuple[str, ChainVerification]]()
@@ -100,7 +101,7 @@ def export(
     """Export chains of the audit log as JSON lines, oldest entry first. `verify --file` verifies them without a database."""
     first, beyond = parse_time(since), parse_time(until)
 
-    async def work(services: KeyServices, file: TextIO | None) -> None:
+    async def work(services: AccessServices, file: TextIO | None) -> None:
         chains, count = await _select_chains(services, workspace, platform=platform), 0
         total = sum(end.seq for end in await services.audit.list_chain_ends() if end.workspace_id in chains)
         with show_progress("Exporting", None if file is None else total) as bar:
@@ -134,7 +135,7 @@ def list_(
         raise_usage_error("Use either --workspace or --platform.")
     filters = AuditFilter(action=action, subject_id=subject, actor_id=actor, since=parse_time(since), until=parse_time(until))
 
-    async def work(services: KeyServices) -> None:
+    async def work(services: AccessServices) -> None:
         number = PLATFORM_CHAIN if platform else (await resolve_workspace(services, workspace)).id
 
         async def rows() -> AsyncGenerator[Fields]:
@@ -151,7 +152,7 @@ def list_(
     read(context, work)
 
 
-async def _select_chains(services: KeyServices, workspace: str | None, *, platform: bool) -> dict[int, str]:
+async def _select_chains(services: AccessServices, workspace: str | None, *, platform: bool) -> dict[int, str]:
     """Return the selected chains by number, with their names; without a selection all, the platform's first."""
     if platform and workspace is not None:
         raise_usage_error("Use either --workspace or --platform.")
@@ -168,7 +169,9 @@ async def _select_chains(services: KeyServices, workspace: str | None, *, platfo
     }
 
 
-async def _iter_between(services: KeyServices, number: int, first: datetime | None, beyond: datetime | None) -> AsyncGenerator[AuditEntry]:
+async def _iter_between(
+    services: AccessServices, number: int, first: datetime | None, beyond: datetime | None
+) -> AsyncGenerator[AuditEntry]:
     """
     Yield a chain from its first entry at or after *first*, up to its first entry at or after *beyond*.
 

@@ -27,10 +27,10 @@ from rookery.access.commands.key_options import (
     parse_grants,
     parse_new_expiry,
 )
-from rookery.access.commands.key_services import KeyServices
 from rookery.access.key_fields import UNSET, KeyChanges, NewApiKey
 from rookery.access.models import KeyWithSecret, Tier
 from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.wiring import AccessServices
 from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, parse_expiry, raise_usage_error
 
 app = typer.Typer(no_args_is_help=True)
@@ -79,7 +79,7 @@ def create(
         for each_name in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: KeyServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+    async def work(services: AccessServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
         owner = (await resolve_workspace(services, workspace)).id
         return await services.api_keys.create_many(owner, new, by=get_operator(), progress=done)
 

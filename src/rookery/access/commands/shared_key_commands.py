@@ -14,11 +14,12 @@ import typer
 from rookery.access import serializers
 from rookery.access.commands import usage
 from rookery.access.commands.key_options import ExpiresOption, KeyIdArgument, NeverOption, parse_new_expiry
-from rookery.access.commands.key_services import KeyServices, read, run_with_access
+from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.key_fields import UNSET, KeyChanges
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, Keyring
 from rookery.access.models import Environment, KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
 from rookery.terminal.options import (
     DryRunOption,
@@ -46,7 +47,7 @@ class KeyCommandGroup:
     """One kind of key on the command line: its noun, its keyring, and the columns of its lists."""
 
     noun: str
-    get_keyring: Callable[[KeyServices], Keyring]
+    get_keyring: Callable[[AccessServices], Keyring]
     columns: tuple[str, ...]
     table_columns: tuple[str, ...]
 
@@ -128,7 +129,7 @@ def rotate(
 ) -> None:
     """Rotate a key."""
 
-    async def work(services: KeyServices, _: Callable[[int], None]) -> list[KeyWithSecret]:
+    async def work(services: AccessServices, _: Callable[[int], None]) -> list[KeyWithSecret]:
         owner = (await resolve_workspace(services, workspace)).id
         return [await get_group(context).get_keyring(services).rotate(owner, key_id, by=get_operator(), grace_hours=grace_hours)]
 
@@ -164,7 +165,7 @@ def prune(
 ) -> None:
     """Delete expired keys."""
 
-    async def work(services: KeyServices, *, dry: bool) -> list[KeyWithUsage]:
+    async def work(services: AccessServices, *, dry: bool) -> list[KeyWithUsage]:
         only = None if workspace is None else (await resolve_workspace(services, workspace)).id
         keyring = get_group(context).get_keyring(services)
         return await keyring.prune(by=get_operator(), workspace_id=only, expired_for=timedelta(days=expired_days), dry_run=dry)
@@ -213,7 +214,7 @@ def list_keys(context: typer.Context, workspace: str | None, *, environment: Env
     """Print the keys of a workspace, newest first, while they are read."""
     kind = get_group(context)
 
-    async def work(services: KeyServices) -> None:
+    async def work(services: AccessServices) -> None:
         owner = (await resolve_workspace(services, workspace)).id
 
         async def rows() -> AsyncGenerator[Fields]:
@@ -228,7 +229,7 @@ def list_keys(context: typer.Context, workspace: str | None, *, environment: Env
 
 def create_and_print(
     context: typer.Context,
-    create_keys: Callable[[KeyServices, Callable[[int], None]], Awaitable[Sequence[KeyWithSecret]]],
+    create_keys: Callable[[AccessServices, Callable[[int], None]], Awaitable[Sequence[KeyWithSecret]]],
     *,
     count: int,
     out: Path | None,
@@ -257,7 +258,7 @@ def change_and_print(
 ) -> None:
     """Change a key by *change*, which gets the keyring and the owner, and print the changed key."""
 
-    async def work(services: KeyServices) -> KeyWithUsage:
+    async def work(services: AccessServices) -> KeyWithUsage:
         keyring = get_group(context).get_keyring(services)
         owner = (await resolve_workspace(services, workspace)).id
         await change(keyring, owner)
@@ -279,7 +280,7 @@ def update_and_print(
     )
 
 
-async def get_key(context: typer.Context, services: KeyServices, workspace: str | None, key_id: str) -> KeyWithUsage:
+async def get_key(context: typer.Context, services: AccessServices, workspace: str | None, key_id: str) -> KeyWithUsage:
     """Return a key of the selected workspace, of the kind of the current command group."""
     return await get_group(context).get_keyring(services).get((await resolve_workspace(services, workspace)).id, key_id)
 

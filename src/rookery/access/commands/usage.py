@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rookery.access import csv_export, serializers
-from rookery.access.commands.key_services import KeyServices
 from rookery.access.keyring import Keyring
 from rookery.access.models import CallFilter, KeyKind, UsageField, UsageFilter, UsageSum, Workspace
 from rookery.access.operator import resolve_workspace
 from rookery.access.usage_log import RETENTION
+from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import NotFound
 from rookery.terminal.options import parse_day, raise_usage_error, split_names
@@ -97,7 +97,7 @@ def parse_options(
 
 
 async def print_usage(
-    services: KeyServices,
+    services: AccessServices,
     keyring: Keyring,
     workspace: str | None,
     query: UsageQuery,
@@ -128,7 +128,7 @@ async def print_usage(
         print_notice(f"Single calls are kept for {RETENTION.days} days. The totals by day are kept forever.")
 
 
-async def _require_known_key(services: KeyServices, keyring: Keyring, owner: Workspace, key_id: str) -> None:
+async def _require_known_key(services: AccessServices, keyring: Keyring, owner: Workspace, key_id: str) -> None:
     """Raise NotFound unless the key exists or has usage from before its deletion."""
     try:
         await keyring.get(owner.id, key_id)
@@ -138,13 +138,13 @@ async def _require_known_key(services: KeyServices, keyring: Keyring, owner: Wor
             raise
 
 
-async def _iter_calls(services: KeyServices, owner: Workspace, query: UsageQuery) -> AsyncGenerator[Fields]:
+async def _iter_calls(services: AccessServices, owner: Workspace, query: UsageQuery) -> AsyncGenerator[Fields]:
     async for call in services.usage.iter_calls(owner.id, query.key_id or "", query.call_filter):
         yield serializers.serialize_call(call)
 
 
 async def _iter_sums(
-    services: KeyServices, kind: KeyKind, owner: Workspace, query: UsageQuery, by: frozenset[UsageField]
+    services: AccessServices, kind: KeyKind, owner: Workspace, query: UsageQuery, by: frozenset[UsageField]
 ) -> AsyncGenerator[Fields]:
     """Yield the totals in order. With days, read one day at a time, so that memory stays bounded by one day."""
     if "day" not in by:
@@ -168,7 +168,7 @@ async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: Text
     file.write(csv_export.csv_lines(pending_rows, columns))
 
 
-async def _print_chart(services: KeyServices, kind: KeyKind, owner: Workspace, query: UsageQuery) -> None:
+async def _print_chart(services: AccessServices, kind: KeyKind, owner: Workspace, query: UsageQuery) -> None:
     """Print a bar for each day with errors in red, from the first day with calls; at most 62 days."""
     sums = await services.usage.list_sums(owner.id, kind, query.day_filter, frozenset({"day"}), limit=_NO_LIMIT)
     if not sums:

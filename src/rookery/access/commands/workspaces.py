@@ -7,9 +7,10 @@ from typing import Annotated, Protocol
 import typer
 
 from rookery.access import serializers
-from rookery.access.commands.key_services import KeyServices, read, run_with_access
+from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.models import Workspace
 from rookery.access.operator import WorkspaceServices, get_operator, resolve_workspace
+from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import WorkspaceDeletion
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
@@ -74,7 +75,7 @@ def rename(
 ) -> None:
     """Rename a workspace. Its number and its keys do not change."""
 
-    async def work(services: KeyServices) -> Workspace:
+    async def work(services: AccessServices) -> Workspace:
         return await services.workspaces.rename((await resolve_workspace(services, workspace)).id, name, by=get_operator())
 
     print_record(serializers.serialize_workspace(run_with_access(context, work)), as_json=as_json)
@@ -107,7 +108,7 @@ def delete(
         raise typer.Exit(1)
 
 
-async def _preview_deletion(services: KeyServices, workspace: str) -> WorkspaceDeletion:
+async def _preview_deletion(services: AccessServices, workspace: str) -> WorkspaceDeletion:
     owner = await resolve_workspace(services, workspace)
     return await services.workspaces.delete(owner.id, dry_run=True, by=get_operator())
 
