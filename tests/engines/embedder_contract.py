@@ -110,7 +110,7 @@ class EmbedderContract(ABC):
         one, other = open_engine(), open_engine()
 
         assert await one.embed_query(TEXTS[0]) == await other.embed_query(TEXTS[0])
-        assert (one.model, one.dimension) == (other.model, other.dimension)
+        assert (one.model, one.dimension, one.full_similarity) == (other.model, other.dimension, other.full_similarity)
 
     async def test_the_vector_of_a_text_does_not_depend_on_its_batch(self, embedder: EmbedderEngine) -> None:
         """Otherwise a memory would be found or not depending on what was stored with it."""

@@ -97,6 +97,14 @@ async def test_a_query_and_a_passage_with_the_same_text_have_the_same_vector(emb
     assert cosine(await embedder.embed_query(TEXTS[3]), passage) == pytest.approx(1, abs=1e-4)
 
 
+async def test_the_built_in_model_has_a_known_scale_in_both_precisions(model_dir: Path) -> None:
+    """A cosine of 0.7 counts as fully similar, measured for this model (recall notes)."""
+    for url in embedders.ADDRESSES:
+        engine = embedders.open(url, data_dir=model_dir)
+        await engine.close()
+        assert engine.full_similarity == 0.7
+
+
 async def test_the_vector_of_a_repeated_query_is_cached(model_dir: Path) -> None:
     """Embedding is the most expensive part of a recall."""
     model = _CountingModel(models.load_model(model_dir, "int8"))

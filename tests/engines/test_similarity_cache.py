@@ -19,7 +19,7 @@ from tests.conftest import eventually
 class LetterEmbedder:
     """An embedder whose vectors depend on the first letter of a text."""
 
-    model, dimension = "letters", 2
+    model, dimension, full_similarity = "letters", 2, None
 
     def __init__(self) -> None:
         self.is_up = True

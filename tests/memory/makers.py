@@ -64,12 +64,14 @@ class StemEmbedder:
     An embedder without a model: the vector of a text is the sum of its stems' vectors.
 
     Attributes:
+        full_similarity: The scale of the built-in model, so that relevances are those of the default.
         is_down: Whether it fails like an engine that is not reachable.
         poison: A passage with this word raises an unexpected error.
     """
 
     model: str = MODEL
     dimension: int = DIMENSION
+    full_similarity: float | None = 0.7
     is_down: bool = False
     poison: str | None = None
     embedded_contents: list[str] = field(default_factory=list[str])

@@ -60,6 +60,8 @@ class Embedder(Protocol):
     Attributes:
         model: Name and version, stored beside each vector. A different model makes vectors stale (D-54).
         dimension: The native dimension of the vectors.
+        full_similarity: The cosine that counts as fully similar, if it was measured for this model. None otherwise: each model has its own
+            scale, so its cosines have a meaning only beside each other.
     """
 
     @property
@@ -67,6 +69,9 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int: ...
+
+    @property
+    def full_similarity(self) -> float | None: ...
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a query, cached. A text longer than the model's window is truncated."""

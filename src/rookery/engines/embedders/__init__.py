@@ -9,6 +9,7 @@ Engines of `memory.ports.Embedder`, which computes vectors of texts. `open` sele
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,8 +32,10 @@ DEFAULT_DIMENSION = 768
 VERSION = 1
 """Version of the built-in engine's vectors. Raise it when chunking or arithmetic changes: stored vectors then count as stale (D-54)."""
 
-_EMBEDDED_DIMENSION = 384
+MINILM_FULL_SIMILARITY = 0.7
+"""`Embedder.full_similarity` of all-MiniLM-L6-v2, measured on the development half of LoCoMo and on SciFact."""
 
+_EMBEDDED_DIMENSION = 384
 
 _REMOTE_VERSION = 1
 """Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale (D-54)."""
@@ -52,6 +55,9 @@ _SCHEMES: dict[str, tuple[Literal["openai", "ollama"], bool]] = {
 _OLLAMA_PORT = 11434
 _OPTIONS = {"model", "dimensions", "query_prefix", "passage_prefix"}
 _MAX_PREFIX_CHARS = 500
+
+_MINILM_NAMES = re.compile(r"(?:.*/)?all-minilm(?:-l6-v2(?:[-:].*)?|:(?:latest|22m|l6-v2)(?:-.*)?)?", re.IGNORECASE)
+"""Names of all-MiniLM-L6-v2 at services. Ollama calls it `all-minilm`; its tags 33m and l12 are all-MiniLM-L12-v2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,12 @@ class RemoteModel:
         """
         prefix = f"+{hashlib.sha256(self.passage_prefix.encode()).hexdigest()[:8]}" if self.passage_prefix else ""
         return f"{self.kind}/{self.model_name}/{self.stored_dimension}{prefix}-{_REMOTE_VERSION}"
+
+    @property
+    def full_similarity(self) -> float | None:
+        """The scale of the model if its name is one of all-MiniLM-L6-v2, else None. Prefixes change the scale."""
+        is_minilm = _MINILM_NAMES.fullmatch(self.model_name) is not None and not (self.query_prefix or self.passage_prefix)
+        return MINILM_FULL_SIMILARITY if is_minilm else None
 
 
 class EmbedderEngine(Embedder, Protocol):

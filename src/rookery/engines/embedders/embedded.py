@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from rookery.engines.embedders import MINILM_FULL_SIMILARITY
 from rookery.engines.embedders.inputs import MAX_CACHED_QUERIES, QueryCache, group_by_length
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
@@ -35,6 +36,7 @@ class EmbeddedEmbedder:
     """
 
     dimension = 384
+    full_similarity = MINILM_FULL_SIMILARITY
     lacks = frozenset[EmbedderFeature]()
 
     def __init__(self, *, model: str, load: Callable[[], EmbeddingModel], max_cached_queries: int = MAX_CACHED_QUERIES) -> None:

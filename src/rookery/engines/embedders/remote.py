@@ -99,6 +99,7 @@ class RemoteEmbedder:
         """Store the configuration. Nothing is sent yet."""
         self.model = remote.model
         self.dimension = remote.stored_dimension
+        self.full_similarity = remote.full_similarity
         self._remote = remote
         self._client = _EmbeddingClient(remote, verify_ssl=verify_ssl)
         self._query_cache = QueryCache(self._embed_query)
