@@ -26,7 +26,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.connection import HttpConnection
-from rookery.kernel.http.connection_limit import ConnectionLimiter, raise_file_limit
+from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionLimits, raise_file_limit
 from rookery.kernel.http.tls import TlsServer
 from rookery.kernel.running_server import remove_server_file, write_server_file
 from rookery.wiring import Rookery
@@ -66,7 +66,8 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 def run_server(rookery: Rookery, listening: socket.socket) -> None:
     """Serve *rookery* on *listening* until a signal stops the server. Requests in progress get `_SHUTDOWN_TIMEOUT_S` to finish."""
     settings = rookery.settings
-    limiter = ConnectionLimiter(_limit_connections(settings.max_connections), get_owner=make_owner_lookup(settings.trusted_proxies))
+    limits = ConnectionLimits(max_connections=_limit_connections(settings.max_connections))
+    limiter = ConnectionLimiter(limits, get_owner=make_owner_lookup(settings.trusted_proxies))
     config = uvicorn.Config(
         create_app(rookery),
         http=cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=limiter)),

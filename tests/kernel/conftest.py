@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, MutableMapping
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import httpx2
@@ -11,7 +12,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes, page_response
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import AdmissionResult, RouteTable
@@ -105,6 +106,13 @@ class FakeGuard:
 
 
 @pytest.fixture
+async def connections() -> AsyncIterator[AsyncExitStack]:
+    """Yield an exit stack that closes the test's connections."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
 def guard() -> FakeGuard:
     """Return a guard that admits requests by their X-Test-Scope header."""
     return FakeGuard()
@@ -126,6 +134,3 @@ async def toy(guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(edge), base_url="http://rookery.test") as client:
         yield client
-
-
-__all__ = ["FakeGuard", "RookeryError", "guard", "toy"]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import cast
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from rookery.kernel.http import connection
 from rookery.kernel.http.connection import MAX_HEAD_BYTES, HttpConnection
+from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionLimits
 
 _WAIT_S = 5.0
 _HELLO_RESPONSE = (b"HTTP/1.1 200 OK", b"content-length: 5\r\nconnection: close\r\n\r\nhello")
@@ -30,17 +33,24 @@ async def _hello_app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture
-async def port() -> AsyncIterator[int]:
-    """Yield the port of a server that responds with "hello"."""
+@asynccontextmanager
+async def _run_server(limits: ConnectionLimits | None = None) -> AsyncGenerator[int]:
     listening_socket = socket.create_server(("127.0.0.1", 0))
+    http = cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=ConnectionLimiter(limits)))
     server = uvicorn.Server(
-        uvicorn.Config(_hello_app, http=HttpConnection, ws="none", lifespan="off", log_config=None, server_header=False, date_header=False)
+        uvicorn.Config(_hello_app, http=http, ws="none", lifespan="off", log_config=None, server_header=False, date_header=False)
     )
     serving_task = asyncio.create_task(server.serve(sockets=[listening_socket]))
     yield int(listening_socket.getsockname()[1])
     server.should_exit = True
     await serving_task
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """Yield the port of a server that responds with "hello"."""
+    async with _run_server() as port:
+        yield port
 
 
 async def _send(port: int, raw_request: bytes) -> tuple[bytes, bytes]:
@@ -105,11 +115,10 @@ async def test_a_head_just_under_the_limit_is_served(port: int) -> None:
 
 
 @pytest.mark.parametrize(("raw_request", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
-async def test_a_silent_client_is_disconnected(port: int, monkeypatch: pytest.MonkeyPatch, raw_request: bytes, status: bytes) -> None:
+async def test_a_silent_client_is_disconnected(raw_request: bytes, status: bytes) -> None:
     """Silent connections must not use up the connection limit (D-16)."""
-    monkeypatch.setattr(connection, "_HEAD_TIMEOUT_S", 0.05)
-
-    assert (await _send(port, raw_request))[0] == status
+    async with _run_server(ConnectionLimits(head_timeout_s=0.05)) as port:
+        assert (await _send(port, raw_request))[0] == status
 
 
 async def test_the_limits_apply_to_later_requests_of_a_connection(port: int) -> None:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from rookery.kernel.http import connection, tls
+from rookery.kernel.http.connection_limit import ConnectionLimits
 from tests.certificates import write_certificate
 from tests.conftest import eventually
 from tests.kernel.toy_server import GET, LARGE_BODY_BYTES, connect, open_busy_connections, run_toy_server
 
 
-@pytest.fixture
-async def connections() -> AsyncIterator[AsyncExitStack]:
-    """Yield an exit stack that closes the test's connections."""
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
 async def test_the_longest_idle_connection_is_evicted_for_a_new_one(connections: AsyncExitStack) -> None:
     """Connections without any request are evicted before others, the longest idle first (D-16)."""
-    async with run_toy_server(4) as toy:
+    async with run_toy_server(ConnectionLimits(max_connections=4)) as toy:
         active = await connect(connections, toy)
         assert await active.get() == b"ok"
         silent = await connect(connections, toy)
@@ -45,7 +37,7 @@ async def test_the_longest_idle_connection_is_evicted_for_a_new_one(connections:
 
 async def test_a_full_server_rejects_new_connections_and_serves_busy_ones(connections: AsyncExitStack) -> None:
     """The response is 503 server_full with Retry-After (D-10, D-16)."""
-    async with run_toy_server(3) as toy:
+    async with run_toy_server(ConnectionLimits(max_connections=3)) as toy:
         busy = await open_busy_connections(connections, toy, 3)
         newcomer = await connect(connections, toy, GET % b"/")
 
@@ -60,11 +52,10 @@ async def test_a_full_server_rejects_new_connections_and_serves_busy_ones(connec
         assert await (await connect(connections, toy)).get() == b"ok"
 
 
-async def test_rejected_connections_are_limited(connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_connections_are_limited(connections: AsyncExitStack) -> None:
     """Their number and time are limited; further connections are closed without a response (D-16)."""
-    monkeypatch.setattr(connection, "_MAX_REJECTED_CONNECTIONS", 2)
-    monkeypatch.setattr(connection, "_LINGER_TIMEOUT_S", 0.5)
-    async with run_toy_server(1) as toy:
+    limits = ConnectionLimits(max_connections=1, max_rejected_connections=2, linger_timeout_s=0.5)
+    async with run_toy_server(limits) as toy:
         await open_busy_connections(connections, toy, 1)
         rejected = [await connect(connections, toy) for _ in range(3)]
 
@@ -78,7 +69,9 @@ async def test_rejected_connections_are_limited(connections: AsyncExitStack, mon
 
 async def test_one_address_does_not_get_all_connections(connections: AsyncExitStack) -> None:
     """One client has at most half of the slots; then its own connections are evicted, or new ones rejected (D-16)."""
-    async with run_toy_server(8, owner=lambda address: None if address == "127.0.0.1" else address) as toy:
+    async with run_toy_server(
+        ConnectionLimits(max_connections=8), owner=lambda address: None if address == "127.0.0.1" else address
+    ) as toy:
         silent = [await connect(connections, toy, source="127.0.0.2") for _ in range(4)]
         other_address = await connect(connections, toy, source="127.0.0.3")
         await open_busy_connections(connections, toy, 4, source="127.0.0.2")
@@ -102,7 +95,7 @@ async def test_silent_connections_do_not_block_a_tls_server(certificate: Path, c
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     client_context = ssl.create_default_context(cafile=certificate)
-    async with run_toy_server(10, tls_context=context) as toy:
+    async with run_toy_server(ConnectionLimits(max_connections=10), tls_context=context) as toy:
         silent = [await connect(connections, toy, b"\x16\x03\x01\x02" * (number % 2)) for number in range(15)]
         await eventually(lambda: len(toy.limiter) == 10)
         client = await connect(connections, toy, tls_context=client_context)
@@ -113,12 +106,11 @@ async def test_silent_connections_do_not_block_a_tls_server(certificate: Path, c
         assert [await client.read_to_end() for client in silent[:6]] == [b""] * 6
 
 
-async def test_a_tls_handshake_has_a_time_limit(certificate: Path, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tls_handshake_has_a_time_limit(certificate: Path, connections: AsyncExitStack) -> None:
     """Stalled handshakes and input without TLS free their slots (D-16)."""
-    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.3)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    async with run_toy_server(10, tls_context=context) as toy:
+    async with run_toy_server(ConnectionLimits(max_connections=10, handshake_timeout_s=0.3), tls_context=context) as toy:
         first_bytes = [b"", b"\x16\x03\x01\x02\x00\x01", GET % b"/"]
         stalled = [await connect(connections, toy, first) for first in first_bytes]
         for client in stalled:

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from rookery.kernel.http import request_body
+from rookery.kernel.http.connection_limit import TransferLimits
 from tests.kernel.conftest import FakeGuard
 
 _WRITE = {"X-Test-Scope": "notes:write"}
@@ -154,16 +155,15 @@ async def test_responses_for_unknown_routes_have_the_headers_of_a_known_key(toy:
     assert [response.headers.get("x-ratelimit-limit") for response in responses] == ["7", "7", None]
 
 
-async def test_a_body_that_does_not_arrive_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_arrive_times_out() -> None:
     """The time for a body is limited from its first byte on (D-16)."""
-    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.01)
 
     async def receive_nothing() -> dict[str, object]:
         await asyncio.Event().wait()
         raise AssertionError
 
     with pytest.raises(request_body.RequestTimeout) as error:
-        await request_body.read_body(receive_nothing, limit=10)
+        await request_body.read_body(receive_nothing, limit=10, transfer=TransferLimits(stall_timeout_s=0.01))
 
     assert error.value.headers == {"Connection": "close"}
 

@@ -10,10 +10,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from rookery.kernel.http import connection, connection_limit, request_body
 from rookery.kernel.http.connection import MAX_DISCARDED_BYTES, MAX_PIPELINED_REQUESTS
+from rookery.kernel.http.connection_limit import ConnectionLimits, TransferLimits
 from tests.conftest import eventually
 from tests.kernel.toy_server import GET, LARGE_BODY_BYTES, Client, ToyServer, connect, run_toy_server
+
+_SHORT_STALL = ConnectionLimits(transfer=TransferLimits(stall_timeout_s=0.2))
 
 
 @pytest.fixture
@@ -23,73 +25,60 @@ async def toy() -> AsyncIterator[ToyServer]:
         yield toy
 
 
-@pytest.fixture
-async def connections() -> AsyncIterator[AsyncExitStack]:
-    """Yield an exit stack that closes the test's connections."""
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
-async def test_a_response_that_is_not_read_is_dropped(toy: ToyServer, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_is_not_read_is_dropped() -> None:
     """It uses memory, also on a connection that is closing (D-16)."""
-    monkeypatch.setattr(connection_limit, "_SWEEP_INTERVAL_S", 0.02)
-    monkeypatch.setattr(connection_limit, "STALL_TIMEOUT_S", 0.2)
-    for request in (GET % b"/large", b"GET /large HTTP/1.0\r\nHost: a\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", toy.port)) as client:
-            client.sendall(request)
-            await eventually(lambda: len(toy.limiter) == 1)
-            await eventually(lambda: len(toy.limiter) == 0)
+    limits = ConnectionLimits(transfer=TransferLimits(stall_timeout_s=0.2), sweep_interval_s=0.02)
+    async with run_toy_server(limits) as toy:
+        for request in (GET % b"/large", b"GET /large HTTP/1.0\r\nHost: a\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", toy.port)) as client:
+                client.sendall(request)
+                await eventually(lambda: len(toy.limiter) == 1)
+                await eventually(lambda: len(toy.limiter) == 0)
 
-    assert toy.limiter.evictions.stalled == 2
+        assert toy.limiter.evictions.stalled == 2
 
 
 @pytest.mark.parametrize("path", [b"/large", b"/pieces"])
-async def test_a_slowly_read_response_arrives_completely(toy: ToyServer, monkeypatch: pytest.MonkeyPatch, path: bytes) -> None:
+async def test_a_slowly_read_response_arrives_completely(path: bytes) -> None:
     """A client above the minimum rate is never disconnected (D-16)."""
-    monkeypatch.setattr(connection_limit, "_SWEEP_INTERVAL_S", 0.05)
-    monkeypatch.setattr(connection_limit, "STALL_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(connection_limit, "MIN_BYTES_PER_S", 3_000_000)
+    limits = ConnectionLimits(transfer=TransferLimits(min_bytes_per_s=3_000_000, stall_timeout_s=0.5), sweep_interval_s=0.05)
     loop, received = asyncio.get_running_loop(), 0
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        client.connect(("127.0.0.1", toy.port))
-        client.sendall(GET % path)
-        client.setblocking(False)
-        while received < LARGE_BODY_BYTES:
-            received += len(await loop.sock_recv(client, 65536))
-            await asyncio.sleep(0.01)  # makes the client slow
+    async with run_toy_server(limits) as toy:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            client.connect(("127.0.0.1", toy.port))
+            client.sendall(GET % path)
+            client.setblocking(False)
+            while received < LARGE_BODY_BYTES:
+                received += len(await loop.sock_recv(client, 65536))
+                await asyncio.sleep(0.01)  # makes the client slow
 
-    assert toy.limiter.evictions.stalled == 0
+        assert toy.limiter.evictions.stalled == 0
 
 
 @pytest.mark.parametrize("frame", [b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
 @pytest.mark.parametrize("content", [b"", b"a" * 2_000_000])
-async def test_a_stalled_body_times_out_and_closes_the_connection(
-    toy: ToyServer, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, frame: bytes, content: bytes
-) -> None:
+async def test_a_stalled_body_times_out_and_closes_the_connection(connections: AsyncExitStack, frame: bytes, content: bytes) -> None:
     """The time does not depend on the bytes that came before, or on a declared length (D-16)."""
-    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.2)
     if b"chunked" in frame and content:
         content = b"%x\r\n%b\r\n" % (len(content), content)
-    stalled = await connect(connections, toy, b"POST /body HTTP/1.1\r\nHost: a\r\n" + frame + content)
+    async with run_toy_server(_SHORT_STALL) as toy:
+        stalled = await connect(connections, toy, b"POST /body HTTP/1.1\r\nHost: a\r\n" + frame + content)
 
-    head, content_of_response = await stalled.read_response()
+        head, content_of_response = await stalled.read_response()
 
-    assert (head[:12], json.loads(content_of_response)["error"]) == (b"HTTP/1.1 408", "request_timeout")
-    assert (await stalled.read_to_end(), b"connection: close" in head.lower()) == (b"", True)
+        assert (head[:12], json.loads(content_of_response)["error"]) == (b"HTTP/1.1 408", "request_timeout")
+        assert (await stalled.read_to_end(), b"connection: close" in head.lower()) == (b"", True)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_trickling_body_times_out_and_a_slow_one_does_not(
-    toy: ToyServer, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
-) -> None:
+async def test_a_trickling_body_times_out_and_a_slow_one_does_not(connections: AsyncExitStack, *, chunked: bool) -> None:
     """Each chunk extends the time by its size at the minimum rate (D-16)."""
-    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(connection_limit, "MIN_BYTES_PER_S", 100_000)
+    limits = ConnectionLimits(transfer=TransferLimits(min_bytes_per_s=100_000, stall_timeout_s=0.5))
     frame = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: 400000\r\n\r\n"
     post = b"POST /body HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + frame
 
-    async def send(size: int) -> bytes:
+    async def send(toy: ToyServer, size: int) -> bytes:
         client, remaining = await connect(connections, toy, post), 400_000
         response = asyncio.create_task(client.read_to_end())
         while remaining and not response.done():
@@ -101,7 +90,8 @@ async def test_a_trickling_body_times_out_and_a_slow_one_does_not(
             client.writer.write(b"0\r\n\r\n")
         return await response
 
-    slow_response, trickle_response = await asyncio.gather(send(4000), send(5))
+    async with run_toy_server(limits) as toy:
+        slow_response, trickle_response = await asyncio.gather(send(toy, 4000), send(toy, 5))
 
     assert slow_response.endswith(b'{"size":400000}')  # takes a second, more than the time limit
     assert trickle_response.startswith(b"HTTP/1.1 408 ")
@@ -165,20 +155,18 @@ async def _trickle(client: Client, piece: bytes) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_trickling_head_has_the_time_limit_of_a_stalled_one(
-    toy: ToyServer, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_trickling_head_has_the_time_limit_of_a_stalled_one(connections: AsyncExitStack) -> None:
     """This stops slowloris attacks, also on the second request of a connection (D-16)."""
-    monkeypatch.setattr(connection, "_HEAD_TIMEOUT_S", 0.3)
-    first, second = await connect(connections, toy, b"GET / HTTP/1.1\r\n"), await connect(connections, toy)
-    assert await second.get() == b"ok"
-    second.writer.write(b"GET / HTTP/1.1\r\n")
-    trickles = [asyncio.create_task(_trickle(client, b"X-A: b\r\n")) for client in (first, second)]
-    try:
-        responses = [await client.read_to_end() for client in (first, second)]
-    finally:
-        for task in trickles:
-            task.cancel()
+    async with run_toy_server(ConnectionLimits(head_timeout_s=0.3)) as toy:
+        first, second = await connect(connections, toy, b"GET / HTTP/1.1\r\n"), await connect(connections, toy)
+        assert await second.get() == b"ok"
+        second.writer.write(b"GET / HTTP/1.1\r\n")
+        trickles = [asyncio.create_task(_trickle(client, b"X-A: b\r\n")) for client in (first, second)]
+        try:
+            responses = [await client.read_to_end() for client in (first, second)]
+        finally:
+            for task in trickles:
+                task.cancel()
 
     assert [response[:13] for response in responses] == [b"HTTP/1.1 408 "] * 2
 
@@ -187,14 +175,13 @@ async def test_a_trickling_head_has_the_time_limit_of_a_stalled_one(
     "endless_chunks", [b"1\r\na\r\n0\r\nX-A: " + b"a" * 3_000_000, b"1;" + b"a" * 3_000_000, b"1\r\na\r\n0\r\n" + b"X-A: b\r\n" * 300_000]
 )
 @pytest.mark.parametrize("path", [b"/", b"/body"])
-async def test_trailers_and_chunk_extensions_are_limited(
-    toy: ToyServer, connections: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, path: bytes, endless_chunks: bytes
-) -> None:
+async def test_trailers_and_chunk_extensions_are_limited(connections: AsyncExitStack, path: bytes, endless_chunks: bytes) -> None:
     """They are not part of the body, so the limit of the body does not apply to them (D-16)."""
-    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.2)
-    client = await connect(connections, toy, b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % path + endless_chunks)
+    head = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % path
+    async with run_toy_server(_SHORT_STALL) as toy:
+        client = await connect(connections, toy, head + endless_chunks)
 
-    assert (await client.read_to_end()).count(b"HTTP/1.1 ") <= 1  # 0 if the reset overtook the response
+        assert (await client.read_to_end()).count(b"HTTP/1.1 ") <= 1  # 0 if the reset overtook the response
 
 
 async def test_the_number_of_pipelined_requests_is_limited(toy: ToyServer, connections: AsyncExitStack) -> None:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import request_body
 from rookery.kernel.http.connection import HttpConnection
-from rookery.kernel.http.connection_limit import ConnectionLimiter
+from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionLimits
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.http.responses import error_response, json_response
 from rookery.kernel.http.tls import TlsServer
@@ -52,7 +52,9 @@ class ToyServer:
                 self.working -= 1
             case "/body":
                 try:
-                    response = json_response({"size": len(await read_body(receive, limit=10_000_000))})
+                    response = json_response(
+                        {"size": len(await read_body(receive, limit=10_000_000, transfer=self.limiter.limits.transfer))}
+                    )
                 except RookeryError as error:
                     response = error_response(error)
                 except request_body.ClientDisconnected:
@@ -107,14 +109,14 @@ class Client:
 
 @asynccontextmanager
 async def run_toy_server(
-    limit: int = 1000,
+    limits: ConnectionLimits | None = None,
     *,
     owner: Callable[[str], str | None] = lambda _: None,
     tls_context: ssl.SSLContext | None = None,
     idle_s: int = 1,
 ) -> AsyncGenerator[ToyServer]:
     """Run the server until the block ends."""
-    limiter = ConnectionLimiter(limit, get_owner=owner)
+    limiter = ConnectionLimiter(limits, get_owner=owner)
     toy, listening_socket = ToyServer(limiter=limiter), open_listening_socket("127.0.0.1", 0)
     toy.port = int(listening_socket.getsockname()[1])
     http = cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=limiter))

@@ -5,7 +5,7 @@ A connection costs memory before the client has shown a key, so without limits a
 
     head        30 s and 64 KiB, for each request, however slowly the bytes arrive
     body        see `request_body.read_body`; unread bytes are dropped, up to the idle time-out and the largest body size
-    response    see `limiter`: a client that reads less than 8 KiB per second is disconnected
+    response    see `TransferLimits`: a client that reads less than 8 KiB per second is disconnected
     idle        75 s (uvicorn's keep-alive), or less if another connection needs the slot
     pipeline    `MAX_PIPELINED_REQUESTS`; later requests are not answered
     queue       clients with a valid key are served before others (`UnauthenticatedQueue`)
@@ -45,16 +45,6 @@ MAX_DISCARDED_BYTES = 10 * 1024 * 1024
 
 MAX_PIPELINED_REQUESTS = 32
 """Maximum waiting requests of a connection. One read of 256 KiB may hold 8,000 requests, which take 26 MB once parsed."""
-
-_HEAD_TIMEOUT_S = 30.0
-_LINGER_TIMEOUT_S = 2.0
-"""
-Seconds for which a rejected client may still send. Closing a connection with unread bytes resets it, and some systems then lose
-the error response.
-"""
-
-_MAX_REJECTED_CONNECTIONS = 100
-"""Connections over the limit that receive a 503 and are closed after 2 s. Any beyond these are closed without a response."""
 
 _UPGRADE_HEADER = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
 _CONNECTION_HEADER = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
@@ -162,6 +152,7 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = ConnectionLimiter() if limiter is None else limiter
+        self._limits = self._limiter.limits
         self._slot = slot
         self._parse_state = _ParseState.HEAD
         self._framing_bytes = 0  # in a head: its bytes; in a body: bytes since the last byte of content
@@ -178,7 +169,7 @@ class HttpConnection(HttpToolsProtocol):
             self._slot.connection = self
         if self._slot is not None:
             self._start_head_timer()
-        elif len(self.connections) > self._limiter.limit + _MAX_REJECTED_CONNECTIONS:
+        elif len(self.connections) > self._limits.max_connections + self._limits.max_rejected_connections:
             self.abort()
         else:
             self._reject(ServerFull())
@@ -328,7 +319,7 @@ class HttpConnection(HttpToolsProtocol):
             self._start_head_timer()
 
     def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._on_head_timeout)
+        self._head_timer = self.loop.call_later(self._limits.head_timeout_s, self._on_head_timeout)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -337,7 +328,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _on_head_timeout(self) -> None:
         if self._framing_bytes:
-            self._reject(RequestTimeout(f"The request did not arrive within {_HEAD_TIMEOUT_S:.0f} seconds."))
+            self._reject(RequestTimeout(f"The request did not arrive within {self._limits.head_timeout_s:.0f} seconds."))
         else:
             self.transport.close()
 
@@ -364,7 +355,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", bytes(reply.body)]))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self._head_timer = self.loop.call_later(_LINGER_TIMEOUT_S, self.transport.close)
+            self._head_timer = self.loop.call_later(self._limits.linger_timeout_s, self.transport.close)
         else:
             self.transport.close()
 

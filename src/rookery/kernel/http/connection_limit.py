@@ -14,7 +14,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -25,19 +25,49 @@ StartRequest = Callable[[], object]
 
 _log = structlog.stdlib.get_logger("rookery.connections")
 
-MAX_CONNECTIONS = 1000
-
 RESERVED_FILE_DESCRIPTORS = 200
 """File descriptors for other uses than connections: about 35 when idle, and three pipes for each stdio tool server."""
 
-MIN_BYTES_PER_S = 8 * 1024
-"""Slowest transfer rate in both directions. A client below it (64 kbit/s) is treated as one that blocks a slot."""
-
-STALL_TIMEOUT_S = 30.0
-"""Seconds without any transfer after which a client is disconnected."""
-
-_SWEEP_INTERVAL_S = 5.0
 _LOG_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferLimits:
+    """
+    How slowly a client may send a request body or read a response.
+
+    Attributes:
+        min_bytes_per_s: Slowest transfer rate. A client below it (64 kbit/s) is treated as one that blocks a slot.
+        stall_timeout_s: Seconds without any transfer after which a client is disconnected.
+    """
+
+    min_bytes_per_s: int = 8 * 1024
+    stall_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """
+    The number of connections, and the time of each part of a connection.
+
+    Attributes:
+        max_connections: Maximum open connections.
+        max_rejected_connections: Connections over the limit that receive a 503. Any beyond these are closed without a response.
+        linger_timeout_s: Seconds for which a rejected client may still send. Closing a connection with unread bytes resets it, and some
+            systems then lose the error response.
+        handshake_timeout_s: Seconds for the TLS handshake.
+        head_timeout_s: Seconds for the head of a request.
+        transfer: Limits on reading a response.
+        sweep_interval_s: Seconds between checks for clients that read too slowly.
+    """
+
+    max_connections: int = 1000
+    max_rejected_connections: int = 100
+    linger_timeout_s: float = 2.0
+    handshake_timeout_s: float = 10.0
+    head_timeout_s: float = 30.0
+    transfer: TransferLimits = field(default_factory=TransferLimits)
+    sweep_interval_s: float = 5.0
 
 
 class ServerFull(RookeryError):
@@ -71,16 +101,18 @@ class TransferTimeout:
     A stalled or trickling transfer times out soon. A transfer at the lowest rate or above never does, however large it is.
     """
 
-    __slots__ = ("_last_progress_at", "_timeout_s", "remaining_s")
+    __slots__ = ("_last_progress_at", "_limits", "remaining_s")
 
-    def __init__(self, timeout_s: float = STALL_TIMEOUT_S) -> None:
-        self._timeout_s = self.remaining_s = timeout_s
+    def __init__(self, limits: TransferLimits) -> None:
+        self._limits = limits
+        self.remaining_s = limits.stall_timeout_s
         self._last_progress_at = time.monotonic()
 
     def record_progress(self, size: int) -> None:
         """Subtract the time since the last call, and add the time that *size* bytes earn."""
-        now = time.monotonic()
-        self.remaining_s = min(self._timeout_s, self.remaining_s - (now - self._last_progress_at) + size / MIN_BYTES_PER_S)
+        now, limits = time.monotonic(), self._limits
+        remaining_s = self.remaining_s - (now - self._last_progress_at) + size / limits.min_bytes_per_s
+        self.remaining_s = min(limits.stall_timeout_s, remaining_s)
         self._last_progress_at = now
 
 
@@ -120,7 +152,7 @@ class ConnectionSlot:
         """Return whether the client reads its response too slowly or not at all."""
         unsent = self.connection.unsent_bytes()
         if unsent == 0 or self.has_progress or self._write_timeout is None:
-            self._write_timeout = TransferTimeout(STALL_TIMEOUT_S) if unsent else None
+            self._write_timeout = TransferTimeout(self._limiter.limits.transfer) if unsent else None
         else:
             self._write_timeout.record_progress(max(0, self._unsent_bytes - unsent))
         self._unsent_bytes, self.has_progress = unsent, False
@@ -178,14 +210,14 @@ class ConnectionLimiter:
     The open connections of this process and their limit.
 
     Args:
-        limit: Most open connections.
+        limits: The limits; by default those that Rookery ships.
         get_owner: Returns the client that an address belongs to; each client may have half of the slots (D-20, network prefix).
             None for an address that serves many clients, such as a proxy.
     """
 
-    def __init__(self, limit: int = MAX_CONNECTIONS, *, get_owner: Callable[[str], str | None] = lambda _: None) -> None:
-        self.limit = limit
-        self.max_per_owner = max(1, limit // 2)
+    def __init__(self, limits: ConnectionLimits | None = None, *, get_owner: Callable[[str], str | None] = lambda _: None) -> None:
+        self.limits = limits or ConnectionLimits()
+        self.max_per_owner = max(1, self.limits.max_connections // 2)
         self.evictions = EvictionStats()
         self.unauthenticated_queue = UnauthenticatedQueue()
         self._get_owner = get_owner
@@ -204,7 +236,7 @@ class ConnectionLimiter:
         """Return a slot for *connection*, if necessary that of an idle one; None if no slot is available."""
         owner = None if address is None else self._get_owner(address)
         is_greedy = owner is not None and self._slot_counts.get(owner, 0) >= self.max_per_owner
-        if (is_greedy and not self._evict_idle(owner)) or (len(self._slots) >= self.limit and not self._evict_idle(None)):
+        if (is_greedy and not self._evict_idle(owner)) or (len(self._slots) >= self.limits.max_connections and not self._evict_idle(None)):
             self.evictions.refused += 1
             self._log_full()
             return None
@@ -213,7 +245,7 @@ class ConnectionLimiter:
         if owner is not None:
             self._slot_counts[owner] = self._slot_counts.get(owner, 0) + 1
         if self._sweep_timer is None:
-            self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep)
+            self._sweep_timer = asyncio.get_running_loop().call_later(self.limits.sweep_interval_s, self._sweep)
         return slot
 
     def idle_slots(self, *, has_served: bool) -> dict[ConnectionSlot, None]:
@@ -252,15 +284,16 @@ class ConnectionLimiter:
             if slot.is_stalled():
                 self._evict(slot)
                 self.evictions.stalled += 1
-        self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep) if self._slots else None
+        loop = asyncio.get_running_loop()
+        self._sweep_timer = loop.call_later(self.limits.sweep_interval_s, self._sweep) if self._slots else None
 
     def _log_full(self) -> None:
         """Log a warning at most once per minute, so that a flood does not fill the log."""
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now
-            stats = self.evictions
-            _log.warning("connections.full", limit=self.limit, closed=stats.closed, refused=stats.refused, see="ROOKERY_MAX_CONNECTIONS")
+            limit, stats = self.limits.max_connections, self.evictions
+            _log.warning("connections.full", limit=limit, closed=stats.closed, refused=stats.refused, see="ROOKERY_MAX_CONNECTIONS")
 
 
 def max_open_connections(limit: int) -> int:

@@ -11,12 +11,12 @@ from typing import cast
 import orjson
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.kernel.http.connection_limit import MIN_BYTES_PER_S, STALL_TIMEOUT_S, TransferTimeout
+from rookery.kernel.http.connection_limit import TransferLimits, TransferTimeout
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 
 MAX_NESTING_DEPTH = 64
-_BODY_TIMEOUT_S = STALL_TIMEOUT_S
+_TRANSFER_LIMITS = TransferLimits()
 _NUL_MESSAGE = "must not contain the character NUL (U+0000)"
 _BOM = b"\xef\xbb\xbf"
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -54,19 +54,19 @@ class ClientDisconnected(Exception):
     """The client closed the connection before the body was complete."""
 
 
-async def read_body(receive: Receive, *, limit: int) -> bytes:
+async def read_body(receive: Receive, *, limit: int, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
     """
     Return the whole body.
 
     Raises:
         PayloadTooLarge: The body exceeds *limit*. Reading stops at the first byte beyond it.
         RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
-            `limit / MIN_BYTES_PER_S + 30` s, whatever length it declares.
+            `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
     """
-    parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(_BODY_TIMEOUT_S)
+    parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(transfer)
     try:
-        async with asyncio.timeout(_BODY_TIMEOUT_S) as deadline:
+        async with asyncio.timeout(transfer.stall_timeout_s) as deadline:
             while is_more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -81,8 +81,8 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
                     timeout.record_progress(len(part))
                     deadline.reschedule(asyncio.get_running_loop().time() + timeout.remaining_s)
     except TimeoutError as error:
-        msg = f"The body did not arrive in time: less than {MIN_BYTES_PER_S:,} bytes per second for {_BODY_TIMEOUT_S:.0f} seconds."
-        raise RequestTimeout(msg, headers={"Connection": "close"}) from error
+        rate = f"less than {transfer.min_bytes_per_s:,} bytes per second for {transfer.stall_timeout_s:.0f} seconds"
+        raise RequestTimeout(f"The body did not arrive in time: {rate}.", headers={"Connection": "close"}) from error
     return b"".join(parts)
 
 

@@ -15,8 +15,6 @@ from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionSl
 
 _log = structlog.stdlib.get_logger("rookery.connections")
 
-HANDSHAKE_TIMEOUT_S = 10.0
-
 
 class _PendingHandshake:
     """A connection that has a slot but whose TLS handshake is not complete, so that it has no transport yet."""
@@ -84,7 +82,8 @@ class TlsServer(uvicorn.Server):
             return HttpConnection(self.config, self.server_state, self.lifespan.state, limiter=self._limiter, slot=slot)
 
         try:
-            await loop.connect_accepted_socket(connection, client_socket, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
+            timeout_s = self._limiter.limits.handshake_timeout_s
+            await loop.connect_accepted_socket(connection, client_socket, ssl=self._context, ssl_handshake_timeout=timeout_s)
         except OSError as error:
             slot.release()
             _log.debug("connections.handshake_failed", reason=str(error))
