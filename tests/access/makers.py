@@ -12,7 +12,7 @@ from rookery.access.api_keys import ApiKeys
 from rookery.access.audit_log import AuditLog
 from rookery.access.guard import AdmittedRequest, Guard
 from rookery.access.hashing import Bcrypt
-from rookery.access.key_cache import VerifiedKeyCache
+from rookery.access.key_cache import KeyCacheLimits, VerifiedKeyCache
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import KeyWithSecret, Tier
 from rookery.access.networks import parse_networks
@@ -89,7 +89,13 @@ class Access:
 
 
 def build_access(
-    db: Database, counter: RateLimitCounter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None
+    db: Database,
+    counter: RateLimitCounter,
+    clock: FakeClock,
+    *,
+    trusted: tuple[str, ...] = (),
+    bcrypt: Bcrypt | None = None,
+    cache_limits: KeyCacheLimits | None = None,
 ) -> Access:
     """Build the access services on *db* with their own caches, as a separate process would."""
     bcrypt = bcrypt or Bcrypt(cost=4)
@@ -99,7 +105,7 @@ def build_access(
         return clock().timestamp()
 
     limiter = RateLimiter(counter, monotonic=monotonic)
-    key_cache = VerifiedKeyCache(db, bcrypt, monotonic=monotonic)
+    key_cache = VerifiedKeyCache(db, bcrypt, monotonic=monotonic, limits=cache_limits)
     return Access(
         db=db,
         clock=clock,

@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from rookery.access.errors import KeyRevoked, RateLimited, Unauthorised
 from rookery.access.hashing import Bcrypt
+from rookery.access.key_cache import KeyCacheLimits
 from rookery.access.models import KeyWithSecret
 from rookery.access.store.keys import add_key, keys
 from rookery.kernel.errors import EngineUnavailable
@@ -221,24 +222,25 @@ async def test_closing_cancels_running_verifications(access: Access) -> None:
         await admission
 
 
-async def test_cached_verifications_and_failures_are_bounded(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_verifications_and_failures_are_bounded(access: Access) -> None:
     """Notes 3.3: the least recently used entry is evicted first, then bcrypt runs again. Idle entries are removed too."""
-    monkeypatch.setattr("rookery.access.key_cache._MAX_VERIFIED_KEYS", 2)
-    monkeypatch.setattr("rookery.access.key_cache._MAX_REJECTED_TOKENS", 1)
+    limits = KeyCacheLimits(max_verified_keys=2, max_rejected_tokens=1)
+    bounded = build_access(access.db, access.counter, access.clock, cache_limits=limits)
     workspace = await access.create_workspace()
     first, second, third = [await access.create_api_key(workspace) for _ in range(3)]
     for new_key in (first, second, first, third, first):
-        await access.admit(new_key)
-    assert access.bcrypt.run_count == 3
-    await access.admit(second)
-    assert access.bcrypt.run_count == 4
+        await bounded.admit(new_key)
+    assert bounded.bcrypt.run_count == 3
+    await bounded.admit(second)
+    assert bounded.bcrypt.run_count == 4
     for number in (1, 2, 1):
         with pytest.raises(Unauthorised):
-            await access.admit(with_wrong_secret(first, number))
-    assert access.bcrypt.run_count == 7
+            await bounded.admit(with_wrong_secret(first, number))
+    assert bounded.bcrypt.run_count == 7
     access.clock.advance(minutes=16)
-    await access.admit(third)
-    assert access.bcrypt.run_count == 8
+    await bounded.admit(third)
+    assert bounded.bcrypt.run_count == 8
+    await bounded.close()
 
 
 async def test_replacing_the_hash_invalidates_the_verification(access: Access) -> None:

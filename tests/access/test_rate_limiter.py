@@ -155,10 +155,9 @@ def test_the_tightest_limit_is_spent_first() -> None:
     assert match_tool_limits({}, "web", "search") == []
 
 
-def test_the_local_counter_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_counter_has_a_maximum_size() -> None:
     """D-16: with many addresses and keys, memory is bounded."""
-    monkeypatch.setattr("rookery.access.rate_limits._MAX_LOCAL_KEYS", 3)
-    counter = LocalCounter()
+    counter = LocalCounter(max_keys=3)
     for key in ("a", "b", "c", "a", "d"):
         counter.spend(key, limit=9, window_us=MINUTE_US, now_us=NOW)
 

@@ -18,7 +18,6 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from rookery.kernel import metrics as metrics_module
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.metrics_page import MetricsServer
@@ -238,9 +237,8 @@ def _source(name: str, read: Callable[[], Awaitable[Sequence[MetricSample]]]) ->
     return MetricSource(name=name, metrics=[MetricDescription(f"rookery_{name}", "gauge", "A figure.")], read=read)
 
 
-async def test_a_slow_source_lacks_only_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_source_lacks_only_its_own_metrics() -> None:
     """A scrape has a time limit; a running read is not started again, and its values count later (D-05)."""
-    monkeypatch.setattr(metrics_module, "SOURCE_TIMEOUT_S", 0.05)
     reads, continued = list[int](), asyncio.Event()
 
     async def read_slowly() -> Sequence[MetricSample]:
@@ -254,7 +252,7 @@ async def test_a_slow_source_lacks_only_its_own_metrics(monkeypatch: pytest.Monk
     async def fail() -> Sequence[MetricSample]:
         raise LookupError
 
-    metrics = Metrics()
+    metrics = Metrics(source_timeout_s=0.05)
     for source in (_source("slow", read_slowly), _source("good", read_value), _source("broken", fail)):
         metrics.add_source(source)
     started = time.monotonic()
@@ -367,10 +365,9 @@ async def _read_rest(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
-async def test_incomplete_requests_do_not_block_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_incomplete_requests_do_not_block_other_clients() -> None:
     """The time, size and number of request heads are limited (D-16)."""
-    monkeypatch.setattr("rookery.kernel.http.metrics_page._HEAD_TIMEOUT_S", 1.5)
-    port = MetricsServer(Metrics(), 0)
+    port = MetricsServer(Metrics(), 0, head_timeout_s=1.5)
     await port.start()
     try:
         slow_connections = [await asyncio.open_connection("127.0.0.1", port.port) for _ in range(25)]

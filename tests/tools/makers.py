@@ -147,11 +147,13 @@ def build_tools(
     keep_arguments: bool = False,
     cache: ResultCache | None = None,
     agent_sessions: AgentSessionChecker | None = None,
+    first_list_timeout_s: float = 5.0,
 ) -> Tools:
     """Build the domain as wiring does."""
     sessions = SessionPool(upstreams.open(builtins), timeouts=timing, bus=bus)
     entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
-    catalogue = Catalogue(db, sessions, ServerRegistry(builtins=entries, path=path, environment=environment))
+    registry = ServerRegistry(builtins=entries, path=path, environment=environment)
+    catalogue = Catalogue(db, sessions, registry, first_list_timeout_s=first_list_timeout_s)
     limits, journal = RecordingLimiter(), CallBuffer(db, bus=bus)
     return Tools(
         db=db,

@@ -81,10 +81,9 @@ async def test_a_stored_list_is_served_while_the_server_is_down_and_after_a_rest
     assert time.monotonic() - started < 0.1
 
 
-async def test_the_first_list_of_a_server_waits_a_limited_time_for_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_list_of_a_server_waits_a_limited_time_for_it(start: Start) -> None:
     """The limit is 5 seconds; here it is 0.2 (D-32)."""
-    monkeypatch.setattr("rookery.tools.catalogue.FIRST_LIST_TIMEOUT_S", 0.2)
-    tools = await start({"odd": make_odd_entry(), "dead": make_odd_entry("--hang")})
+    tools = await start({"odd": make_odd_entry(), "dead": make_odd_entry("--hang")}, first_list_timeout_s=0.2)
 
     started = time.monotonic()
     await wait_listed(tools, "dead")

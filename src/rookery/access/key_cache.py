@@ -25,11 +25,9 @@ from rookery.access.store import keys as key_store
 from rookery.kernel.db import Database, Row
 from rookery.kernel.errors import EngineUnavailable
 
-_MAX_VERIFIED_KEYS = 50_000
 _IDLE_TIMEOUT_S = 900.0
 """Limits memory, not risk: a verification cannot become stale."""
 
-_MAX_REJECTED_TOKENS = 10_000
 _REJECTION_TTL_S = 30.0
 _MAX_PENDING_CHECKS = 64
 _MAX_FAILURES_PER_LOOKUP = 10
@@ -37,6 +35,20 @@ _MAX_FAILURES_PER_ADDRESS = 30
 """Wrong secrets per minute and client network, for one lookup and in total. Never per lookup alone, since lists show lookups."""
 
 _CandidateHashes = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCacheLimits:
+    """
+    Maximum sizes of the cache.
+
+    Attributes:
+        max_verified_keys: Verified tokens. The least recently used one is evicted first.
+        max_rejected_tokens: Rejected tokens. The oldest one is evicted first.
+    """
+
+    max_verified_keys: int = 50_000
+    max_rejected_tokens: int = 10_000
 
 
 @dataclass(slots=True)
@@ -83,12 +95,21 @@ class FailureBudget:
 
 
 class VerifiedKeyCache:
-    """Finds the row of an API key after verifying its secret."""
+    """
+    Finds the row of an API key after verifying its secret.
 
-    def __init__(self, db: Database, bcrypt: Bcrypt, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        monotonic: The clock of time-outs.
+        limits: Maximum sizes of the cache.
+    """
+
+    def __init__(
+        self, db: Database, bcrypt: Bcrypt, *, monotonic: Callable[[], float] = time.monotonic, limits: KeyCacheLimits | None = None
+    ) -> None:
         self._db = db
         self._bcrypt = bcrypt
         self._monotonic = monotonic
+        self._limits = limits or KeyCacheLimits()
         self._pepper = os.urandom(32)
         self._verified_keys: OrderedDict[bytes, VerifiedKey] = OrderedDict()
         self._rejected_tokens: OrderedDict[bytes, _RejectedToken] = OrderedDict()
@@ -172,7 +193,7 @@ class VerifiedKeyCache:
             now = self._monotonic()
             self._budget.record_failure(client, lookup, now)
             self._rejected_tokens[digest] = _RejectedToken(candidates, now + _REJECTION_TTL_S)
-            if len(self._rejected_tokens) > _MAX_REJECTED_TOKENS:
+            if len(self._rejected_tokens) > self._limits.max_rejected_tokens:
                 self._rejected_tokens.popitem(last=False)
             return None
 
@@ -183,7 +204,7 @@ class VerifiedKeyCache:
             return None
         self._verified_keys[digest] = verified_key
         oldest = next(iter(self._verified_keys.values()))
-        while len(self._verified_keys) > _MAX_VERIFIED_KEYS or verified_key.used_at - oldest.used_at > _IDLE_TIMEOUT_S:
+        while len(self._verified_keys) > self._limits.max_verified_keys or verified_key.used_at - oldest.used_at > _IDLE_TIMEOUT_S:
             self._verified_keys.popitem(last=False)
             oldest = next(iter(self._verified_keys.values()))
         return verified_key

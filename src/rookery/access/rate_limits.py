@@ -34,8 +34,6 @@ HOUR_US = 3600 * SECOND_US
 _FALLBACK_DURATION_S = 2.0
 """Seconds to use the local counter after the shared one failed, so that not every request waits for a time-out."""
 
-_MAX_LOCAL_KEYS = 100_000
-
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
@@ -107,9 +105,15 @@ class RateLimitStatus:
 
 
 class LocalCounter:
-    """A counter in this process, used while the shared one is unavailable. Evicts the least recently used keys."""
+    """
+    A counter in this process, used while the shared one is unavailable.
 
-    def __init__(self) -> None:
+    Args:
+        max_keys: Maximum keys. The least recently used one is evicted first.
+    """
+
+    def __init__(self, *, max_keys: int = 100_000) -> None:
+        self._max_keys = max_keys
         self._counts: OrderedDict[str, WindowCount] = OrderedDict()
 
     def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
@@ -118,7 +122,7 @@ class LocalCounter:
         count = WindowCount(used if used > limit else used + 1, started_at)
         self._counts[key] = count
         self._counts.move_to_end(key)
-        if len(self._counts) > _MAX_LOCAL_KEYS:
+        if len(self._counts) > self._max_keys:
             self._counts.popitem(last=False)
         return count
 

@@ -130,9 +130,15 @@ _SOURCE_UP = MetricDescription(
 
 
 class Metrics:
-    """The metrics of this process; created once, before anything is counted."""
+    """
+    The metrics of this process; created once, before anything is counted.
 
-    def __init__(self) -> None:
+    Args:
+        source_timeout_s: Longest wait for one source during a scrape.
+    """
+
+    def __init__(self, *, source_timeout_s: float = SOURCE_TIMEOUT_S) -> None:
+        self._source_timeout_s = source_timeout_s
         self._registry = CollectorRegistry()
         self._descriptions: list[MetricDescription] = []
         self._sources: list[MetricSource] = []
@@ -162,7 +168,7 @@ class Metrics:
         Args:
             accept: The Accept header. It selects OpenMetrics or the Prometheus text format.
         """
-        results = await asyncio.gather(*(source.samples(SOURCE_TIMEOUT_S) for source in self._sources))
+        results = await asyncio.gather(*(source.samples(self._source_timeout_s) for source in self._sources))
         up = [(_SOURCE_UP.name, (source.name,), float(samples is not None)) for source, samples in zip(self._sources, results, strict=True)]
         states = [
             family

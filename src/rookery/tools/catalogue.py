@@ -45,12 +45,8 @@ from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-FIRST_LIST_TIMEOUT_S = 5.0
-"""Time that a request waits for the first list of one server (D-32)."""
-
 _WATCH_INTERVAL_S = 0.5
 """Seconds between checks for an edited file and for servers that another process added."""
-_FEATURES_TTL_S = 600.0
 _UNKNOWN_TOOL_INTERVAL_S = 10.0
 """Minimum seconds between refreshes of one server that a call of an unlisted tool triggers."""
 _RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
@@ -88,7 +84,14 @@ class _Retry:
 
 
 class Catalogue:
-    """All servers and their features. Call `start` before use and `aclose` afterwards."""
+    """
+    All servers and their features. Call `start` before use and `aclose` afterwards.
+
+    Args:
+        ttl_s: Seconds after which the features of a server in use are listed again.
+        first_list_timeout_s: Seconds that a request waits for the first list of one server (D-32).
+        refresh_added: Reads the servers that workspaces added. Returns whether any has changed.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,8 @@ class Catalogue:
         registry: ServerRegistry,
         *,
         clock: Clock = utc_now,
-        ttl_s: float = _FEATURES_TTL_S,
+        ttl_s: float = 600.0,
+        first_list_timeout_s: float = 5.0,
         refresh_added: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._db = db
@@ -105,6 +109,7 @@ class Catalogue:
         self._registry = registry
         self._clock = clock
         self._ttl_s = ttl_s
+        self._first_list_timeout_s = first_list_timeout_s
         self._refresh_added = refresh_added
         self._is_lagging = False
         self.listeners: list[Callable[[Server, ServerFeatures | None, ServerFeatures | None], None]] = []
@@ -286,7 +291,7 @@ class Catalogue:
     async def _list_for_workspace(self, server: Server, caller: Caller) -> None:
         """List through the caller's own session. So far, only sessions of other workspaces with private resources were open."""
         with contextlib.suppress(UpstreamError, RookeryError, TimeoutError):
-            async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
+            async with asyncio.timeout(self._first_list_timeout_s):
                 session = self._sessions.get_session(server, caller, None)
                 task = self.refresh(server, (session, await session.get_connection()))
                 if task is not None:
@@ -336,7 +341,7 @@ class Catalogue:
     async def _refresh_and_wait(self, server: Server) -> None:
         task = self.refresh(server)
         if task is not None:
-            await asyncio.wait({task}, timeout=FIRST_LIST_TIMEOUT_S)
+            await asyncio.wait({task}, timeout=self._first_list_timeout_s)
 
     def _on_opened(self, session: UpstreamSession, connection: UpstreamConnection) -> None:
         self.refresh(session.server, (session, connection))

@@ -34,7 +34,7 @@ _LOG_INTERVAL_S = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferLimits:
     """
-    How slowly a client may send a request body or read a response.
+    The slowest allowed transfer of a request body or a response.
 
     Attributes:
         min_bytes_per_s: Slowest transfer rate. A client below it (64 kbit/s) is treated as one that blocks a slot.

@@ -16,7 +16,6 @@ from rookery.kernel.metrics import Metrics
 _log = structlog.stdlib.get_logger("rookery.metrics")
 
 _LOOPBACK_HOST = "127.0.0.1"
-_HEAD_TIMEOUT_S = 5.0
 _RESPONSE_TIMEOUT_S = 10.0
 _MAX_HEAD_BYTES = 16 * 1024
 _MAX_CONNECTIONS = 20
@@ -48,10 +47,15 @@ class MetricsServer:
     A server on 127.0.0.1 that serves only the metrics page and needs no key.
 
     It requires the loopback's Host header, so that web pages in a browser on this host cannot read it by DNS rebinding.
+
+    Args:
+        port: The port; 0 selects a free one.
+        head_timeout_s: Seconds for the head of a request.
     """
 
-    def __init__(self, metrics: Metrics, port: int) -> None:
+    def __init__(self, metrics: Metrics, port: int, *, head_timeout_s: float = 5.0) -> None:
         self._metrics = metrics
+        self._head_timeout_s = head_timeout_s
         self._requested_port = port
         self._server: asyncio.Server | None = None
         self._connection_count = 0
@@ -84,7 +88,7 @@ class MetricsServer:
         self._connection_count += 1
         try:
             if self._connection_count <= _MAX_CONNECTIONS:
-                async with asyncio.timeout(_HEAD_TIMEOUT_S):
+                async with asyncio.timeout(self._head_timeout_s):
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
                     writer.write(await self._respond(head))
