@@ -28,14 +28,17 @@ class Server:
     Args:
         folder: The data folder; the log goes into the folder of this name as this process sees it.
         wrapper: What starts it, before the command itself; it ends in `exec`.
+        has_starter_server: Let the first run write its servers.json, whose tool server takes as long to start as the server itself.
     """
 
-    def __init__(self, folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> None:
+    def __init__(self, folder: Path, *, wrapper: Sequence[str] = (), has_starter_server: bool = False, **settings: str) -> None:
         self.folder = folder
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
         environment |= {"ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
         environment |= {f"ROOKERY_{name.upper()}": value for name, value in settings.items()}
         folder.mkdir(parents=True, exist_ok=True)
+        if not has_starter_server and not (folder / "servers.json").exists():
+            (folder / "servers.json").write_text('{"mcpServers": {}}', encoding="utf-8")
         self._log = (folder / "server.log").open("ab")
         key_leaks.watch_log(folder / "server.log")
         command = [*wrapper, sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
@@ -107,9 +110,9 @@ def _record_keys(response: httpx2.Response) -> None:
 
 
 @contextmanager
-def run_server(folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> Generator[Server]:
+def run_server(folder: Path, *, wrapper: Sequence[str] = (), has_starter_server: bool = False, **settings: str) -> Generator[Server]:
     """Run a server on *folder* until the block ends."""
-    server = Server(folder, wrapper=wrapper, **settings)
+    server = Server(folder, wrapper=wrapper, has_starter_server=has_starter_server, **settings)
     try:
         yield server
     finally:

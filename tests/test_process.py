@@ -63,7 +63,7 @@ async def test_the_second_start_creates_no_keys(folder: Path) -> None:
 
 async def test_the_first_run_has_a_tool_server(folder: Path) -> None:
     """Issue: after one command, a real tool can be called."""
-    with run_server(folder) as server:
+    with run_server(folder, has_starter_server=True) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         response = server.client.post("/api/v1/mcp/tools/call", json=call)
 
