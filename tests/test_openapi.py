@@ -11,9 +11,9 @@ import jsonschema_rs
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
-from rookery.access.event_sources import EventType
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
+from rookery.kernel.events import EventType
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:  # the command line reads this list and imports no domain
-    from rookery.access.event_sources import AnyEventSource
+    from rookery.access.event_rendering import Renderers, StateRenderers
     from rookery.kernel.domain import BuildDomain
+    from rookery.kernel.events import Event
     from rookery.terminal.entries import CommandEntry
 
 DOMAINS = ("memory", "tools", "agents", "access", "webhooks")
@@ -26,12 +28,28 @@ def load_commands() -> list[CommandEntry]:
     return [entry for module in _import_all("commands") for entry in module.COMMANDS]
 
 
-def load_event_sources() -> list[AnyEventSource]:
-    """Import the declarations of all webhook events: `event_payloads.EVENTS` of each domain that has events."""
-    return [source for module in _import_all("event_payloads") for source in module.EVENTS]
+def load_events(domains: Iterable[str] = DOMAINS) -> list[type[Event]]:
+    """Return the classes of events of *domains*: every class that their `events` defines."""
+    return [
+        value
+        for module in _import_all("events", domains)
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
 
 
-def _import_all(part: str) -> list[ModuleType]:
-    """Import the module *part* of each domain that has it."""
-    names = (f"rookery.{domain}.{part}" for domain in DOMAINS)
+def load_renderers(domains: Iterable[str] = DOMAINS) -> Renderers:
+    """Return the functions that render the data of webhook events: `event_payloads.RENDERERS` of each domain."""
+    return {event: render for module in _import_all("event_payloads", domains) for event, render in module.RENDERERS.items()}
+
+
+def load_state_renderers() -> StateRenderers:
+    """Return `event_payloads.STATE_RENDERERS` of each domain that has events about the state of a process."""
+    modules = _import_all("event_payloads")
+    return {event: render for module in modules for event, render in getattr(module, "STATE_RENDERERS", {}).items()}
+
+
+def _import_all(part: str, domains: Iterable[str] = DOMAINS) -> list[ModuleType]:
+    """Import the module *part* of each of *domains* that has it."""
+    names = (f"rookery.{domain}.{part}" for domain in domains)
     return [import_module(name) for name in names if find_spec(name)]

@@ -12,9 +12,10 @@ from sqlalchemy import literal, select
 from rookery.access.first_run import FirstRunResult, create_first_keys
 from rookery.access.ports import AccessPorts
 from rookery.access.wiring import AccessServices
+from rookery.agents.events import AgentSessionEnded
 from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.agents.wiring import AgentPorts, AgentServices
-from rookery.domains import load_builders, load_event_sources
+from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
 from rookery.engines import counters, similarity, upstreams, webhook_client
 from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
@@ -25,7 +26,7 @@ from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
-from rookery.kernel.events import AgentSessionEnded, EventBus
+from rookery.kernel.events import EventBus
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
@@ -91,9 +92,9 @@ class Rookery:
         ]
         job_kinds = [observability.platform_metrics.instrument_kind(kind) for domain in domains for kind in domain.job_kinds]
         self.worker = JobWorker(runtime.jobs, job_kinds, lease_s=runtime.settings.job_lease_s)
-        outbox, sources = self.webhooks.outbox, load_event_sources()
-        EventRecorder(runtime, outbox, sources)
-        self._state_events = StateEventPublisher(runtime, outbox, sources)
+        outbox, events = self.webhooks.outbox, load_events()
+        EventRecorder(runtime, outbox, events, load_renderers())
+        self._state_events = StateEventPublisher(runtime, outbox, events, load_state_renderers())
         self._exit_stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -308,7 +309,7 @@ def build_platform(
     runtime.provide(AgentPorts, lambda runtime: AgentPorts(memories=runtime.use(MemoryServices).sessions, tool_calls=tool_calls))
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
-    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_event_sources()))
+    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
     runtime.provide(MemoryCore, lambda runtime: runtime.use(MemoryServices))
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))

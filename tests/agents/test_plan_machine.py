@@ -18,8 +18,8 @@ from rookery.agents.models.drafts import PhaseDraft, PhaseStatusChange, PlanDraf
 from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
-from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.phases import Phases
+from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.plans.transitions import PHASE_TRANSITIONS, PLAN_TRANSITIONS, TASK_TRANSITIONS

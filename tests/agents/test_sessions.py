@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func, select
 
 from rookery.access.models import KeyRestrictions
+from rookery.agents.events import AgentSessionEnded, AgentSessionStarted
 from rookery.agents.store.session_tables import handoffs, session_events, sessions
 from rookery.kernel.clock import format_iso
-from rookery.kernel.events import AgentSessionEnded, AgentSessionStarted
 from tests.agents.session_makers import (
     SESSIONS,
     append_event,

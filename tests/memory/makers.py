@@ -19,21 +19,14 @@ from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.events import (
-    EventBus,
-    MemoryArchived,
-    MemoryDeleted,
-    MemoryRecalled,
-    MemoryStored,
-    MemorySuperseded,
-    ReindexCompleted,
-)
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.api import MemoryApi
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
 from rookery.memory.feedback import Feedback, RecallBuffer
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.jobs import MemoryJobs

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
-from rookery.kernel.events import MemoryStored
 from rookery.memory.concurrency import Batcher
 from rookery.memory.errors import AlreadySuperseded
+from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import Draft, RememberResult
 from tests.conftest import eventually

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from rookery.cli import add_commands
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import NotFound
-from rookery.kernel.events import MemoryDeleted
 from rookery.memory import merging
 from rookery.memory.batch_runs import RunItem, RunObserver
+from rookery.memory.events import MemoryDeleted
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
 from rookery.memory.maintenance.operations import MaintenanceServices

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from rookery.kernel.errors import EngineUnavailable, ValidationFailed
-from rookery.kernel.events import MemoryStored
+from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
 from tests.conftest import eventually

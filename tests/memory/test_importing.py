@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import orjson
 
-from rookery.kernel.events import MemoryStored, MemorySuperseded
 from rookery.kernel.ids import uuid7
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.capacity import StorageLimits
+from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.store import transfer
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.importing import BATCH_SIZE, ImportRequest

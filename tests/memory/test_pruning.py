@@ -9,8 +9,8 @@ import pytest
 
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
-from rookery.kernel.events import MemoryArchived, MemoryDeleted
 from rookery.memory.batch_runs import RunItem, RunObserver
+from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.maintenance.pruning import PruneRequest
 from rookery.memory.models import Memory, MemoryScope, RecallRequest
 from tests.memory.makers import MemoryRig, make_caller

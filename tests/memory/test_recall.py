@@ -9,7 +9,7 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotInAllowList, PermissionDenied
-from rookery.kernel.events import MemoryRecalled
+from rookery.memory.events import MemoryRecalled
 from rookery.memory.models import MemoryFilter, MemoryScope, RecallHit, RecallMode, RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory

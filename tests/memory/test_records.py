@@ -8,7 +8,7 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
-from rookery.kernel.events import MemoryArchived, MemoryDeleted
+from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallRequest, get_state
 from rookery.memory.store import records

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from rookery.cli import add_commands
 from rookery.kernel.db import open_database
-from rookery.kernel.events import ReindexCompleted
 from rookery.memory.batch_runs import RunReport
+from rookery.memory.events import ReindexCompleted
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer, ReindexRequest
 from rookery.memory.models import MemoryChange, Passage, RecallRequest, Vector

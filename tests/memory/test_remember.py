@@ -9,9 +9,9 @@ import pytest
 
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied, StorageFull, ValidationFailed
-from rookery.kernel.events import MemoryStored, MemorySuperseded
 from rookery.memory.capacity import StorageLimits
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull
+from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import Draft, MemoryScope, RememberResult, Tombstone
 from rookery.memory.store import records

@@ -18,12 +18,13 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.transaction import Dialect
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.events import EventBus, ToolCalled
+from rookery.kernel.events import EventBus
 from rookery.tools.calling.analytics import CallAnalytics
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.redaction import redact_arguments, redact_text
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.errors import SessionNotOpen
+from rookery.tools.events import ToolCalled
 from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.store import calls as store
 from tests.conftest import eventually

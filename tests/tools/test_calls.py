@@ -16,9 +16,10 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
-from rookery.kernel.events import EventBus, ServerHealthChanged, ToolCalled
+from rookery.kernel.events import EventBus
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.errors import ArgumentsInvalid, ServerBusy, ServerNotFound, TestKeyRefused, ToolDisabled, ToolNotFound
+from rookery.tools.events import ServerHealthChanged, ToolCalled
 from rookery.tools.models import CallOutcome, CallRecord
 from rookery.tools.store import calls as store
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts

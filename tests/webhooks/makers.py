@@ -10,7 +10,7 @@ from typing import cast
 import orjson
 
 from rookery.access.models import Actor
-from rookery.domains import load_event_sources
+from rookery.domains import load_events
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import uuid7
 from rookery.webhooks.event_types import EventCatalogue
@@ -18,7 +18,7 @@ from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, W
 from rookery.webhooks.outbox import BuildData, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
 
-CATALOGUE = EventCatalogue(load_event_sources())
+CATALOGUE = EventCatalogue(load_events())
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 WORKSPACE = 1
 TENANT = WebhookTenant(workspace_id=WORKSPACE, public_workspace_id=WORKSPACE, by=Actor(kind="operator", name="test"))

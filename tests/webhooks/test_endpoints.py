@@ -19,13 +19,14 @@ from rookery.access.store.workspaces import add_workspace
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import EventBus, WebhookDisabled
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
 from rookery.kernel.secret import Secret
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import MAX_ENDPOINTS, WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
+from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import Delivery, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, WebhookEndpoint
 from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store import deliveries as log

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import EventBus, MemoryStored
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
-from rookery.webhooks.event_types import DISABLED_EVENT
+from rookery.memory.events import MemoryStored
+from rookery.webhooks.events import DISABLED_EVENT
 from rookery.webhooks.models import Delivery, DeliveryState
 from rookery.webhooks.outbox import BACKLOG_FULL_MESSAGE, HELD_MESSAGE, NewEvent, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events

@@ -12,6 +12,7 @@ from rookery.access.acting_key import get_acting_key
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.delegation import can_see, require_delegable
 from rookery.access.errors import KeyInGrace
+from rookery.access.events import KeyChanged
 from rookery.access.key_fields import KeyChanges, Unset
 from rookery.access.models import SYSTEM_ACTOR, Actor, Environment, Key, KeyKind, KeyStatus, KeyUsage, KeyWithSecret, KeyWithUsage
 from rookery.access.store import keys as store
@@ -19,7 +20,7 @@ from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock, format_iso, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import EventBus, KeyChanged
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret

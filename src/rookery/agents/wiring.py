@@ -7,8 +7,8 @@ from functools import cached_property
 
 from rookery.access.wiring import AccessServices
 from rookery.agents.plans.claims import Claims
-from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.phases import Phases
+from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.ports import SessionMemoryStore, ToolCallCounter

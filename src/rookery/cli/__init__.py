@@ -20,14 +20,14 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rookery.cli.parameters import convert_on_demand
-from rookery.domains import load_commands, load_event_sources
+from rookery.domains import load_commands, load_events
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.terminal.entries import CommandEntry
 
 if TYPE_CHECKING:
-    from rookery.access.event_sources import EventType
+    from rookery.kernel.events import EventType
     from rookery.wiring import Rookery
 
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
@@ -66,7 +66,7 @@ class CommandContext:
 
     def list_event_types(self) -> Sequence[EventType]:
         """Return the types of webhook events that the domains declare."""
-        return [event_type for source in load_event_sources() for event_type in source.types]
+        return [event_type for event in load_events() for event_type in event.types]
 
 
 PARTS = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import Workspaces
 from rookery.cli.records import build_runtime, open_runtime
+from rookery.domains import load_events, load_renderers
 from rookery.kernel.config import Settings
-from rookery.memory import event_payloads
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory_engines import provide_memory_ports
 from rookery.webhooks.event_recorder import EventRecorder
@@ -32,6 +32,6 @@ async def open_memory(settings: Settings) -> AsyncGenerator[MemoryStore]:
     provide_memory_ports(runtime)
     memory = runtime.use(MemoryCore)
     _ = memory.training  # from here on it collects what is stored and recalled
-    EventRecorder(runtime, Outbox(runtime.clock, runtime.ids), event_payloads.EVENTS)
+    EventRecorder(runtime, Outbox(runtime.clock, runtime.ids), load_events(["memory"]), load_renderers(["memory"]))
     async with open_runtime(runtime):
         yield MemoryStore(workspaces=runtime.use(AccessServices).workspaces, memory=memory)

@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 
 from rookery.access.wiring import AccessServices
 from rookery.cli.records import build_runtime, open_runtime
-from rookery.domains import load_event_sources
+from rookery.domains import load_events, load_renderers
 from rookery.kernel.config import Settings
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.sealing import KeySource, Sealer
-from rookery.webhooks import event_payloads
 from rookery.webhooks.commands.webhook_services import WebhookCommandServices
 from rookery.webhooks.event_recorder import EventRecorder
 from rookery.webhooks.event_types import EventCatalogue
@@ -26,9 +25,9 @@ async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookCommandServ
     source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
     runtime.provide(Sealer, lambda runtime: Sealer(runtime.db, source, SEALED_COLUMNS, runtime.clock))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
-    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_event_sources()))
+    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
     webhooks = runtime.use(WebhookServices)
-    EventRecorder(runtime, webhooks.outbox, event_payloads.EVENTS)
+    EventRecorder(runtime, webhooks.outbox, load_events(["webhooks"]), load_renderers(["webhooks"]))
     async with open_runtime(runtime):
         workspaces = runtime.use(AccessServices).workspaces
         yield WebhookCommandServices(workspaces=workspaces, endpoints=webhooks.endpoints, deliveries=webhooks.deliveries)

@@ -1,262 +1,113 @@
 """
-The events of the platform, one frozen class each, and the bus that delivers them.
+The base of the events of the platform, and the bus that delivers them.
 
-There are two kinds of subscribers. A recorder runs in the transaction of the event and stores what follows from it, such as a
-webhook delivery. A listener in this process is called after the commit.
+Each domain declares its events in `events`, one frozen class each. There are two kinds of subscribers. A recorder runs in the
+transaction of the event and stores what follows from it, such as a webhook delivery. A listener in this process is called after the
+commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Protocol, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import structlog
 
 from rookery.kernel.db import Tx
 
+ALL_EVENTS = "*"
+
 E = TypeVar("E")
+
+Recipient = tuple[int, str]
+"""A tenant, and the id of a webhook to exclude, because the event is about it; usually ""."""
 
 _log = structlog.stdlib.get_logger("rookery.events")
 
 
-class MemoryView(Protocol):
-    """The fields of a memory that an event exposes to other domains."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def workspace_id(self) -> int: ...
-    @property
-    def org(self) -> str | None: ...
-    @property
-    def project(self) -> str | None: ...
-    @property
-    def agent_id(self) -> str | None: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def tags(self) -> tuple[str, ...]: ...
-    @property
-    def content(self) -> str: ...
-    @property
-    def created_at(self) -> datetime: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryStored:
-    """A memory was stored (spec 6.1). Published after the commit."""
-
-    workspace_id: int
-    memory: MemoryView
-    at: datetime
-
-    @property
-    def memory_id(self) -> str:
-        """The id of the memory."""
-        return self.memory.id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySuperseded:
-    """A memory was replaced by another and deleted from every store (D-41)."""
-
-    workspace_id: int
-    memory_id: str
-    superseded_by: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryDeleted:
-    """A memory was deleted from every store."""
-
-    workspace_id: int
-    memory_id: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryArchived:
-    """A memory was archived: recall no longer returns it, but it is kept for audit. If *restored*, it was brought back."""
-
-    workspace_id: int
-    memory_id: str
-    at: datetime
-    restored: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRedacted:
-    """Personal data or secrets were removed from a stored memory. Copies elsewhere must be redacted too."""
-
-    workspace_id: int
-    memory_id: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRecalled:
-    """A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds."""
-
-    workspace_id: int
-    recall_id: str
-    query: str
-    results: Sequence[str]
-    duration_ms: float
-    mode: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReindexCompleted:
+class EventType:
     """
-    A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds.
+    A type of webhook event.
 
     Attributes:
-        by_workspace: Number of memories by workspace. Workspaces without memories in this run are missing.
+        description: A sentence about when it occurs.
+        data: The content of `data`, in words.
+        scope: The scope that reads the data, and that subscribing needs.
+        resource: The GET route whose response `data` equals; None: no such route.
+        in_wildcard: Whether `*` and `<group>.*` include it.
     """
 
-    org: str | None
-    project: str | None
-    count: int
-    by_workspace: Mapping[int, int]
-    duration_s: float
-    at: datetime
+    name: str
+    description: str
+    data: str
+    scope: str
+    resource: str | None = None
+    in_wildcard: bool = True
+
+    @property
+    def group_pattern(self) -> str:
+        """The pattern of all types with the same first word, such as `memory.*`."""
+        return f"{self.name.partition('.')[0]}.*"
+
+    def matches(self, patterns: Iterable[str]) -> bool:
+        """Return whether one of *patterns* is this name, or a wildcard that includes it."""
+        return any(pattern == self.name or (self.in_wildcard and pattern in {ALL_EVENTS, self.group_pattern}) for pattern in patterns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled:
-    """A tool call ended, with or without success (D-38). *call_id* is the id of its record."""
-
-    workspace_id: int
-    call_id: str
-    server: str
-    tool: str
-    success: bool
-    code: str | None
-    duration_ms: int
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerHealthChanged:
+class Event:
     """
-    A tool server came online or went offline, for one workspace or for all workspaces except *excluded_workspaces*.
+    The base of all events. A subclass is a frozen dataclass in `events` of its domain.
+
+    An event with webhook types has the fields `at` and `workspace_id`. `event_payloads` of its domain renders its data, from the function
+    for its class or for the nearest base of it.
 
     Attributes:
-        key: Distinguishes servers of different workspaces that have the same id.
-        workspace_id: The one workspace concerned. None: all workspaces except *excluded_workspaces*.
+        types: The types of webhook events that an event of the class can become.
     """
 
-    server: str
-    key: str
-    health: str
-    reason: str | None
-    at: datetime
-    workspace_id: int | None
-    excluded_workspaces: frozenset[int]
+    __slots__ = ()
+
+    types: ClassVar[Sequence[EventType]] = ()
+
+    def select_types(self) -> Sequence[EventType]:
+        """Return the webhook types of this event: all those of its class."""
+        return self.types
+
+    def list_recipients(self) -> Sequence[Recipient]:
+        """Return the tenants that the event concerns: that of its `workspace_id`."""
+        event: Any = self
+        return ((event.workspace_id, ""),)
+
+    def get_content_id(self) -> str | None:
+        """Return the id of the memory whose content the data has if a webhook asks for content (D-81)."""
+        return None
+
+    def get_erased_id(self) -> str | None:
+        """Return the id of the memory whose content stored deliveries must no longer have."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSessionStarted:
-    """An agent session started (spec 6.1, D-62)."""
-
-    workspace_id: int
-    session_id: str
-    agent_id: str
-    org: str | None
-    project: str | None
-    plan_id: str | None
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSessionUpdated:
-    """A session got an event, was paused or was resumed. *seq* is the number of its newest event (D-62)."""
-
-    workspace_id: int
-    session_id: str
-    seq: int
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSessionEnded:
-    """A session ended with this *status* (D-62)."""
-
-    workspace_id: int
-    session_id: str
-    agent_id: str
-    plan_id: str | None
-    status: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChanged:
-    """A plan changed (D-64). *name* is the kind of change, such as `plan.paused`; *seq* is its number among the plan's events."""
+class NamedEvent(Event):
+    """The base of events with several kinds. *name* is the kind, and the webhook type that the event becomes."""
 
     name: str
-    workspace_id: int
-    plan_id: str
-    seq: int
-    at: datetime
+
+    def select_types(self) -> Sequence[EventType]:
+        return [event_type for event_type in self.types if event_type.name == self.name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseChanged:
-    """A phase of a plan changed. *name* is the kind of change, such as `phase.completed`."""
+class StateEvent(Event):
+    """The base of events about the state of this process. They are published with `EventBus.publish`, outside a transaction."""
 
-    name: str
-    workspace_id: int
-    plan_id: str
-    phase_id: str
-    seq: int
-    at: datetime
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChanged:
-    """A task of a plan changed. *name* is the kind of change, such as `task.claimed`."""
-
-    name: str
-    workspace_id: int
-    plan_id: str
-    task_id: str
-    seq: int
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyChanged:
-    """
-    A key was created, rotated or revoked, or it expired (D-26, D-29).
-
-    Attributes:
-        name: The kind of change, such as `key.rotated`.
-        workspace_id: The workspace that owns the key.
-        tenant_id: The tenant in which the key acts: the sandbox for a test key (D-25).
-        last_snapshot: The public representation of a deleted key.
-    """
-
-    name: str
-    workspace_id: int
-    tenant_id: int
-    kind: str
-    key_id: str
-    at: datetime
-    last_snapshot: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDisabled:
-    """A webhook was disabled and gets no more deliveries, for this *reason* (D-81)."""
-
-    workspace_id: int
-    endpoint_id: str
-    reason: str
-    at: datetime
+    def concerns(self, tenant: int) -> bool:
+        """Return whether the event concerns a tenant."""
+        del tenant
+        return True
 
 
 @dataclass(slots=True)

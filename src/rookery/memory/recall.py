@@ -11,12 +11,13 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.events import EventBus, MemoryRecalled
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.tracing import start_span
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.models import (
     SCORE_DECIMALS,

@@ -10,10 +10,11 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.kernel.events import EventBus, MemoryArchived, MemoryDeleted
+from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.memory.access_filter import can_read, require_can_write
+from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone

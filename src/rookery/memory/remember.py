@@ -12,13 +12,14 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import TRANSACTION_HOOK, Database, TransactionHook, Tx
 from rookery.kernel.errors import OUTAGES, RookeryError, ValidationFailed
-from rookery.kernel.events import EventBus, MemoryStored, MemorySuperseded
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.access_filter import can_read, require_can_write
 from rookery.memory.capacity import Capacity
 from rookery.memory.concurrency import Batcher
 from rookery.memory.errors import AlreadySuperseded
+from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.models import MEMORY_FIELDS, Draft, Memory, MemoryScope, RememberResult, read_fields
 from rookery.memory.ports import SessionLookup

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import EventBus, MemoryDeleted
+from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.maintenance.erasure import DELETED_TEXT, add_pending_erasure
 from rookery.memory.records import delete_memory

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import EventBus, MemoryStored
+from rookery.kernel.events import EventBus
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.write_buffer import WriteBuffer
+from rookery.memory.events import MemoryStored
 from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store import records, training
 

@@ -19,20 +19,13 @@ from typing import NoReturn, assert_never
 from rookery.access.hashing import Bcrypt
 from rookery.access.rate_limits import RateLimiter
 from rookery.access.usage_log import UsageLog
-from rookery.kernel.events import (
-    EventBus,
-    MemoryArchived,
-    MemoryDeleted,
-    MemoryRecalled,
-    MemoryStored,
-    MemorySuperseded,
-    ReindexCompleted,
-    ToolCalled,
-)
+from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import Job, JobDone, JobFailed, JobHandler, JobKind, JobOutcome, JobPaused, JobQueue, JobQueueStats
 from rookery.kernel.metrics import OTHER_LABEL, SOURCE_TIMEOUT_S, MetricDescription, Metrics, MetricSample, MetricSource
+from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.events import ToolCalled
 from rookery.tools.models import HealthStatus
 from rookery.tools.supervision.session_pool import SessionPool
 

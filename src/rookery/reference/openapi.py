@@ -14,7 +14,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from rookery.access.event_sources import EventType
+from rookery.kernel.events import EventType
 from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.components import Components, Mode, handler_description

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rookery.access.event_sources import EventType
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
+from rookery.kernel.events import EventType
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery

@@ -10,7 +10,8 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
 from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import TEST_EVENT, EventCatalogue
+from rookery.webhooks.event_types import EventCatalogue
+from rookery.webhooks.events import TEST_EVENT
 from rookery.webhooks.models import (
     OPEN_STATES,
     RESENDABLE_STATES,

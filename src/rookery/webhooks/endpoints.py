@@ -16,13 +16,14 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import EventBus, WebhookDisabled
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.webhooks import validation
 from rookery.webhooks.event_types import EventCatalogue
+from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import (
     DisabledReason,
     EndpointChange,

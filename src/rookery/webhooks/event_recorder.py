@@ -1,17 +1,27 @@
-"""The recording of declared events for webhooks: their type, recipients and data (D-80, D-81)."""
+"""The recording of events for webhooks: their types, recipients and data (D-80, D-81)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import structlog
 
-from rookery.access.event_sources import AnyEventSource, EventData, EventSource, EventType, Recipient, StateEventSource, make_viewer
+from rookery.access.event_rendering import (
+    EventContext,
+    EventData,
+    Renderer,
+    Renderers,
+    StateRenderer,
+    StateRenderers,
+    find_renderer,
+    make_viewer,
+)
 from rookery.access.models import Caller
 from rookery.kernel.db import Tx
+from rookery.kernel.events import Event, EventType, Recipient, StateEvent
 from rookery.kernel.runtime import Runtime
 from rookery.webhooks.outbox import NewEvent, Outbox
 from rookery.webhooks.store.endpoints import list_subscribed_tenants
@@ -21,8 +31,6 @@ _log = structlog.stdlib.get_logger("rookery.events")
 _MAX_QUEUED_EVENTS = 10_000
 """Maximum state events that wait to be written. Any beyond these are dropped and logged."""
 
-Sources = dict[type[object], EventSource[Any]]
-
 
 class EventRecorder:
     """
@@ -31,30 +39,29 @@ class EventRecorder:
     At the end, the data equals what the next GET returns, even if the transaction changes more after publishing the event.
     """
 
-    def __init__(self, runtime: Runtime, outbox: Outbox, sources: Iterable[AnyEventSource]) -> None:
-        """Subscribe to every declared class of events."""
+    def __init__(self, runtime: Runtime, outbox: Outbox, events: Iterable[type[Event]], renderers: Renderers) -> None:
+        """Subscribe to *events*, except those about the state of a process. Raise ValueError if one has types but no renderer."""
         self._runtime = runtime
         self._outbox = outbox
-        self._sources = Sources()
-        for source in sources:
-            if not isinstance(source, EventSource):
-                continue
-            self._sources[source.event] = source
-            if source.types:
-                runtime.bus.add_recorder(source.event, self._collect)
-            if source.erased_memory_id is not None:
-                runtime.bus.add_recorder(source.event, partial(self._erase, source.erased_memory_id))
-
-    def _erase(self, get_memory_id: Callable[[Any], str], tx: Tx, event: Any) -> None:  # noqa: ANN401 - an event of the source
-        self._outbox.redact_memory(tx, event.workspace_id, get_memory_id(event))
-
-    def _collect(self, tx: Tx, event: object) -> None:
-        tx.before_commit(self._record, event)
-
-    def _record(self, tx: Tx, events: list[object]) -> None:
-        by_recipient = dict[Recipient, list[object]]()
+        self._renderers = dict[type[Event], Renderer]()
         for event in events:
-            for recipient in self._sources[type(event)].recipients(event):
+            if issubclass(event, StateEvent):
+                continue
+            runtime.bus.add_recorder(event, self._collect)
+            if event.types:
+                self._renderers[event] = find_renderer(renderers, event)
+
+    def _collect(self, tx: Tx, event: Any) -> None:  # noqa: ANN401 - an event, whose fields depend on its class
+        erased_id = event.get_erased_id()
+        if erased_id is not None:
+            self._outbox.redact_memory(tx, event.workspace_id, erased_id)
+        if event.types:
+            tx.before_commit(self._record, event)
+
+    def _record(self, tx: Tx, events: list[Any]) -> None:
+        by_recipient = dict[Recipient, list[Any]]()
+        for event in events:
+            for recipient in event.list_recipients():
                 by_recipient.setdefault(recipient, []).append(event)
         # Sorted, so that two transactions with the same tenants cannot deadlock.
         for (workspace_id, excluded_id), tenant_events in sorted(by_recipient.items(), key=lambda item: item[0]):
@@ -63,55 +70,53 @@ class EventRecorder:
 
     def _iter_new_events(self, tx: Tx, workspace_id: int, events: list[Any]) -> Iterator[NewEvent]:
         for event in events:
-            source = self._sources[type(event)]
-            for event_type in _select_types(source, event):
-                yield NewEvent(
-                    type=event_type,
-                    at=event.at,
-                    build_data=partial(self._render, tx, workspace_id, source, event),
-                    memory_id=source.memory_id(event) if source.memory_id else None,
-                )
+            for event_type in event.select_types():
+                build_data = partial(self._render, tx, workspace_id, event)
+                yield NewEvent(type=event_type, at=event.at, build_data=build_data, memory_id=event.get_content_id())
 
-    def _render(self, tx: Tx, workspace_id: int, source: EventSource[Any], event: Any, with_content: bool) -> EventData:  # noqa: ANN401, FBT001
-        return source.render(self._runtime, tx, make_viewer(tx, workspace_id), event, with_content)
+    def _render(self, tx: Tx, workspace_id: int, event: Event, with_content: bool) -> EventData:  # noqa: FBT001
+        context = EventContext(self._runtime, tx, make_viewer(tx, workspace_id), with_content)
+        return self._renderers[type(event)](context, event)
 
 
 class StateEventPublisher:
     """Publishes events about the state of this process, which have no transaction, to each tenant that they concern."""
 
-    def __init__(self, runtime: Runtime, outbox: Outbox, sources: Iterable[AnyEventSource]) -> None:
-        """Queue events from now on. They are published while `run` runs."""
+    def __init__(self, runtime: Runtime, outbox: Outbox, events: Iterable[type[Event]], renderers: StateRenderers) -> None:
+        """Queue the *events* about the state of this process from now on. They are published while `run` runs."""
         self._runtime = runtime
         self._outbox = outbox
-        self._queue = asyncio.Queue[tuple[StateEventSource[Any], Any]](_MAX_QUEUED_EVENTS)
-        for source in sources:
-            if isinstance(source, StateEventSource):
-                runtime.bus.subscribe(source.event, partial(self._enqueue, source))
+        self._renderers = dict[type[Event], StateRenderer]()
+        self._queue = asyncio.Queue[Any](_MAX_QUEUED_EVENTS)
+        for event in events:
+            if issubclass(event, StateEvent):
+                self._renderers[event] = find_renderer(renderers, event)
+                runtime.bus.subscribe(event, self._enqueue)
 
     async def run(self) -> None:
         """Publish each queued event, until cancelled."""
         while True:
-            source, event = await self._queue.get()
+            event = await self._queue.get()
             try:
-                for event_type in _select_types(source, event):
-                    await self._publish(source, event_type, event)
+                for event_type in event.select_types():
+                    await self._publish(event_type, event)
             except Exception:  # noqa: BLE001 - logged; the next event is still published
                 _log.exception("event.not_published", event_class=type(event).__name__)
 
-    def _enqueue(self, source: StateEventSource[Any], event: object) -> None:
+    def _enqueue(self, event: StateEvent) -> None:
         try:
-            self._queue.put_nowait((source, event))
+            self._queue.put_nowait(event)
         except asyncio.QueueFull:
             _log.warning("event.not_published", event_class=type(event).__name__, reason="too many changes at once")
 
-    async def _publish(self, source: StateEventSource[Any], event_type: EventType, event: Any) -> None:  # noqa: ANN401 - as declared
+    async def _publish(self, event_type: EventType, event: Any) -> None:  # noqa: ANN401 - a state event with `at`
         def read(tx: Tx) -> list[Caller]:
-            tenants = (tenant for tenant in list_subscribed_tenants(tx, event_type) if source.concerns(event, tenant))
+            tenants = (tenant for tenant in list_subscribed_tenants(tx, event_type) if event.concerns(tenant))
             return [make_viewer(tx, tenant) for tenant in tenants]
 
-        payloads = dict[int, EventData]()
+        render, payloads = self._renderers[type(event)], dict[int, EventData]()
         for viewer in await self._runtime.db.read(read):
-            data = source.render(self._runtime, viewer, event)
+            data = render(self._runtime, viewer, event)
             if data is not None:
                 payloads[viewer.workspace_id] = data
             await asyncio.sleep(0)  # there may be many viewers, so the event loop runs in between
@@ -122,8 +127,3 @@ class StateEventPublisher:
 
         if payloads:
             await self._runtime.db.write(write)
-
-
-def _select_types(source: AnyEventSource, event: object) -> list[EventType]:
-    names = source.select(event)
-    return [event_type for event_type in source.types if event_type.name in names]

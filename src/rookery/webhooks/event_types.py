@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rookery.access.event_sources import AnyEventSource, EventType
+from rookery.kernel.events import Event, EventType
 from rookery.kernel.suggestions import suggest
-
-DISABLED_EVENT = EventType(
-    name="webhook.disabled",
-    description="Another webhook of the workspace was disabled; `disabled_reason` has the reason.",
-    data="that webhook",
-    scope="webhooks:read",
-    resource="/api/v1/webhooks/{webhook_id}",
-)
-TEST_EVENT = EventType(
-    name="webhook.test",
-    description="A test was requested. It is sent only to that webhook, regardless of its events.",
-    data="a sentence",
-    scope="webhooks:read",
-    in_wildcard=False,
-)
 
 
 class EventCatalogue:
     """All types of webhook events, in the order of lists, and what subscriptions to them need."""
 
-    def __init__(self, sources: Iterable[AnyEventSource]) -> None:
-        self.types: Sequence[EventType] = tuple(event_type for source in sources for event_type in source.types)
+    def __init__(self, events: Iterable[type[Event]]) -> None:
+        self.types: Sequence[EventType] = tuple(event_type for event in events for event_type in event.types)
         self.by_name = {event_type.name: event_type for event_type in self.types}
 
     def list_scopes(self, patterns: Iterable[str]) -> list[str]:

@@ -13,9 +13,9 @@ from secrets import token_hex
 
 import orjson
 
-from rookery.access.event_sources import EventType
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Tx
+from rookery.kernel.events import EventType
 from rookery.kernel.ids import IdFactory
 from rookery.webhooks.models import Delivery, DeliveryKind, DeliveryState, Subscription, WebhookEvent
 from rookery.webhooks.store import deliveries, endpoints, events

@@ -13,7 +13,7 @@ from rookery.access.models import Caller
 from rookery.agents.errors import LeaseLost, TaskClaimed, WrongTransition
 from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.events import PlanEventRecorder, ReadyTaskNotifier
+from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.transitions import (
     FORCED_LEASE_TRANSITIONS,
     LEASE_TRANSITIONS,

@@ -24,8 +24,8 @@ from rookery.agents.models.plans import (
     Task,
 )
 from rookery.agents.models.views import PhaseView
-from rookery.agents.plans.events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.plan_builder import RefIndex, build_phase, build_task, require_acyclic, resolve_refs
+from rookery.agents.plans.plan_events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.plans import complete_plan
 from rookery.agents.plans.transitions import (
     PHASE_TRANSITIONS,

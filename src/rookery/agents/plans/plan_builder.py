@@ -33,7 +33,7 @@ from rookery.agents.models.plans import (
 )
 from rookery.agents.models.templates import TemplateSource
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.events import PlanEventRecorder
+from rookery.agents.plans.plan_events import PlanEventRecorder
 from rookery.agents.plans.transitions import require_plan_access
 from rookery.agents.plans.views import build_plan_view
 from rookery.agents.store import dependencies, phases, plans, tasks, templates

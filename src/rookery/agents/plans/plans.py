@@ -10,8 +10,8 @@ from rookery.agents.errors import PlanHasOpenPhases
 from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilter
 from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.plan_builder import create_plan, validate_size
+from rookery.agents.plans.plan_events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.transitions import (
     PLAN_TRANSITIONS,
     activate_plan,

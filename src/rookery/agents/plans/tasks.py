@@ -11,9 +11,9 @@ from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
 from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
 from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.phases import require_still_acyclic
 from rookery.agents.plans.plan_builder import RefIndex, build_task, resolve_refs
+from rookery.agents.plans.plan_events import PlanEventRecorder, diff_fields
 from rookery.agents.plans.transitions import (
     TASK_TRANSITIONS,
     get_phase,

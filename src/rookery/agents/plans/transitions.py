@@ -16,7 +16,7 @@ from types import MappingProxyType
 from rookery.access.models import Caller, not_in_allow_list
 from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, TaskBlocked, WrongTransition
 from rookery.agents.models.plans import SYSTEM_ACTOR, EventActor, Phase, PhaseStatus, Plan, PlanAccessFilter, PlanStatus, Task, TaskStatus
-from rookery.agents.plans.events import PlanEventRecorder
+from rookery.agents.plans.plan_events import PlanEventRecorder
 from rookery.agents.store import dependencies, phases, plans, tasks
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound

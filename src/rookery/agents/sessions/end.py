@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rookery.access.models import Caller
+from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.plans import SYSTEM_ACTOR, EventActor
 from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionNotes, SessionStatus
 from rookery.agents.plans.claims import Claims
@@ -18,7 +19,7 @@ from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
-from rookery.kernel.events import AgentSessionEnded, EventBus
+from rookery.kernel.events import EventBus
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MEMORY_GRACE_PERIOD = timedelta(days=7)

@@ -10,6 +10,7 @@ import orjson
 
 from rookery.access.models import Caller
 from rookery.agents.errors import WrongTransition
+from rookery.agents.events import AgentSessionUpdated
 from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.models.sessions import (
     AgentSession,
@@ -31,7 +32,7 @@ from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
-from rookery.kernel.events import AgentSessionUpdated, EventBus
+from rookery.kernel.events import EventBus
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_EVENTS_PER_SESSION = 100_000

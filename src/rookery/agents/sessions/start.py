@@ -8,6 +8,7 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PlanArchived
+from rookery.agents.events import AgentSessionStarted
 from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus
 from rookery.agents.models.sessions import (
     END_REASON_RESUMED,
@@ -27,7 +28,7 @@ from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import AgentSessionStarted, EventBus
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 

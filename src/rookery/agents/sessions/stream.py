@@ -17,6 +17,7 @@ import orjson
 import structlog
 
 from rookery.access.models import Caller
+from rookery.agents.events import AgentSessionEnded, AgentSessionUpdated
 from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionStatus, SessionUpdate
 from rookery.agents.ports import SessionKeyVerifier
 from rookery.agents.sessions.access import can_read_session
@@ -25,7 +26,7 @@ from rookery.agents.store import session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
-from rookery.kernel.events import AgentSessionEnded, AgentSessionUpdated, EventBus
+from rookery.kernel.events import EventBus
 from rookery.kernel.logs import FailureLog
 
 MAX_STREAMS_PER_WORKSPACE = 200

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import EventBus, MemoryDeleted
+from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
+from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure

@@ -11,9 +11,10 @@ from typing import Any
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import EventBus, ReindexCompleted
+from rookery.kernel.events import EventBus
 from rookery.memory.batch_runs import RunCheckpoint, RunItem, RunReport
 from rookery.memory.embedding_migration import EmbeddingMigration
+from rookery.memory.events import ReindexCompleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.models import Memory, read_fields

@@ -11,8 +11,9 @@ from typing import cast
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import EventBus, MemoryRedacted
+from rookery.kernel.events import EventBus
 from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
+from rookery.memory.events import MemoryRedacted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.cleaning import load_finders

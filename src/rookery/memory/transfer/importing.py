@@ -17,11 +17,12 @@ from typing import TypeVar
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, RookeryError, StorageFull
-from rookery.kernel.events import EventBus, MemoryDeleted, MemoryStored, MemorySuperseded
+from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.batch_runs import SILENT, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.capacity import Capacity
 from rookery.memory.errors import MemoriesFull
+from rookery.memory.events import MemoryDeleted, MemoryStored, MemorySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, Indexer
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import EventBus, ToolCalled
+from rookery.kernel.events import EventBus
 from rookery.kernel.write_buffer import WriteBuffer
+from rookery.tools.events import ToolCalled
 from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
 

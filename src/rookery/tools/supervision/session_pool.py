@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
-from rookery.kernel.events import EventBus, ServerHealthChanged
+from rookery.kernel.events import EventBus
 from rookery.tools.errors import ConnectFailed, ServerBusy
+from rookery.tools.events import ServerHealthChanged
 from rookery.tools.models import HealthStatus, Server, ServerKind, SessionIsolation, SessionLifecycle
 from rookery.tools.ports import Connector, UpstreamConnection
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts

@@ -8,9 +8,9 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.event_sources import EventType
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.workspaces import Workspaces
+from rookery.kernel.events import EventType
 from rookery.terminal.context import run
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints

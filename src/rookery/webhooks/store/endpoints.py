@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, delete, func, select, update
 
-from rookery.access.event_sources import EventType
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.events import EventType
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import ENDPOINTS, SUBSCRIPTIONS, endpoints
 

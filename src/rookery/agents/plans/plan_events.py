@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from rookery.agents.events import PhaseChanged, PlanChanged, TaskChanged
 from rookery.agents.models.plans import EventActor, Phase, Plan, PlanEvent, Task
 from rookery.agents.store import plans
 from rookery.kernel.db import Tx
-from rookery.kernel.events import EventBus, PhaseChanged, PlanChanged, TaskChanged
+from rookery.kernel.events import EventBus
 
 _NO_DATA: Mapping[str, object] = {}
 _MAX_SHORT_LENGTH = 200

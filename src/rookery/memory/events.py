@@ -1,0 +1,143 @@
+"""The events of memories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rookery.kernel.events import Event, EventType, Recipient
+from rookery.memory.models import Memory
+
+
+def _memory_type(name: str, description: str) -> EventType:
+    resource = "/v1/brain/memories/{memory_id}"
+    return EventType(name=name, description=description, data="the memory", scope="brain:read", resource=resource)
+
+
+def _end_type(name: str, description: str) -> EventType:
+    data = "the id of the memory and its place in its lineage, without its content"
+    return EventType(name=name, description=description, data=data, scope="brain:read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStored(Event):
+    """A memory was stored (spec 6.1). Published after the commit."""
+
+    types = (_memory_type("memory.stored", "A memory was stored."),)
+
+    workspace_id: int
+    memory: Memory
+    at: datetime
+
+    @property
+    def memory_id(self) -> str:
+        """The id of the memory."""
+        return self.memory.id
+
+    def get_content_id(self) -> str:
+        return self.memory_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySuperseded(Event):
+    """A memory was replaced by another and deleted from every store (D-41)."""
+
+    types = (_end_type("memory.superseded", "A memory was replaced by `superseded_by` and deleted from every store."),)
+
+    workspace_id: int
+    memory_id: str
+    superseded_by: str
+    at: datetime
+
+    def get_erased_id(self) -> str:
+        return self.memory_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDeleted(Event):
+    """A memory was deleted from every store."""
+
+    types = (_end_type("memory.deleted", "A memory was deleted from every store."),)
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+
+    def get_erased_id(self) -> str:
+        return self.memory_id
+
+
+_ARCHIVED = _memory_type("memory.archived", "A memory was archived: it is kept, but recall skips it.")
+_RESTORED = _memory_type("memory.restored", "An archived memory was restored.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryArchived(Event):
+    """A memory was archived: recall no longer returns it, but it is kept for audit. If *restored*, it was brought back."""
+
+    types = (_ARCHIVED, _RESTORED)
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+    restored: bool = False
+
+    def select_types(self) -> Sequence[EventType]:
+        return (_RESTORED,) if self.restored else (_ARCHIVED,)
+
+    def get_content_id(self) -> str:
+        return self.memory_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRedacted(Event):
+    """Personal data or secrets were removed from a stored memory. Copies elsewhere must be redacted too."""
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+
+    def get_erased_id(self) -> str:
+        return self.memory_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecalled(Event):
+    """A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds."""
+
+    workspace_id: int
+    recall_id: str
+    query: str
+    results: Sequence[str]
+    duration_ms: float
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReindexCompleted(Event):
+    """
+    A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds.
+
+    Attributes:
+        by_workspace: Number of memories by workspace. Workspaces without memories in this run are missing.
+    """
+
+    types = (
+        EventType(
+            name="memory.reindexed",
+            description="A re-index ended.",
+            data="the scope of the re-index, the number of memories, and the seconds it took",
+            scope="brain:read",
+        ),
+    )
+
+    org: str | None
+    project: str | None
+    count: int
+    by_workspace: Mapping[int, int]
+    duration_s: float
+    at: datetime
+
+    def list_recipients(self) -> Sequence[Recipient]:
+        return [(tenant, "") for tenant in self.by_workspace]
