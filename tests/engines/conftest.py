@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.texts.embedded import TextIndexLimits
+from rookery.engines.texts.term_cache import TermCacheLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
 from rookery.memory.vector_filter import build_vector_filter, filter_ids
@@ -28,17 +29,44 @@ _PROJECTS = ["api", "web"]
 _CONFIDENCES = st.sampled_from([0.3, 0.5, 0.1 + 0.2])
 
 
+SMALL_CACHE = TextIndexLimits(
+    cache=TermCacheLimits(min_documents=0, min_matching_documents=-1, update_after_rows=1, poll_interval_s=0.005, retry_delay_s=0.01)
+)
+"""A full-text index that has a cache for few documents too, and updates it immediately."""
+
+
+class Closable(Protocol):
+    """An engine that has to be closed."""
+
+    async def close(self) -> None: ...
+
+
+E = TypeVar("E", bound=Closable)
+
+
+class CloseAtEnd:
+    """Closes engines at the end of the test, the last one first."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack) -> None:
+        self._stack = stack
+
+    def __call__(self, engine: E) -> E:
+        """Return *engine*."""
+        self._stack.push_async_callback(engine.close)
+        return engine
+
+
 @pytest.fixture
-async def open_vectors(tmp_path: Path) -> AsyncIterator[OpenIndex]:
-    """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
+async def close_at_end() -> AsyncIterator[CloseAtEnd]:
+    """Yield a function that returns the engine it gets, and closes it at the end of the test."""
     async with contextlib.AsyncExitStack() as stack:
+        yield CloseAtEnd(stack)
 
-        def open_it(limits: IndexLimits | None = None) -> EmbeddedVectorIndex:
-            index = open_index(tmp_path, limits=limits)
-            stack.push_async_callback(index.close)
-            return index
 
-        yield open_it
+@pytest.fixture
+def open_vectors(tmp_path: Path, close_at_end: CloseAtEnd) -> OpenIndex:
+    """Return a function that opens another instance of the same index, as a separate process or a restart would."""
+    return lambda limits=None: close_at_end(open_index(tmp_path, limits=limits))
 
 
 def make_document(memory_id: str = "a", **fields: object) -> IndexDocument:

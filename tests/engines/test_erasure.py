@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines.texts import term_cache
-from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.texts.embedded import EmbeddedTextIndex, TextIndexLimits
 from rookery.kernel.sqlite import connect
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import TextQuery
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, compute_similarities, make_document, make_embedded, make_filter
+from tests.engines.conftest import EAST, SMALL_CACHE, compute_similarities, make_document, make_embedded, make_filter
 from tests.engines.ivf import build_ivf_file, open_index
 
 _SECRET = b"quixotwaldheim"
@@ -28,8 +27,8 @@ def _files_containing(folder: Path, word: bytes = _SECRET) -> set[str]:
 
 
 @contextlib.asynccontextmanager
-async def _open_index(folder: Path) -> AsyncGenerator[EmbeddedTextIndex]:
-    index = EmbeddedTextIndex(folder / "texts.db")
+async def _open_index(folder: Path, limits: TextIndexLimits | None = None) -> AsyncGenerator[EmbeddedTextIndex]:
+    index = EmbeddedTextIndex(folder / "texts.db", limits=limits)
     try:
         yield index
     finally:
@@ -64,17 +63,9 @@ async def test_no_word_of_a_deleted_document_stays_in_the_full_text_index(tmp_pa
         assert [await _find_ids(index, secret) for secret in secrets] == [set()] * 60
 
 
-async def test_the_cache_of_a_large_store_is_rebuilt_after_an_erasure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_a_large_store_is_rebuilt_after_an_erasure(tmp_path: Path) -> None:
     """The server rebuilds it after the erasure of another process, but only if documents were deleted (D-41)."""
-    for name, value in {
-        "MIN_DOCUMENTS": 0,
-        "_MIN_MATCHING_DOCUMENTS": -1,
-        "_UPDATE_AFTER_ROWS": 1,
-        "_POLL_INTERVAL_S": 0.005,
-        "_RETRY_DELAY_S": 0.01,
-    }.items():
-        monkeypatch.setattr(term_cache, name, value)
-    async with _open_index(tmp_path) as server, _open_index(tmp_path) as command:
+    async with _open_index(tmp_path, SMALL_CACHE) as server, _open_index(tmp_path, SMALL_CACHE) as command:
         await server.start()
         await server.put([make_document(f"m{number}", content=f"heron number {number}") for number in range(9)])
         await eventually(server.is_cached)

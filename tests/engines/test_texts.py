@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rookery.engines import texts
-from rookery.engines.texts import TextEngine, embedded
-from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.texts import TextEngine
+from rookery.engines.texts.embedded import EmbeddedTextIndex, TextIndexLimits
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from tests.engines.conftest import damage, make_document, make_filter, remove
+from tests.engines.conftest import CloseAtEnd, damage, make_document, make_filter, remove
 from tests.engines.text_contract import OpenIndex, TextContract, any_of, fill, find_ids
 
 
@@ -28,20 +28,17 @@ class TestTheEmbeddedIndex(TextContract):
         """Return the path of the engine's file."""
         return tmp_path / "texts.db"
 
-    async def test_a_question_ignores_very_frequent_words(self, index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_question_ignores_very_frequent_words(self, path: Path, close_at_end: CloseAtEnd) -> None:
         """`TextQuery.is_question` needs only the best hits; a search still finds all."""
-        monkeypatch.setattr(embedded, "MAX_SCORED_DOCUMENTS", 20)
+        limits = TextIndexLimits(max_scored_documents=20)
 
-        await self.test_a_question_finds_the_best_hits_of_a_search(index)
+        await self.test_a_question_finds_the_best_hits_of_a_search(close_at_end(EmbeddedTextIndex(path, limits=limits)))
 
-    async def test_a_question_uses_frequent_words_although_it_may_ignore_them(
-        self, index: TextEngine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_question_uses_frequent_words_although_it_may_ignore_them(self, path: Path, close_at_end: CloseAtEnd) -> None:
         """Words are ignored only for speed, never at the cost of results."""
-        monkeypatch.setattr(embedded, "MAX_SCORED_DOCUMENTS", 1)
-        monkeypatch.setattr(embedded, "MIN_DOCUMENTS_FACTOR", 0)
+        limits = TextIndexLimits(max_scored_documents=1, min_documents_factor=0)
 
-        await self.test_a_question_uses_frequent_words_if_rare_ones_find_too_few(index)
+        await self.test_a_question_uses_frequent_words_if_rare_ones_find_too_few(close_at_end(EmbeddedTextIndex(path, limits=limits)))
 
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])

@@ -5,70 +5,37 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import given, settings
 from structlog.testing import capture_logs
 
-from rookery.engines.texts import term_cache
-from rookery.engines.texts.embedded import EmbeddedTextIndex
-from rookery.engines.texts.query import FtsQuery
+from rookery.engines.texts.embedded import EmbeddedTextIndex, QuestionCounts
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 from rookery.memory.visibility import is_visible
 from tests.conftest import eventually
-from tests.engines.conftest import NOW, access_filters, documents, make_document, make_filter
-
-OpenIndex = Callable[[], EmbeddedTextIndex]
+from tests.engines.conftest import NOW, SMALL_CACHE, CloseAtEnd, access_filters, documents, make_document, make_filter
 
 
-class SearchCounts:
-    """Numbers of searches by the cache and by SQLite."""
+class OpenIndex(Protocol):
+    """Opens another instance of the same index, as a separate process or a restart would."""
 
-    def __init__(self) -> None:
-        self.from_cache = 0
-        self.from_sqlite = 0
+    def __call__(self, **cache_limits: float) -> EmbeddedTextIndex: ...
 
 
 @pytest.fixture
-def search_counts(monkeypatch: pytest.MonkeyPatch) -> SearchCounts:
-    """Use the cache for small stores too, update it immediately, and count its searches."""
-    counts, search = SearchCounts(), term_cache.TermCache.search
+def open_index(tmp_path: Path, close_at_end: CloseAtEnd) -> OpenIndex:
+    """Return a function that opens an index with a cache for few documents; *cache_limits* differ from `SMALL_CACHE`."""
 
-    def count_search(
-        self: term_cache.TermCache, connection: sqlite3.Connection, query: FtsQuery, limit: int
-    ) -> list[tuple[float, str]] | None:
-        hits = search(self, connection, query, limit)
-        counts.from_cache += hits is not None
-        counts.from_sqlite += hits is None
-        return hits
+    def open_it(**cache_limits: float) -> EmbeddedTextIndex:
+        limits = replace(SMALL_CACHE, cache=replace(SMALL_CACHE.cache, **cache_limits))
+        return close_at_end(EmbeddedTextIndex(tmp_path / "texts.db", limits=limits))
 
-    for name, value in {
-        "MIN_DOCUMENTS": 0,
-        "_MIN_MATCHING_DOCUMENTS": -1,
-        "_UPDATE_AFTER_ROWS": 1,
-        "_POLL_INTERVAL_S": 0.005,
-        "_RETRY_DELAY_S": 0.01,
-    }.items():
-        monkeypatch.setattr(term_cache, name, value)
-    monkeypatch.setattr(term_cache.TermCache, "search", count_search)
-    return counts
-
-
-@pytest.fixture
-async def open_index(tmp_path: Path) -> AsyncIterator[OpenIndex]:
-    """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        def open_it() -> EmbeddedTextIndex:
-            index = EmbeddedTextIndex(tmp_path / "texts.db")
-            stack.push_async_callback(index.close)
-            return index
-
-        yield open_it
+    return open_it
 
 
 def make_question(*words: str) -> TextQuery:
@@ -93,14 +60,14 @@ def make_documents(number: int) -> list[IndexDocument]:
     return [make_document(f"m{index}", content=f"heron {'heron ' * (number - index)}number {index}") for index in range(number)]
 
 
-async def test_the_cache_returns_the_same_order_as_sqlite(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_the_cache_returns_the_same_order_as_sqlite(open_index: OpenIndex) -> None:
     """The cache is for stores with up to a million memories (issue 5)."""
     index = open_index()
     await put_and_cache(index, *make_documents(8), make_document("other", content="pelican"))
     from_sqlite = await find_ids(index, TextQuery(any_of=("heron",)), limit=8)
 
     assert await find_ids(index, make_question("heron"), limit=8) == from_sqlite
-    assert (search_counts.from_cache, search_counts.from_sqlite) == (1, 0)
+    assert index.question_counts == QuestionCounts(from_cache=1)
 
 
 @settings(max_examples=15)
@@ -111,20 +78,17 @@ async def test_the_cache_follows_the_visibility_rule(
     """The cache and SQLite apply the same visibility rule (spec 2.8, D-43)."""
     stored = [replace(document, content="heron on the roof") for document in drawn_documents]
     expected = sorted(document.memory_id for document in stored if is_visible(access_filter, document))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"MIN_DOCUMENTS": 0, "_MIN_MATCHING_DOCUMENTS": -1, "_UPDATE_AFTER_ROWS": 1, "_POLL_INTERVAL_S": 0.005}.items():
-            patch.setattr(term_cache, name, value)
-        index = EmbeddedTextIndex(tmp_path_factory.mktemp("texts") / "texts.db")
-        try:
-            await put_and_cache(index, *stored)
-            ids = await find_ids(index, make_question("heron"), access_filter=access_filter, limit=max(1, len(expected)))
-        finally:
-            await index.close()
+    index = EmbeddedTextIndex(tmp_path_factory.mktemp("texts") / "texts.db", limits=SMALL_CACHE)
+    try:
+        await put_and_cache(index, *stored)
+        ids = await find_ids(index, make_question("heron"), access_filter=access_filter, limit=max(1, len(expected)))
+    finally:
+        await index.close()
 
     assert sorted(ids) == expected
 
 
-async def test_a_question_does_not_find_own_memories_of_other_agents(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_a_question_does_not_find_own_memories_of_other_agents(open_index: OpenIndex) -> None:
     """If nearly all documents are visible, the cache searches all and filters the hits (D-43)."""
     index = open_index()
     secret = make_document("lee's", memory_scope=MemoryScope.AGENT, agent_id="lee", content="heron heron heron")
@@ -135,43 +99,43 @@ async def test_a_question_does_not_find_own_memories_of_other_agents(open_index:
         f"m{number}" for number in range(6)
     ]
     assert "lee's" in await find_ids(index, make_question("heron"), access_filter=make_filter(agent_id="lee"), limit=6)
-    assert (search_counts.from_cache, search_counts.from_sqlite) == (2, 0)
+    assert index.question_counts == QuestionCounts(from_cache=2)
 
 
-async def test_documents_newer_than_the_cache_are_found(
-    open_index: OpenIndex, search_counts: SearchCounts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_documents_newer_than_the_cache_are_found(open_index: OpenIndex) -> None:
     """A query finds every write that returned before it."""
-    index = open_index()
-    await put_and_cache(index, *make_documents(4))
-    monkeypatch.setattr(term_cache, "_UPDATE_AFTER_ROWS", 10_000)
+    first = open_index()
+    await put_and_cache(first, *make_documents(4))
+    await first.close()
+    index = open_index(update_after_rows=10_000)
+    await index.start()
     await index.put([make_document("new", content="a heron just came"), make_document("m0", content="nothing of the kind")])
     await index.drop(1, ["m1"])
 
     assert sorted(await find_ids(index, make_question("heron"), limit=3)) == ["m2", "m3", "new"]
-    assert search_counts.from_cache == 1
+    assert index.question_counts.from_cache == 1
 
 
-async def test_adjacent_words_have_a_higher_score_in_the_cache(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_adjacent_words_have_a_higher_score_in_the_cache(open_index: OpenIndex) -> None:
     """The order is that of SQLite."""
     index = open_index()
     distant = [make_document(f"apart{number}", content=f"the heron by the river slept all night {number}") for number in range(5)]
     await put_and_cache(index, *distant, make_document("beside", content="the night heron by the river slept all week"))
 
     assert (await find_ids(index, make_question("night", "heron"), limit=6))[0] == "beside"
-    assert search_counts.from_cache == 1
+    assert index.question_counts.from_cache == 1
 
 
-async def test_sqlite_is_used_if_the_cache_finds_too_few(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_sqlite_is_used_if_the_cache_finds_too_few(open_index: OpenIndex) -> None:
     """The cache must not reduce the results of a question."""
     index = open_index()
     await put_and_cache(index, *make_documents(3))
 
     assert len(await find_ids(index, make_question("heron"), limit=50)) == 3
-    assert (search_counts.from_cache, search_counts.from_sqlite) == (0, 1)
+    assert index.question_counts == QuestionCounts(from_sqlite=1)
 
 
-async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenIndex) -> None:
     """Deleted memories are removed from all stores (spec 3.4)."""
     index = open_index()
     await put_and_cache(index, *make_documents(6))
@@ -181,10 +145,10 @@ async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenInde
 
     assert sorted(await find_ids(index, make_question("heron"), limit=3)) == ["m3", "m4", "m5"]
     assert await find_ids(index, make_question("pelican"), limit=1) == ["m2"]
-    assert search_counts.from_cache == 2
+    assert index.question_counts.from_cache == 2
 
 
-async def test_the_cache_is_not_rebuilt_after_a_restart(open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path) -> None:
+async def test_the_cache_is_not_rebuilt_after_a_restart(open_index: OpenIndex, tmp_path: Path) -> None:
     """The time of a start does not grow with the store (issue 5)."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
@@ -195,32 +159,26 @@ async def test_the_cache_is_not_rebuilt_after_a_restart(open_index: OpenIndex, s
     await eventually(second.is_cached)
 
     assert len(await find_ids(second, make_question("heron"), limit=4)) == 4
-    assert search_counts.from_cache == 1
+    assert second.question_counts.from_cache == 1
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts.cache").rglob("*.term")} == files
 
 
-async def test_the_first_question_after_a_restart_uses_the_cache(
-    open_index: OpenIndex, search_counts: SearchCounts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_question_after_a_restart_uses_the_cache(open_index: OpenIndex) -> None:
     """With a million memories SQLite took seconds, or longer than the time limit (issue 5)."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
     await first.close()
-    monkeypatch.setattr(term_cache, "_POLL_INTERVAL_S", 60.0)
-    second = open_index()
+    second = open_index(poll_interval_s=60.0)
     await second.start()
 
     assert len(await find_ids(second, make_question("heron"), limit=4)) == 4
-    assert search_counts.from_cache == 1
+    assert second.question_counts.from_cache == 1
 
 
 @pytest.mark.parametrize("limit", [2, 1])
-async def test_the_cache_finds_few_visible_documents_among_many(
-    open_index: OpenIndex, search_counts: SearchCounts, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+async def test_the_cache_finds_few_visible_documents_among_many(open_index: OpenIndex, limit: int) -> None:
     """SQLite reads every document with a frequent word, even if few are visible (issue 5)."""
-    monkeypatch.setattr(term_cache, "_MIN_MATCHING_DOCUMENTS", 20)
-    index = open_index()
+    index = open_index(min_matching_documents=20)
     other_documents = [make_document(f"t{number}", content="heron heron", project="theirs") for number in range(30)]
     own_documents = [make_document(f"o{number}", content=f"heron {'roof ' * number}", project="ours") for number in range(3)]
     await put_and_cache(index, *other_documents, *own_documents)
@@ -228,10 +186,10 @@ async def test_the_cache_finds_few_visible_documents_among_many(
     from_sqlite = await find_ids(index, TextQuery(any_of=("heron",)), access_filter=own_filter, limit=limit)
 
     assert await find_ids(index, make_question("heron"), access_filter=own_filter, limit=limit) == from_sqlite
-    assert (search_counts.from_cache, search_counts.from_sqlite) == (1, 0)
+    assert index.question_counts == QuestionCounts(from_cache=1)
 
 
-async def test_two_processes_share_one_cache(open_index: OpenIndex, search_counts: SearchCounts) -> None:
+async def test_two_processes_share_one_cache(open_index: OpenIndex) -> None:
     """Each process finds the documents of the other one."""
     one, two = open_index(), open_index()
     await put_and_cache(one, *make_documents(4))
@@ -240,11 +198,11 @@ async def test_two_processes_share_one_cache(open_index: OpenIndex, search_count
 
     assert {"of one", "of two"} < set(await find_ids(two, make_question("heron"), limit=6))
     assert {"of one", "of two"} < set(await find_ids(one, make_question("heron"), limit=6))
-    assert search_counts.from_sqlite == 0
+    assert one.question_counts == two.question_counts == QuestionCounts(from_cache=1)
 
 
 @pytest.mark.parametrize("damage", ["torn", "gone"])
-async def test_a_damaged_cache_is_rebuilt(open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_cache_is_rebuilt(open_index: OpenIndex, tmp_path: Path, damage: str) -> None:
     """The operator need not do anything."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
@@ -260,14 +218,12 @@ async def test_a_damaged_cache_is_rebuilt(open_index: OpenIndex, search_counts: 
     assert len(await find_ids(second, make_question("heron"), limit=5)) == 5
 
     await eventually(second.is_cached)
-    search_counts.from_cache = 0
+    from_cache_before = second.question_counts.from_cache
     assert len(await find_ids(second, make_question("heron"), limit=4)) == 4
-    assert search_counts.from_cache == 1
+    assert second.question_counts.from_cache == from_cache_before + 1
 
 
-async def test_a_question_that_finds_damage_succeeds_and_triggers_a_rebuild(
-    open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path
-) -> None:
+async def test_a_question_that_finds_damage_succeeds_and_triggers_a_rebuild(open_index: OpenIndex, tmp_path: Path) -> None:
     """The damaged cache opens without an error, but a file that a search needs is missing."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
@@ -279,33 +235,39 @@ async def test_a_question_that_finds_damage_succeeds_and_triggers_a_rebuild(
     await eventually(second.is_cached)
 
     assert len(await find_ids(second, make_question("heron"), limit=4)) == 4
-    assert search_counts.from_cache == 0
-    await eventually(partial(_is_answered_from_the_cache, second, search_counts))
+    assert second.question_counts.from_cache == 0
+    await eventually(partial(_is_answered_from_the_cache, second))
 
 
 async def test_the_cache_is_not_written_to_a_nearly_full_disk(
-    open_index: OpenIndex, search_counts: SearchCounts, monkeypatch: pytest.MonkeyPatch
+    open_index: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache waits for free space, because memories need it first (D-17)."""
-    monkeypatch.setattr(term_cache, "_MIN_FREE_BYTES", 2**62)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1024**3 - 1)
+
+    def nearly_full(_: Path) -> object:
+        return usage
+
     index = open_index()
-    with capture_logs() as logs:
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        # A full disk needs a file system of its own, which only root can mount.
+        patch.setattr(shutil, "disk_usage", nearly_full)
         await index.start()
         await index.put(make_documents(5))
         await eventually(lambda: any(entry["event"] == "texts.cache_waits" for entry in logs))
 
+        assert len(await find_ids(index, make_question("heron"), limit=4)) == 4
+        assert index.question_counts.from_cache == 0
+
+    await eventually(partial(_is_answered_from_the_cache, index))
+
+
+async def _is_answered_from_the_cache(index: EmbeddedTextIndex) -> bool:
     assert len(await find_ids(index, make_question("heron"), limit=4)) == 4
-    assert search_counts.from_cache == 0
-    monkeypatch.setattr(term_cache, "_MIN_FREE_BYTES", 0)
-    await eventually(partial(_is_answered_from_the_cache, index, search_counts))
+    return index.question_counts.from_cache > 0
 
 
-async def _is_answered_from_the_cache(index: EmbeddedTextIndex, search_counts: SearchCounts) -> bool:
-    assert len(await find_ids(index, make_question("heron"), limit=4)) == 4
-    return search_counts.from_cache > 0
-
-
-async def test_the_cache_of_a_deleted_store_is_deleted(open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path) -> None:
+async def test_the_cache_of_a_deleted_store_is_deleted(open_index: OpenIndex, tmp_path: Path) -> None:
     """A new texts.db numbers its rows from one again, so that old row numbers have another meaning."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
@@ -318,10 +280,10 @@ async def test_the_cache_of_a_deleted_store_is_deleted(open_index: OpenIndex, se
     assert await find_ids(second, make_question("heron"), limit=1) == []
     assert len(await find_ids(second, make_question("pelican"), limit=3)) == 3
     assert len(list((tmp_path / "texts.cache").iterdir())) == 1
-    assert search_counts.from_cache == 1
+    assert second.question_counts.from_cache == 1
 
 
-async def test_a_restored_store_does_not_use_a_newer_cache(open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path) -> None:
+async def test_a_restored_store_does_not_use_a_newer_cache(open_index: OpenIndex, tmp_path: Path) -> None:
     """After a restore, other texts get the row numbers of the cache."""
     first = open_index()
     await first.put(make_documents(3))
@@ -335,10 +297,10 @@ async def test_a_restored_store_does_not_use_a_newer_cache(open_index: OpenIndex
     await put_and_cache(third, make_document("new", content="heron by the pelican"))
 
     assert sorted(await find_ids(third, make_question("heron"), limit=4)) == ["m0", "m1", "m2", "new"]
-    assert search_counts.from_cache == 1
+    assert third.question_counts.from_cache == 1
 
 
-async def test_a_store_of_the_previous_format_is_upgraded(open_index: OpenIndex, search_counts: SearchCounts, tmp_path: Path) -> None:
+async def test_a_store_of_the_previous_format_is_upgraded(open_index: OpenIndex, tmp_path: Path) -> None:
     """Format 1 had no cache; the upgrade keeps all documents."""
     first = open_index()
     await first.put(make_documents(5))
@@ -349,4 +311,4 @@ async def test_a_store_of_the_previous_format_is_upgraded(open_index: OpenIndex,
     await put_and_cache(second, make_document("new", content="heron", updated_at=NOW))
 
     assert len(await find_ids(second, make_question("heron"), limit=6)) == 6
-    assert search_counts.from_cache == 1
+    assert second.question_counts.from_cache == 1

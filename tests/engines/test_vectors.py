@@ -6,9 +6,7 @@ import contextlib
 import math
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,6 +24,7 @@ from rookery.memory.ports import VectorIndex
 from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, VectorFilter, build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, damage, find_ids, make_embedded, make_filter, remove, vector
+from tests.engines.index_contract import run_writer
 from tests.engines.ivf import OpenIndex
 from tests.engines.vector_contract import NORTH, VectorContract
 
@@ -152,22 +151,9 @@ asyncio.run(main())
 """
 
 
-@contextlib.contextmanager
-def another_process(data_dir: Path) -> Generator[subprocess.Popen[str]]:
-    """Run a process that has written vectors and then sleeps."""
-    command = [sys.executable, "-c", _WRITE, str(data_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "stored\n"
-            yield process
-        finally:
-            process.kill()
-
-
 async def test_stored_vectors_survive_a_kill(open_vectors: OpenIndex, tmp_path: Path) -> None:
     """indexed_at is set when `put` returns, so the vectors must be durable then (D-51)."""
-    with another_process(tmp_path) as process:
+    with run_writer(_WRITE, str(tmp_path)) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
 
@@ -180,7 +166,7 @@ async def test_the_next_query_finds_what_another_process_committed(open_vectors:
     await index.put([make_embedded("mine")])
     assert await find_ids(index) == ["mine"]
 
-    with another_process(tmp_path):
+    with run_writer(_WRITE, str(tmp_path)):
         assert await find_ids(index) == ["a", "mine"]
 
 

@@ -12,13 +12,10 @@ The contract of `TextIndex` as tests. The test class of an engine inherits `Text
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import subprocess
-import sys
-import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,14 +24,15 @@ from typing import ClassVar, Protocol
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import rule
 
 from rookery.engines.texts import TextEngine
 from rookery.kernel.tokenization import to_search_terms
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 from rookery.memory.ports import TextFeature
 from rookery.memory.visibility import is_visible
-from tests.engines.conftest import NOW, access_filters, documents, make_document, make_filter
+from tests.engines.conftest import NOW, CloseAtEnd, access_filters, documents, make_document, make_filter
+from tests.engines.index_contract import IndexMachine, run_machine, run_writer
 
 _SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 
@@ -140,33 +138,18 @@ class TextContract(ABC):
             pytest.skip(f"the engine lacks {feature!r}")
 
     @pytest.fixture
-    async def open_index(self, tmp_path: Path) -> AsyncIterator[OpenIndex]:
-        """Yield a function that opens another instance of the same index, as a separate process or a restart would."""
-        async with contextlib.AsyncExitStack() as stack:
-
-            def open_it() -> TextEngine:
-                index = self.open_engine(tmp_path)
-                stack.push_async_callback(index.close)
-                return index
-
-            yield open_it
+    def open_index(self, tmp_path: Path, close_at_end: CloseAtEnd) -> OpenIndex:
+        """Return a function that opens another instance of the same index, as a separate process or a restart would."""
+        return lambda: close_at_end(self.open_engine(tmp_path))
 
     @pytest.fixture
     def index(self, open_index: OpenIndex) -> TextEngine:
         """Return an empty index."""
         return open_index()
 
-    @contextlib.contextmanager
-    def another_process(self, folder: Path) -> Generator[subprocess.Popen[str]]:
+    def another_process(self, folder: Path) -> AbstractContextManager[subprocess.Popen[str]]:
         """Run a process that has written documents and then sleeps."""
-        command = [sys.executable, "-c", _WRITE, type(self).__module__, type(self).__qualname__, str(folder)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "stored\n"
-                yield process
-            finally:
-                process.kill()
+        return run_writer(_WRITE, type(self).__module__, type(self).__qualname__, str(folder))
 
     async def test_the_number_of_all_memories_of_a_workspace_includes_private_ones(self, index: TextEngine) -> None:
         """`rookery doctor` compares it with the records."""
@@ -495,32 +478,17 @@ class TextContract(ABC):
 
     def test_any_order_of_writes_equals_a_dict(self) -> None:
         """The state machine compares every search with a dict."""
+        contract = self
 
         class EngineMachine(_Machine):
-            open_engine = staticmethod(self.open_engine)
+            def open_engine(self, folder: Path) -> TextEngine:
+                return contract.open_engine(folder)
 
-        run_state_machine_as_test(EngineMachine, settings=settings(max_examples=15, stateful_step_count=15, deadline=None))
+        run_machine(EngineMachine)
 
 
-class _Machine(RuleBasedStateMachine):
-    """A state machine of writes, compared with a dict; a second instance only reads, and one is reopened at times."""
-
-    open_engine: ClassVar[Callable[[Path], TextEngine]]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model: dict[tuple[int, str], IndexDocument] = {}
-        self.folder = tempfile.TemporaryDirectory()
-        self.runner = asyncio.Runner()
-        self.index, self.second_index = self.open_index(), self.open_index()
-
-    def open_index(self) -> TextEngine:
-        """Open the machine's index."""
-
-        async def open_it() -> TextEngine:
-            return type(self).open_engine(Path(self.folder.name))
-
-        return self.runner.run(open_it())
+class _Machine(IndexMachine[TextEngine, IndexDocument]):
+    """The writes and searches of a text index."""
 
     @rule(
         memory_ids=st.lists(st.integers(0, 9), min_size=1, max_size=6),
@@ -535,20 +503,6 @@ class _Machine(RuleBasedStateMachine):
         self.model |= {(workspace_id, document.memory_id): document for document in documents_to_put}
         self.runner.run(self.index.put(documents_to_put))
 
-    @rule(memory_ids=st.sets(st.integers(0, 10), max_size=5), workspace_id=st.sampled_from([1, 2]))
-    def delete(self, memory_ids: set[int], workspace_id: int) -> None:
-        """Delete memories, known or not."""
-        ids = [f"m{number}" for number in memory_ids]
-        for memory_id in ids:
-            self.model.pop((workspace_id, memory_id), None)
-        self.runner.run(self.index.drop(workspace_id, ids))
-
-    @rule()
-    def reopen(self) -> None:
-        """Close and open the index."""
-        self.runner.run(self.index.close())
-        self.index = self.open_index()
-
     @rule(word=st.sampled_from(["heron", "nest", "roof"]), workspace_id=st.sampled_from([1, 2]), org=st.sampled_from([None, "acme"]))
     def check_search(self, word: str, workspace_id: int, org: str | None) -> None:
         """Search both instances."""
@@ -559,10 +513,3 @@ class _Machine(RuleBasedStateMachine):
         for index in (self.index, self.second_index):
             assert sorted(self.runner.run(find_ids(index, any_of(word), access_filter=access_filter))) == expected
             assert self.runner.run(count_matches(index, any_of(word), access_filter=access_filter)) == len(expected)
-
-    def teardown(self) -> None:
-        """Close the instances and delete their folder."""
-        for index in (self.index, self.second_index):
-            self.runner.run(index.close())
-        self.runner.close()
-        self.folder.cleanup()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import tempfile
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import rule
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
@@ -23,6 +20,7 @@ from tests.engines.conftest import (
     CROSSES,
     EAST,
     NOW,
+    CloseAtEnd,
     access_filters,
     compute_similarities,
     documents,
@@ -34,6 +32,7 @@ from tests.engines.conftest import (
     search_exhaustively,
     vector,
 )
+from tests.engines.index_contract import IndexMachine, run_machine
 
 NORTH, UP = vector(0, 1), vector(0, 0, 1)
 NORTHEAST = vector(1, 1)
@@ -53,16 +52,9 @@ class VectorContract:
         raise AssertionError("override this method")
 
     @pytest.fixture
-    async def open_index(self, tmp_path: Path) -> AsyncIterator[OpenIndex]:
-        """Yield a function that opens another instance of the same index."""
-        async with contextlib.AsyncExitStack() as stack:
-
-            def open_it(*, model: str = "small/1", dimension: int = 4) -> VectorIndex:
-                index = self.open_engine(tmp_path, model=model, dimension=dimension)
-                stack.push_async_callback(index.close)
-                return index
-
-            yield open_it
+    def open_index(self, tmp_path: Path, close_at_end: CloseAtEnd) -> OpenIndex:
+        """Return a function that opens another instance of the same index."""
+        return lambda *, model="small/1", dimension=4: close_at_end(self.open_engine(tmp_path, model=model, dimension=dimension))
 
     @pytest.fixture
     def raw_index(self, open_index: OpenIndex) -> VectorIndex:
@@ -331,32 +323,15 @@ class VectorContract:
         """The state machine compares every search with a dict."""
         contract = self
 
-        class EngineMachine(Machine):
-            pass
+        class EngineMachine(_Machine):
+            def open_engine(self, folder: Path) -> VectorIndex:
+                return contract.open_engine(folder, model="small/1", dimension=4)
 
-        EngineMachine.contract = contract
-        run_state_machine_as_test(EngineMachine, settings=settings(max_examples=15, stateful_step_count=15, deadline=None))
+        run_machine(EngineMachine)
 
 
-class Machine(RuleBasedStateMachine):
-    """A state machine of writes, compared with a dict; a second instance only reads, and one is reopened at times."""
-
-    contract: VectorContract
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model: dict[tuple[int, str], EmbeddedDocument] = {}
-        self.folder = tempfile.TemporaryDirectory()
-        self.runner = asyncio.Runner()
-        self.index, self.second_index = self.open_index(), self.open_index()
-
-    def open_index(self) -> VectorIndex:
-        """Open the machine's index."""
-
-        async def open_it() -> VectorIndex:
-            return self.contract.open_engine(Path(self.folder.name), model="small/1", dimension=4)
-
-        return self.runner.run(open_it())
+class _Machine(IndexMachine[VectorIndex, EmbeddedDocument]):
+    """The writes and searches of a vector index."""
 
     @rule(
         memory_ids=st.lists(st.integers(0, 9), min_size=1, max_size=6),
@@ -373,20 +348,6 @@ class Machine(RuleBasedStateMachine):
         self.model |= {(workspace_id, item.document.memory_id): item for item in items}
         self.runner.run(self.index.put(items))
 
-    @rule(memory_ids=st.sets(st.integers(0, 10), max_size=5), workspace_id=st.sampled_from([1, 2]))
-    def delete(self, memory_ids: set[int], workspace_id: int) -> None:
-        """Delete memories, known or not."""
-        ids = [f"m{number}" for number in memory_ids]
-        for memory_id in ids:
-            self.model.pop((workspace_id, memory_id), None)
-        self.runner.run(self.index.drop(workspace_id, ids))
-
-    @rule()
-    def reopen(self) -> None:
-        """Close and open the index."""
-        self.runner.run(self.index.close())
-        self.index = self.open_index()
-
     @rule(
         query=st.sampled_from(CROSSES),
         limit=st.integers(1, 12),
@@ -400,17 +361,3 @@ class Machine(RuleBasedStateMachine):
         expected = search_exhaustively(list(self.model.values()), query, access_filter, limit)
         for index in (self.index, self.second_index):
             assert round_hits(self.runner.run(index.search(query, where=build_vector_filter(access_filter), limit=limit))) == expected
-
-    @invariant()
-    def check_counts(self) -> None:
-        """Compare the number of memories."""
-        for workspace_id in (1, 2):
-            expected_count = sum(1 for owner, _ in self.model if owner == workspace_id)
-            assert self.runner.run(self.index.count(workspace_id)) == expected_count
-
-    def teardown(self) -> None:
-        """Close the instances and delete their folder."""
-        for index in (self.index, self.second_index):
-            self.runner.run(index.close())
-        self.runner.close()
-        self.folder.cleanup()

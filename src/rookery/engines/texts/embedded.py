@@ -23,13 +23,21 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import orjson
 
 from rookery.engines.texts.query import FtsQuery, any_term_expression, build_query, index_tokens
-from rookery.engines.texts.term_cache import MIN_UNFILTERED_SHARE, TermCache, delete_stale_caches, filter_visible, rows_to_json
+from rookery.engines.texts.term_cache import (
+    MIN_UNFILTERED_SHARE,
+    TermCache,
+    TermCacheLimits,
+    delete_stale_caches,
+    filter_visible,
+    rows_to_json,
+)
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.sqlite import SqliteWriter, connect
@@ -39,17 +47,6 @@ from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuer
 from rookery.memory.ports import TextFeature
 
 T = TypeVar("T")
-
-MAX_SCORED_DOCUMENTS = 2_000
-"""
-Maximum number of scored documents per query; below it no word is skipped.
-
-SciFact (5,183 long documents): nDCG@10 of hybrid recall is 75.0 without a limit, 74.9 with this one, 74.4 with 500, and 73.5 with 260,
-which is proportional to 5,000 of 100,000; the floor there is 70.2.
-"""
-
-MIN_DOCUMENTS_FACTOR = 5
-"""Minimum number of candidates per requested result. With fewer, common words are used as well."""
 
 _CACHE_TTL_S = 60.0
 _MAX_CACHED = 20_000
@@ -117,18 +114,54 @@ _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextIndexLimits:
+    """
+    Limits of searches that need only the best hits, and of the cache.
+
+    SciFact (5,183 long documents): nDCG@10 of hybrid recall is 75.0 without a limit on scored documents, 74.9 with 2,000, 74.4 with 500,
+    and 73.5 with 260, which is proportional to 5,000 of 100,000; the floor there is 70.2.
+
+    Attributes:
+        max_scored_documents: Maximum number of scored documents per query; below it no word is skipped.
+        min_documents_factor: Minimum number of candidates per requested result. With fewer, common words are used as well.
+        cache: Bounds on the use and the updates of the cache.
+    """
+
+    max_scored_documents: int = 2_000
+    min_documents_factor: int = 5
+    cache: TermCacheLimits = field(default_factory=TermCacheLimits)
+
+
+@dataclass(slots=True)
+class QuestionCounts:
+    """The number of questions (`TextQuery.is_question`) answered from the cache, and by SQLite."""
+
+    from_cache: int = 0
+    from_sqlite: int = 0
+
+
 class EmbeddedTextIndex:
     """
     A `TextIndex` without a server. All calls come from one event loop.
 
     Deleting the file (with its -wal and -shm) empties the index, also while it is in use.
+
+    Args:
+        timeout_s: Longest time of a query.
+        limits: The limits; by default those that Rookery ships.
+
+    Attributes:
+        question_counts: How many questions the cache answered.
     """
 
     lacks = frozenset({TextFeature.SHARED_BY_HOSTS})
 
-    def __init__(self, path: Path, *, timeout_s: float = _QUERY_TIMEOUT_S) -> None:
+    def __init__(self, path: Path, *, timeout_s: float = _QUERY_TIMEOUT_S, limits: TextIndexLimits | None = None) -> None:
+        self.question_counts = QuestionCounts()
         self._path = path
         self._timeout_s = timeout_s
+        self._limits = limits or TextIndexLimits()
         self._file: _TextFile | None = None
         self._open_lock = asyncio.Lock()
         self._is_cache_enabled = False
@@ -168,11 +201,15 @@ class EmbeddedTextIndex:
             return []
         async with self._use_file() as file:
 
-            def find(connection: sqlite3.Connection) -> list[tuple[float, str]]:
+            def find(connection: sqlite3.Connection) -> tuple[list[tuple[float, str]], bool]:
                 cached = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
-                return file.search(connection, fts_query, end) if cached is None else cached
+                return (file.search(connection, fts_query, end), False) if cached is None else (cached, True)
 
-            best = sorted(await self._read(file, find, self._timeout_s))
+            hits, is_from_cache = await self._read(file, find, self._timeout_s)
+        if fts_query.is_approximate:
+            self.question_counts.from_cache += is_from_cache
+            self.question_counts.from_sqlite += not is_from_cache
+        best = sorted(hits)
         return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
 
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
@@ -225,7 +262,7 @@ class EmbeddedTextIndex:
                 return self._file
             if self._file is not None:
                 await self._close_deleted(self._file)
-            file = await asyncio.to_thread(_TextFile, self._path)
+            file = await asyncio.to_thread(_TextFile, self._path, self._limits)
             if self._is_cache_enabled:
                 await asyncio.to_thread(file.cache.start)
             self._file = file
@@ -255,7 +292,7 @@ class EmbeddedTextIndex:
 class _TextFile:
     """An open `texts.db` with its connections and its cache. Methods block and raise `sqlite3.Error`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: TextIndexLimits) -> None:
         """Open the file. Create it and its tables if they are missing."""
         self._path = path
         self._idle: deque[sqlite3.Connection] = deque()
@@ -268,7 +305,7 @@ class _TextFile:
             _create(connection)
             (name,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
         self._identity = _file_identity(path)
-        self._frequencies = _DocumentFrequencies()
+        self._frequencies = _DocumentFrequencies(limits)
         self.writer = SqliteWriter(lambda: connect(path), name="texts")
         self._caches = path.with_suffix(".cache")
         self.cache = TermCache(
@@ -276,6 +313,7 @@ class _TextFile:
             context_weight=_CONTEXT_WEIGHT,
             read=lambda work: self.read(work, _SLOW_READ_TIMEOUT_S),
             write=self.writer.submit_and_wait,
+            limits=limits.cache,
         )
 
     def close(self) -> None:
@@ -448,21 +486,23 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 class _DocumentFrequencies:
     """Cached numbers of documents per expression, up to a minute old. Good enough to select words, but not to return as a count."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: TextIndexLimits) -> None:
+        self._limits = limits
         self._counts: dict[str, tuple[float, int]] = {}
 
     def select_rare_terms(self, connection: sqlite3.Connection, query: FtsQuery, *, min_documents: int) -> tuple[str, ...]:
         """
-        Return the rarest terms of *query* that together match at least *min_documents* times `MIN_DOCUMENTS_FACTOR` documents.
+        Return the rarest terms of *query* that together match at least *min_documents* times `min_documents_factor` documents.
 
-        Further terms are added as long as at most `MAX_SCORED_DOCUMENTS` are scored. All terms are returned if they stay below that limit.
+        Further terms are added as long as at most `max_scored_documents` are scored. All terms are returned if they stay below that limit.
         """
+        max_scored, min_matched = self._limits.max_scored_documents, self._limits.min_documents_factor * min_documents
         share = self.compute_share(connection, query.visible_expression)
-        if sum(self._count(connection, any_term_expression([word])) for word in query.words) * share <= MAX_SCORED_DOCUMENTS:
+        if sum(self._count(connection, any_term_expression([word])) for word in query.words) * share <= max_scored:
             return query.terms
         matched_weight, selected = 0.0, list[str]()
         for number, term in sorted((self._count(connection, any_term_expression([term])), term) for term in query.terms):
-            if matched_weight >= MIN_DOCUMENTS_FACTOR * min_documents and matched_weight + number * share > MAX_SCORED_DOCUMENTS:
+            if matched_weight >= min_matched and matched_weight + number * share > max_scored:
                 break
             selected.append(term)
             matched_weight += number * share

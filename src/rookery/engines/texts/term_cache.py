@@ -19,6 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, cast
@@ -34,12 +35,6 @@ from rookery.memory.models import MemoryScope
 T = TypeVar("T")
 Read = Callable[[Callable[[sqlite3.Connection], object]], object]
 
-MIN_DOCUMENTS = 20_000
-"""Number of documents ever written from which on there is a cache. Below it, SQLite is fast enough."""
-
-_MIN_MATCHING_DOCUMENTS, _MAX_NEW_DOCUMENTS = 2_000, 1_000
-"""SQLite answers queries whose words occur in fewer documents, and all queries if more documents are missing in the cache."""
-
 MIN_UNFILTERED_SHARE = 0.5
 """Share of readable documents from which on a search of all documents with a check afterwards is faster."""
 
@@ -49,19 +44,10 @@ _OVERFETCH_FACTOR, _OVERFETCH_EXTRA, _REFETCH_FACTOR = 1.1, 10, 4
 _MAX_READ_CHARS = 6_000
 """Maximum characters of a text that are searched for pairs, and of a new text for words."""
 
-_POLL_INTERVAL_S = 0.25
-_UPDATE_AFTER_ROWS, _UPDATE_DELAY_S = 250, 5.0
-"""The cache is updated after this many new documents, or this many seconds after the first one."""
-
 _ROWS_PER_BATCH, _ROWS_PER_COMMIT, _BATCH_PAUSE_S = 200, 50_000, 0.002
 """There is a pause between batches of rows, since adding rows holds the GIL."""
 
-_MIN_FREE_BYTES = 1024**3
-"""Free disk space that the cache never uses. Writes are rejected below half of it (D-17)."""
-
 _CLOSE_TIMEOUT_S = 10.0
-_RETRY_DELAY_S = 60.0
-"""Delay of the next attempt after a failure or with a nearly full disk."""
 
 _WRITER_HEAP_BYTES = 48_000_000
 _BM25_K1, _BM25_B = 1.2, 0.75
@@ -92,6 +78,32 @@ _IS_OWNED = f"""
 _log = structlog.stdlib.get_logger("rookery.texts")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermCacheLimits:
+    """
+    Bounds on the use and the updates of the cache.
+
+    Attributes:
+        min_documents: Number of documents ever written from which on there is a cache. Below it, SQLite is fast enough.
+        min_matching_documents: SQLite answers queries whose words occur in at most this many documents.
+        max_new_documents: SQLite answers all queries if more documents are missing in the cache.
+        update_after_rows: New documents after which the cache is updated.
+        update_delay_s: Seconds after the first new document after which the cache is updated.
+        poll_interval_s: Seconds between checks for new documents.
+        retry_delay_s: Delay of the next attempt after a failure or with a nearly full disk.
+        min_free_bytes: Free disk space that the cache never uses. Writes are rejected below half of it (D-17).
+    """
+
+    min_documents: int = 20_000
+    min_matching_documents: int = 2_000
+    max_new_documents: int = 1_000
+    update_after_rows: int = 250
+    update_delay_s: float = 5.0
+    poll_interval_s: float = 0.25
+    retry_delay_s: float = 60.0
+    min_free_bytes: int = 1024**3
+
+
 class TermCache:
     """
     The cache of one `texts.db`, updated by its own thread.
@@ -101,13 +113,15 @@ class TermCache:
         context_weight: Weight of a word in the context relative to one in the content.
         read: Runs a function with a read-only connection.
         write: Runs a function in a transaction.
+        limits: Bounds on the use and the updates of the cache.
     """
 
-    def __init__(self, folder: Path, *, context_weight: float, read: Read, write: Read) -> None:
+    def __init__(self, folder: Path, *, context_weight: float, read: Read, write: Read, limits: TermCacheLimits) -> None:
         self._folder = folder
         self._context_weight = context_weight
         self._read = read
         self._write = write
+        self._limits = limits
         words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.lowercase())
         self._analyzer = words.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.stemmer("english")).build()
         self._index: tantivy.Index | None = None
@@ -142,12 +156,12 @@ class TermCache:
         if snapshot is None or not query.words:
             return None
         new_count = connection.execute(_MAX_ROW).fetchone()[0] - snapshot.last_row
-        if new_count > _MAX_NEW_DOCUMENTS:
+        if new_count > self._limits.max_new_documents:
             return None
         try:
             share = min(1.0, snapshot.compute_share(query.required_tokens[0]))
             match_count = sum(map(snapshot.count_rows, query.words))
-            if match_count <= _MIN_MATCHING_DOCUMENTS or match_count * share + new_count < limit:
+            if match_count <= self._limits.min_matching_documents or match_count * share + new_count < limit:
                 return None
             return _search(connection, snapshot, query, limit, share=share, has_new=new_count > 0)
         except _DAMAGE as error:
@@ -157,7 +171,8 @@ class TermCache:
 
     def _run(self) -> None:
         changed_s: float | None = None
-        while not self._stop.wait(_POLL_INTERVAL_S):
+        limits = self._limits
+        while not self._stop.wait(limits.poll_interval_s):
             try:
                 damaged, self._damaged_snapshot = self._damaged_snapshot, None
                 if damaged is not None:
@@ -166,19 +181,19 @@ class TermCache:
                 self._refresh()
                 new = self._count_new()
                 changed_s = (changed_s or time.monotonic()) if new else None
-                if changed_s is not None and (new >= _UPDATE_AFTER_ROWS or time.monotonic() - changed_s >= _UPDATE_DELAY_S):
+                if changed_s is not None and (new >= limits.update_after_rows or time.monotonic() - changed_s >= limits.update_delay_s):
                     changed_s = None
                     if self._has_room():
                         self._update()
                     else:
-                        _log.warning("texts.cache_waits", reason=f"the cache needs {_MIN_FREE_BYTES:,} bytes of free disk space")
-                        self._stop.wait(_RETRY_DELAY_S)
+                        _log.warning("texts.cache_waits", reason=f"the cache needs {limits.min_free_bytes:,} bytes of free disk space")
+                        self._stop.wait(limits.retry_delay_s)
             except Exception as error:  # noqa: BLE001 - only a cache: SQLite answers meanwhile, and the next attempt follows
                 _log.warning("texts.cache_failed", reason=f"{type(error).__name__}: {error}")
                 self._forget_index()
                 if isinstance(error, _DAMAGE):
                     shutil.rmtree(self._folder, ignore_errors=True)
-                self._stop.wait(_RETRY_DELAY_S)
+                self._stop.wait(limits.retry_delay_s)
 
     def _count_new(self) -> int:
         """Return the number of rows added or deleted since the last update; 0 in a store that is too small for a cache."""
@@ -186,7 +201,7 @@ class TermCache:
 
         def count(connection: sqlite3.Connection) -> int:
             last_given, last, gone_count = (int(connection.execute(sql).fetchone()[0]) for sql in (_LAST_ROW, _MAX_ROW, _COUNT_GONE))
-            return max(0, last - covered_row) + gone_count if last_given >= MIN_DOCUMENTS else 0
+            return max(0, last - covered_row) + gone_count if last_given >= self._limits.min_documents else 0
 
         return self._run_read(count)
 
@@ -233,7 +248,7 @@ class TermCache:
 
     def _has_room(self) -> bool:
         folder = next(parent for parent in self._folder.parents if parent.exists())
-        return shutil.disk_usage(folder).free >= _MIN_FREE_BYTES
+        return shutil.disk_usage(folder).free >= self._limits.min_free_bytes
 
     def _update(self) -> None:
         index = self._open_index()
