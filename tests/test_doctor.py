@@ -168,7 +168,7 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
         found = await again.caller(instance.admin.key).get("/v1/brain/search?q=heron")
         told = await _examine(again.rookery, "indexes")
         shallow = await examine(again.rookery)
-        await again.rookery.reindexer.reindex(ReindexRequest(words_only=index == "texts"))
+        await again.rookery.memory.reindexer.reindex(ReindexRequest(words_only=index == "texts"))
         after = await _examine(again.rookery, "indexes")
 
     assert found.status_code == 200

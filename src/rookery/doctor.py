@@ -154,7 +154,7 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
     incomplete = await _check_embedding_migration(rookery)
     if incomplete:
         return incomplete
-    stale = await rookery.reindexer.count(ReindexRequest(is_stale=True))
+    stale = await rookery.memory.reindexer.count(ReindexRequest(is_stale=True))
     if not stale:
         return [DoctorFinding("memory", "ok", "the index of every memory is current")]
     text = f"memories not indexed in their current version by the current embedder ({rookery.engines.embedder.model}): {stale:,}"

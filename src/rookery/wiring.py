@@ -36,11 +36,7 @@ from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
-from rookery.memory.maintenance.operations import MaintenanceServices
-from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.store import records as memory_records
-from rookery.memory.training import Training
-from rookery.memory.transfer.importing import TransferServices
 from rookery.memory.wiring import MemoryServices
 from rookery.memory_engines import MemoryEngines, open_memory_engines, provide_memory_ports
 from rookery.observability import MetricTargets, Observability, build_observability
@@ -155,22 +151,6 @@ class Rookery:
     def tool_servers(self) -> list[OperationServer]:
         """The built-in tool servers, whose tools are operations of the domains."""
         return [server for domain in self.domains for server in domain.tool_servers]
-
-    @property
-    def reindexer(self) -> Reindexer:
-        return self.memory.reindexer
-
-    @property
-    def maintenance(self) -> MaintenanceServices:
-        return self.memory.maintenance
-
-    @property
-    def training(self) -> Training:
-        return self.memory.training
-
-    @property
-    def transfer(self) -> TransferServices:
-        return self.memory.transfer
 
     async def workspaces(self) -> dict[int, str]:
         """Return the names of all workspaces by id, without their sandboxes."""

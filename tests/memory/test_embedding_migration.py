@@ -250,7 +250,7 @@ async def test_recall_works_during_the_change_from_one_service_to_another(
         await instance.admin.post("/v1/brain/remember", {"content": "heron in the reeds", "type": "fact", "wait_ms": 5000})
         assert (await _recall(instance, "reeds of the heron"))[0][0] == "heron in the reeds"
         (finding_during,) = await _memory_findings(instance)
-        report = await instance.rookery.reindexer.reindex(ReindexRequest(is_stale=True))
+        report = await instance.rookery.memory.reindexer.reindex(ReindexRequest(is_stale=True))
         one.key = "replaced"
         assert await _recall(instance, "roof of the heron") == (["heron on the roof"], False)
         (finding_after,) = await _memory_findings(instance)

@@ -22,15 +22,12 @@ from typer.testing import CliRunner
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory.maintenance.operations import MaintenanceServices
-from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.models import Memory
 from rookery.memory.store import maintenance, records, runs
 from rookery.memory.store.maintenance import MemorySelection
-from rookery.memory.training import Training
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock
-from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller, make_memory
+from tests.memory.makers import MemoryRig, MemoryServices, StemEmbedder, build_rig, make_caller, make_memory
 
 PRIVATE = "Ask kim@example.org, or Lee at +49 30 901820."
 MEMORY_COUNT = 2_000
@@ -38,9 +35,7 @@ MEMORY_COUNT = 2_000
 
 @dataclass
 class _OpenPlatform:
-    reindexer: Reindexer
-    maintenance: MaintenanceServices
-    training: Training
+    memory: MemoryServices
     workspace_names: Mapping[int, str]
 
     async def workspaces(self) -> Mapping[int, str]:
@@ -71,7 +66,7 @@ class _Platform:
         """Yield the platform object that the commands use."""
         del create
         async with self.rig() as rig:
-            yield _OpenPlatform(rig.services.reindexer, rig.services.maintenance, rig.services.training, self.workspace_names)
+            yield _OpenPlatform(rig.services, self.workspace_names)
 
 
 @pytest.fixture

@@ -55,9 +55,14 @@ def _rookery(folder: Path, *arguments: str, standard_input: bytes = b"") -> subp
 
 
 @dataclass
-class _OpenPlatform:
+class _Memory:
     transfer: TransferServices
     training: Training
+
+
+@dataclass
+class _OpenPlatform:
+    memory: _Memory
     workspace_names: Mapping[int, str]
 
     async def workspaces(self) -> Mapping[int, str]:
@@ -83,9 +88,8 @@ class _Platform:
         capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
         importer = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.services.indexer, capacity=capacity, bus=rig.bus, clock=clock)
         try:
-            yield _OpenPlatform(
-                TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=importer), rig.services.training, self.workspace_names
-            )
+            transfers = TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=importer)
+            yield _OpenPlatform(_Memory(transfers, rig.services.training), self.workspace_names)
         finally:
             await rig.close()
             await db.close()

@@ -106,7 +106,7 @@ async def test_a_command_that_changes_memories_sends_events(instance: Instance) 
     await key.remember("one heron")
 
     async with build_platform(instance.rookery.settings).open_for_command() as command:
-        report = await command.reindexer.reindex(ReindexRequest())
+        report = await command.memory.reindexer.reindex(ReindexRequest())
 
     assert report.successes == 4
     data = await own.only_data("memory.reindexed")

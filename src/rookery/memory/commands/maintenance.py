@@ -6,17 +6,20 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rookery.memory.batch_runs import RunObserver, RunReport
-from rookery.memory.commands.maintenance_services import DryRunOption, MaintenancePlatform, ResumeOption, run_in_workspace
+from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.maintenance import backfill, consolidation, pruning, scrubbing
 from rookery.memory.maintenance.forgetting import ForgetRequest
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
+
+if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.wiring import MemoryServices
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
 
@@ -42,11 +45,11 @@ def reindex(
     """Embed and index matching memories again. Safe while the server runs."""
     request = ReindexRequest(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
         of_workspace, started_s = replace(request, workspace_id=workspace_id or None), time.perf_counter()
         if not dry_run:
-            return await platform.reindexer.reindex(of_workspace, on_progress=observer.on_progress)
-        total = await platform.reindexer.preview(of_workspace, observer.on_item)
+            return await memory.reindexer.reindex(of_workspace, on_progress=observer.on_progress)
+        total = await memory.reindexer.preview(of_workspace, observer.on_item)
         return RunReport(total=total, successes=0, failures=0, duration_s=time.perf_counter() - started_s)
 
     _run(context, workspace, work, "Indexing", dry_run=dry_run, as_json=as_json, needs_workspace=False)
@@ -60,8 +63,8 @@ def elastic_setup(
 ) -> None:
     """Create the full-text index. Running it again changes nothing."""
 
-    async def work(platform: MaintenancePlatform, _: int) -> None:
-        await platform.reindexer.setup_text_index()
+    async def work(memory: MemoryServices, _: int) -> None:
+        await memory.reindexer.setup_text_index()
 
     run_in_workspace(context, workspace, work, needs_workspace=False)
     typer.echo(json.dumps({"ready": True}) if as_json else "The full-text index is ready.")
@@ -89,8 +92,8 @@ def clean(
         )
     request = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await platform.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await memory.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(context, workspace, work, "Cleaning", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
 
@@ -129,8 +132,8 @@ def prune(
     if delete and not dry_run:
         confirm("This permanently deletes memories.", yes=yes, can_preview=True)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await platform.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await memory.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(context, workspace, work, "Pruning", dry_run=dry_run, as_json=as_json)
 
@@ -153,8 +156,8 @@ def consolidate(
         workspace_id=0, org=org, project=project, threshold=threshold, dry_run=dry_run, resume=resume
     )
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await platform.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await memory.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(context, workspace, work, "Consolidating", dry_run=dry_run, as_json=as_json)
 
@@ -165,8 +168,8 @@ def backfill_org(
     """Set the org of memories that have a project but no org, if the org of the project is known."""
     request = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await platform.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await memory.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(context, workspace, work, "Filling in", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
 
@@ -203,8 +206,8 @@ def forget(
     if request.has_criteria and not dry_run:
         confirm("This permanently deletes memories.", yes=yes, can_preview=True)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await platform.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)
+    async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
+        return await memory.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)
 
     _run(context, workspace, work, "Forgetting", dry_run=dry_run, as_json=as_json, needs_workspace=request.has_criteria)
 
@@ -212,7 +215,7 @@ def forget(
 def _run(
     context: typer.Context,
     workspace: str | None,
-    work: Callable[[MaintenancePlatform, int, RunObserver], Awaitable[RunReport]],
+    work: Callable[[MemoryServices, int, RunObserver], Awaitable[RunReport]],
     title: str,
     *,
     dry_run: bool,
@@ -223,9 +226,9 @@ def _run(
     """Run *work* with a progress bar and print its report, with *advice* if a memory was changed."""
     printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
 
-    async def work_observed(platform: MaintenancePlatform, workspace_id: int) -> RunReport:
+    async def work_observed(memory: MemoryServices, workspace_id: int) -> RunReport:
         with printer.observe(title) as observer:
-            return await work(platform, workspace_id, observer)
+            return await work(memory, workspace_id, observer)
 
     report = run_in_workspace(context, workspace, work_observed, needs_workspace=needs_workspace)
     printer.print_report(report, advice=advice if report.counts.get("changed") else None)

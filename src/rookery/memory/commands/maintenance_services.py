@@ -1,17 +1,16 @@
-"""The platform and the workspace that a command on memory runs against."""
+"""The memory and the workspace that a command runs against."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 
-from rookery.memory.maintenance.operations import MaintenanceServices
-from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.training import Training
-from rookery.memory.transfer.importing import TransferServices
 from rookery.terminal.context import choose_workspace, run
+
+if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.wiring import MemoryServices
 
 T = TypeVar("T")
 
@@ -23,25 +22,16 @@ class MaintenancePlatform(Protocol):
     """The platform, opened for one command."""
 
     @property
-    def reindexer(self) -> Reindexer: ...
-
-    @property
-    def maintenance(self) -> MaintenanceServices: ...
-
-    @property
-    def training(self) -> Training: ...
-
-    @property
-    def transfer(self) -> TransferServices: ...
+    def memory(self) -> MemoryServices: ...
 
     async def workspaces(self) -> Mapping[int, str]: ...
 
 
 def run_in_workspace(
-    context: typer.Context, workspace: str | None, work: Callable[[MaintenancePlatform, int], Awaitable[T]], *, needs_workspace: bool = True
+    context: typer.Context, workspace: str | None, work: Callable[[MemoryServices, int], Awaitable[T]], *, needs_workspace: bool = True
 ) -> T:
     """
-    Open the platform, run *work* with the number of the workspace, and close it.
+    Open the platform, run *work* with its memory and the number of the workspace, and close it.
 
     Args:
         workspace: A name or number; None: the only workspace.
@@ -50,6 +40,6 @@ def run_in_workspace(
 
     async def work_in_workspace(platform: MaintenancePlatform) -> T:
         is_needed = needs_workspace or workspace is not None
-        return await work(platform, choose_workspace(await platform.workspaces(), workspace) if is_needed else 0)
+        return await work(platform.memory, choose_workspace(await platform.workspaces(), workspace) if is_needed else 0)
 
     return run(context, work_in_workspace)

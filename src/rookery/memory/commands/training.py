@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import typer
 
 from rookery.kernel.clock import format_iso
-from rookery.memory.commands.maintenance_services import MaintenancePlatform, run_in_workspace
+from rookery.memory.commands.maintenance_services import run_in_workspace
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
 from rookery.memory.recall_records import LabelledMemory, TrainingStatus
 from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, YesOption, confirm, open_new_file, raise_usage_error
 from rookery.terminal.output import show_progress
+
+if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.wiring import MemoryServices
 
 T = TypeVar("T")
 
@@ -36,11 +39,11 @@ def training(
     if forget:
         confirm("Delete all training rows of the workspace? They cannot be restored.", yes=yes)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
+    async def work(memory: MemoryServices, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
-            await platform.training.set_enabled(workspace_id, is_enabled=on)
-        deleted_count = await platform.training.delete_all(workspace_id) if forget else 0
-        return await platform.training.get_status(workspace_id), deleted_count
+            await memory.training.set_enabled(workspace_id, is_enabled=on)
+        deleted_count = await memory.training.delete_all(workspace_id) if forget else 0
+        return await memory.training.get_status(workspace_id), deleted_count
 
     status, deleted_count = run_in_workspace(context, workspace, work)
     since = None if status.enabled_since is None else format_iso(status.enabled_since)
@@ -61,10 +64,10 @@ def export_training(
     """Write the training rows of a workspace as JSON lines, each with the current version of its memory."""
     finders = load_finders() if strip_pii else ()
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
-        total, written_count = (await platform.training.get_status(workspace_id)).example_count, 0
+    async def work(memory: MemoryServices, workspace_id: int, file: TextIO | None) -> int:
+        total, written_count = (await memory.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
-            async for page in platform.training.iter_pages(workspace_id):
+            async for page in memory.training.iter_pages(workspace_id):
                 for example in page:
                     print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
                 written_count += len(page)
@@ -72,7 +75,7 @@ def export_training(
         return written_count
 
     with open_new_file(out) as file:
-        row_count = run_in_workspace(context, workspace, lambda platform, number: work(platform, number, file))
+        row_count = run_in_workspace(context, workspace, lambda memory, number: work(memory, number, file))
     _print_summary(out, row_count)
 
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 
 import typer
 
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.memory.batch_runs import RunReport
-from rookery.memory.commands.maintenance_services import DryRunOption, MaintenancePlatform, ResumeOption, run_in_workspace
+from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.models import MemoryScope
 from rookery.memory.transfer import exporting, importing
@@ -25,6 +25,9 @@ from rookery.memory.transfer.formats import ImportSource, create_note_folder, op
 from rookery.memory.transfer.items import TYPE_PATTERN, TYPE_RULE, ImportFormat, ImportOverrides, NoteSplit
 from rookery.memory.transfer.jsonl import JsonlDestination
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
+
+if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.wiring import MemoryServices
 
 _STANDARD_STREAM = Path("-")
 
@@ -66,13 +69,13 @@ def export(
         )
     printer = RunReportPrinter(as_json=as_json, lists_items=False, dry_run=False)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int, target: exporting.ExportDestination) -> RunReport:
+    async def work(memory: MemoryServices, workspace_id: int, target: exporting.ExportDestination) -> RunReport:
         with printer.observe("Exporting") as observer:
-            return await platform.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
+            return await memory.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
 
     try:
         with _open_destination(out, form) as target:
-            report = run_in_workspace(context, workspace, lambda platform, number: work(platform, number, target))
+            report = run_in_workspace(context, workspace, lambda memory, number: work(memory, number, target))
         sys.stdout.flush()
     except BrokenPipeError:
         raise  # the reader closed the pipe
@@ -135,12 +138,12 @@ def import_(
     # Listed in every run, not only a dry run: the memories that were not stored, and why.
     printer = RunReportPrinter(as_json=as_json, lists_items=True, dry_run=dry_run)
 
-    async def work(platform: MaintenancePlatform, workspace_id: int) -> RunReport:
+    async def work(memory: MemoryServices, workspace_id: int) -> RunReport:
         of_workspace = replace(request, workspace_id=workspace_id)
         resumable = replace(of_workspace, run=_run_name(import_source, of_workspace))
         with open_source(import_source) as items, printer.observe("Importing") as observer:
-            async with platform.training.run_in_background():
-                return await platform.transfer.importer.run(resumable, items, observer=observer)
+            async with memory.training.run_in_background():
+                return await memory.transfer.importer.run(resumable, items, observer=observer)
 
     try:
         report = run_in_workspace(context, workspace, work)
