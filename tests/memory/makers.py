@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from rookery.access.models import Caller, missing_scope_error
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
 from rookery.engines.similarity.comparison import open_comparison
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database
+from rookery.kernel.db import Database, Dialect, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory, uuid7
@@ -33,7 +34,7 @@ from rookery.memory.jobs import MemoryJobs
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
+from rookery.memory.models import Draft, EmbeddedDocument, Memory, MemoryScope, Passage, Vector
 from rookery.memory.ports import Embedder, ModelVersion
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
@@ -51,6 +52,10 @@ HERON = "The heron nests on the roof."
 _MAX_BATCHES = 200
 
 
+T = TypeVar("T")
+Hook = Callable[[], Awaitable[object]]
+
+
 @dataclass
 class StemEmbedder:
     """
@@ -60,6 +65,7 @@ class StemEmbedder:
         full_similarity: The scale of the built-in model, so that relevances are those of the default.
         is_down: Whether it fails like an engine that is not reachable.
         poison: A passage with this word raises an unexpected error.
+        before_embedding: Runs before each batch of passages.
     """
 
     model: str = MODEL
@@ -67,6 +73,7 @@ class StemEmbedder:
     full_similarity: float | None = 0.7
     is_down: bool = False
     poison: str | None = None
+    before_embedding: Hook | None = None
     embedded_contents: list[str] = field(default_factory=list[str])
 
     async def embed_query(self, text: str) -> Vector:
@@ -77,7 +84,7 @@ class StemEmbedder:
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return the vector of each content; the context is ignored, so that similarities are simple."""
         self._raise_if_down()
-        await asyncio.sleep(0)
+        await _run_hook(self.before_embedding)
         for passage in passages:
             if self.poison is not None and self.poison in passage.content:
                 msg = f"cannot embed {self.poison}"
@@ -88,6 +95,85 @@ class StemEmbedder:
     def _raise_if_down(self) -> None:
         if self.is_down:
             raise EngineUnavailable("embedder", "it is switched off")
+
+
+async def _run_hook(hook: Hook | None) -> None:
+    await (asyncio.sleep(0) if hook is None else hook())
+
+
+@dataclass
+class Hooks:
+    """
+    Steps of another process, or faults, that occur at each call of a store until the hook is reset.
+
+    Attributes:
+        before_write: Runs before a transaction that writes records.
+        before_lookup: Runs before a lookup of records.
+        before_put: Runs before vectors are written.
+        after_put: Runs after vectors were written.
+        before_fetch: Runs before vectors are fetched, with their ids.
+    """
+
+    before_write: Hook | None = None
+    before_lookup: Callable[[], None] | None = None
+    before_put: Hook | None = None
+    after_put: Hook | None = None
+    before_fetch: Callable[[Collection[str]], None] | None = None
+
+
+class HookedDatabase:
+    """A record store with hooks."""
+
+    def __init__(self, db: Database, hooks: Hooks) -> None:
+        self._db = db
+        self._hooks = hooks
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of the store."""
+        return self._db.dialect
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        """Run the hook, then *work* in one transaction."""
+        if self._hooks.before_write is not None:
+            await self._hooks.before_write()
+        return await self._db.write(work)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*, which only reads."""
+        return await self._db.read(work)
+
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
+        """Run the hook, then *work*, which reads by key."""
+        if self._hooks.before_lookup is not None:
+            self._hooks.before_lookup()
+        return await self._db.lookup(work)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._db.close()
+
+
+class HookedVectors(EmbeddedVectorIndex):
+    """The embedded vector index with hooks."""
+
+    def __init__(self, path: Path, *, model: str, dimension: int, hooks: Hooks) -> None:
+        super().__init__(path, model=model, dimension=dimension)
+        self._hooks = hooks
+
+    async def put(self, items: Sequence[EmbeddedDocument]) -> None:
+        """Run the hooks before and after the write."""
+        if self._hooks.before_put is not None:
+            await self._hooks.before_put()
+        await super().put(items)
+        if self._hooks.after_put is not None:
+            await self._hooks.after_put()
+
+    async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+        """Run the hook, then fetch the vectors."""
+        if self._hooks.before_fetch is not None:
+            self._hooks.before_fetch(ids)
+        return await super().fetch(workspace_id, ids)
 
 
 def text_vector(text: str) -> Vector:
@@ -251,6 +337,7 @@ class MemoryRig:
     texts: text_engines.TextEngine
     services: MemoryServices
     worker: JobWorker
+    hooks: Hooks
     events: list[object] = field(default_factory=list[object])
 
     async def remember(self, content: str = HERON, by: Caller | None = None, **fields: object) -> Memory:
@@ -287,11 +374,14 @@ def build_rig(
     embedder: StemEmbedder | None = None,
     find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
     vectors: vector_engines.VectorEngine | None = None,
+    texts: text_engines.TextEngine | None = None,
 ) -> MemoryRig:
     """Build the memory domain on *db*, as a separate process would."""
+    hooks = Hooks()
+    db = HookedDatabase(db, hooks)
     embedder = embedder or StemEmbedder()
-    vectors = vectors or vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
-    texts = text_engines.open("embedded:", data_dir=folder)
+    vectors = vectors or HookedVectors(folder / "vectors.db", model=embedder.model, dimension=DIMENSION, hooks=hooks)
+    texts = texts or text_engines.open("embedded:", data_dir=folder)
     jobs, bus = JobQueue(db, clock, uuid7), EventBus()
     services = _assemble(
         db=db,
@@ -309,7 +399,16 @@ def build_rig(
     )
     worker = JobWorker(jobs, MemoryJobs(db=db, indexer=services.indexer, clock=clock).kinds(), lease_s=30)
     rig = MemoryRig(
-        db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, services=services, worker=worker
+        db=db,
+        clock=clock,
+        jobs=jobs,
+        bus=bus,
+        embedder=embedder,
+        vectors=vectors,
+        texts=texts,
+        services=services,
+        worker=worker,
+        hooks=hooks,
     )
     for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
         bus.subscribe(event, rig.events.append)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.db import Tx
+from rookery.kernel.db import Database
 from rookery.memory import merging
 from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.consolidation import ConsolidationRequest
 from rookery.memory.models import (
-    EmbeddedDocument,
     Memory,
     MemoryChange,
     MemoryScope,
@@ -29,12 +29,16 @@ from rookery.memory.models import (
 )
 from tests.conftest import FakeClock
 from tests.engines.conftest import compute_similarities
-from tests.memory.makers import MODEL, MemoryRig, StemEmbedder, make_caller, make_memory
+from tests.memory.makers import MODEL, MemoryRig, StemEmbedder, build_rig, make_caller, make_memory
 
 BASE = "Herons nest on tall trees near quiet lakes where many small fish swim all year between reeds and stones under willows"
 MORE = f"{BASE}. They return in March."
 OTHER = "The release train leaves the station every second Tuesday after lunch unless somebody has pulled its emergency brake before"
 REQUEST = ConsolidationRequest(workspace_id=1)
+
+
+class Killed(BaseException):
+    """The process of a run is killed."""
 
 
 async def _consolidate(rig: MemoryRig, request: ConsolidationRequest = REQUEST) -> tuple[RunReport, list[RunItem]]:
@@ -208,18 +212,17 @@ async def test_an_engine_that_goes_down_ends_the_run_without_loss(rig: MemoryRig
     assert ((await rig.reload(primary)).content, await _are_live(rig, primary, second)) == (BASE, [True, True])
 
 
-async def test_the_next_run_finishes_a_merge_that_a_killed_run_began(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_run_finishes_a_merge_that_a_killed_run_began(rig: MemoryRig) -> None:
     """A repeated run after a kill loses no text and adds none twice (issue)."""
     primary, second = await _remember_similar_pair(rig)
-    index = rig.services.indexer.index
 
-    async def raise_interrupt(memories: Sequence[Memory], *, words_only: bool = False) -> Mapping[str, str]:
-        raise KeyboardInterrupt
+    async def kill() -> None:
+        raise Killed
 
-    monkeypatch.setattr(rig.services.indexer, "index", raise_interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    rig.embedder.before_embedding = kill
+    with pytest.raises(Killed):
         await _consolidate(rig)
-    monkeypatch.setattr(rig.services.indexer, "index", index)
+    rig.embedder.before_embedding = None
     live_between = await _are_live(rig, primary, second)
     planned_items = (await _consolidate(rig, replace(REQUEST, dry_run=True)))[1]
     report, items = await _consolidate(rig)
@@ -232,22 +235,21 @@ async def test_the_next_run_finishes_a_merge_that_a_killed_run_began(rig: Memory
 
 
 @pytest.mark.parametrize("changed_memory", ["primary", "primary and indexed", "other"])
-async def test_a_memory_changed_during_the_merge_is_not_archived(
-    rig: MemoryRig, monkeypatch: pytest.MonkeyPatch, changed_memory: str
-) -> None:
+async def test_a_memory_changed_during_the_merge_is_not_archived(rig: MemoryRig, changed_memory: str) -> None:
     """A memory is archived only if it is unchanged and the primary contains its text (issue)."""
     primary, second = await _remember_similar_pair(rig)
-    put = rig.vectors.put
 
-    async def change_and_put(items: Sequence[object]) -> None:
-        monkeypatch.setattr(rig.vectors, "put", put)
+    async def change() -> None:
+        rig.hooks.before_put = None
         memory = second if changed_memory == "other" else primary
         await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=OTHER))
-        await put(items)  # pyright: ignore[reportArgumentType] - passed on unchanged
+
+    async def index() -> None:
+        rig.hooks.after_put = None
         if changed_memory == "primary and indexed":
             await rig.run_jobs()
 
-    monkeypatch.setattr(rig.vectors, "put", change_and_put)
+    rig.hooks.before_put, rig.hooks.after_put = change, index
     report, items = await _consolidate(rig)
     await rig.run_jobs()
 
@@ -256,17 +258,15 @@ async def test_a_memory_changed_during_the_merge_is_not_archived(
     assert (await rig.reload(second)).content == (OTHER if changed_memory == "other" else MORE)
 
 
-async def test_two_concurrent_runs_merge_each_cluster_once(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_concurrent_runs_merge_each_cluster_once(rig: MemoryRig) -> None:
     """The run that comes second finds nothing to merge (issue)."""
     primary, second = await _remember_similar_pair(rig)
-    write, is_first = rig.db.write, [True]
 
-    async def consolidate_before_write(work: Callable[[Tx], object]) -> object:
-        if is_first.pop() if is_first else False:
-            assert (await _consolidate(rig))[0].counts["merged"] == 1
-        return await write(work)
+    async def consolidate() -> None:
+        rig.hooks.before_write = None
+        assert (await _consolidate(rig))[0].counts["merged"] == 1
 
-    monkeypatch.setattr(rig.db, "write", consolidate_before_write)
+    rig.hooks.before_write = consolidate
     assert (await _consolidate(rig))[0].counts["merged"] == 0
     assert (await rig.reload(primary)).content.count("They return in March.") == 1
     assert await _are_live(rig, primary, second) == [True, False]
@@ -342,18 +342,19 @@ async def test_a_chain_of_similar_memories_is_not_merged_into_one(rig: MemoryRig
         assert (await compute_similarities(rig.vectors, chunk, [item.into or ""]))[item.into or ""] > 0.82
 
 
-async def test_all_chunks_of_a_long_memory_must_be_similar(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+class ParagraphEmbedder(StemEmbedder):
+    """An embedder with a vector for each paragraph."""
+
+    async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+        """Return the vectors of the paragraphs of each passage."""
+        paragraphs = [[replace(passage, content=part) for part in passage.content.split("\n\n")] for passage in passages]
+        vectors = iter([vector for (vector,) in await super().embed_passages([part for parts in paragraphs for part in parts])])
+        return [tuple(next(vectors) for _ in parts) for parts in paragraphs]
+
+
+async def test_all_chunks_of_a_long_memory_must_be_similar(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """A memory may have several vectors; one similar chunk is not enough for a merge (D-55)."""
-    embed = StemEmbedder.embed_passages
-
-    async def embed_halves(self: StemEmbedder, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        parts = [[replace(passage, content=part) for part in passage.content.split("\n\n")] for passage in passages]
-        vector_iterator = iter(
-            [vectors[0] for vectors in await embed(self, [part for parts_of_passage in parts for part in parts_of_passage])]
-        )
-        return [tuple(next(vector_iterator) for _ in parts_of_passage) for parts_of_passage in parts]
-
-    monkeypatch.setattr(StemEmbedder, "embed_passages", embed_halves)
+    rig = build_rig(database, data_dir, clock, embedder=ParagraphEmbedder())
     one_topic = await rig.remember(BASE, confidence=0.9)
     two_topics = await rig.remember(f"{BASE}\n\n{OTHER}", confidence=0.5)
     await rig.run_jobs()
@@ -364,6 +365,7 @@ async def test_all_chunks_of_a_long_memory_must_be_similar(rig: MemoryRig, monke
     await rig.run_jobs()
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _are_live(rig, one_topic, two_topics) == [False, True]
+    await rig.close()
 
 
 async def test_one_failing_merge_does_not_stop_the_others(rig: MemoryRig) -> None:
@@ -382,7 +384,7 @@ async def test_one_failing_merge_does_not_stop_the_others(rig: MemoryRig) -> Non
     assert (await rig.reload(pairs[1][0])).content == pairs[1][0].content
 
 
-async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: MemoryRig) -> None:
     """A repeated run after a kill loses no text and adds none twice, also for merges of one batch (issue)."""
     topics, less_trusted = ("owls", "trains", "tea"), list[Memory]()
     for topic in topics:
@@ -390,17 +392,15 @@ async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: Mem
         await rig.remember(words, confidence=0.9)
         less_trusted.append(await rig.remember(f"{words} more{topic}", confidence=0.5))
     await rig.run_jobs()
-    get_vectors = rig.vectors.fetch
 
-    async def raise_interrupt(workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    def kill(ids: Collection[str]) -> None:
         if len(ids) == len(topics):  # the lookup of the merged memories
-            raise KeyboardInterrupt
-        return await get_vectors(workspace_id, ids)
+            raise Killed
 
-    monkeypatch.setattr(rig.vectors, "fetch", raise_interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    rig.hooks.before_fetch = kill
+    with pytest.raises(Killed):
         await _consolidate(rig)
-    monkeypatch.setattr(rig.vectors, "fetch", get_vectors)
+    rig.hooks.before_fetch = None
     live_between = await _are_live(rig, *less_trusted)
     planned_items = (await _consolidate(rig, replace(REQUEST, dry_run=True)))[1]
     report, items = await _consolidate(rig)
@@ -424,18 +424,17 @@ async def test_dozens_of_similar_memories_are_merged_in_one_run(rig: MemoryRig) 
     assert (await rig.reload(best)).content.count("turn") == 46
 
 
-async def test_a_memory_stored_during_a_run_is_left_to_the_next_run(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_memory_stored_during_a_run_is_left_to_the_next_run(rig: MemoryRig) -> None:
     """A run compares the vectors that existed when it began (issue)."""
     primary, second = await _remember_similar_pair(rig)
-    put, late_memories = rig.vectors.put, list[Memory]()
+    late_memories = list[Memory]()
 
-    async def remember_another(items: Sequence[EmbeddedDocument]) -> None:
-        monkeypatch.setattr(rig.vectors, "put", put)
-        await put(items)
+    async def remember_another() -> None:
+        rig.hooks.after_put = None
         late_memories.append(await rig.remember(f"{MORE} Indeed", confidence=0.4))
         await rig.run_jobs()
 
-    monkeypatch.setattr(rig.vectors, "put", remember_another)
+    rig.hooks.after_put = remember_another
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _are_live(rig, primary, second, *late_memories) == [True, False, True]
     assert [item.id for item in (await _consolidate(rig))[1]] == [late_memories[0].id]

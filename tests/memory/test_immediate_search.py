@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable, ValidationFailed
 from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
-from tests.conftest import eventually
-from tests.memory.makers import HERON, MemoryRig, make_caller, make_draft
+from tests.conftest import FakeClock, eventually
+from tests.memory.makers import HERON, MemoryRig, build_rig, make_caller, make_draft
 
 SearchFunction = Literal["semantic", "keyword", "hybrid"]
+
+
+class _ControlledTexts(EmbeddedTextIndex):
+    """
+    A full-text engine whose early writes the test can delay or fail.
+
+    Attributes:
+        failing: The error that a write raises.
+        gate: A write waits until this is set.
+        started: The number of writes that began.
+        finished: The number of writes that ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.failing: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.started = self.finished = 0
+
+    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
+        if not is_early:
+            await super().put(documents)
+            return
+        self.started += 1
+        await self.gate.wait()
+        if self.failing is not None:
+            raise self.failing
+        await super().put(documents, is_early=True)
+        self.finished += 1
+
+
+@pytest.fixture
+def texts(data_dir: Path) -> _ControlledTexts:
+    """Return the full-text engine of the rig."""
+    return _ControlledTexts(data_dir / "texts.db")
+
+
+@pytest.fixture
+async def rig(database: Database, data_dir: Path, clock: FakeClock, texts: _ControlledTexts) -> AsyncIterator[MemoryRig]:
+    """Yield the memory domain with a full-text engine that the test controls."""
+    rig = build_rig(database, data_dir, clock, texts=texts)
+    yield rig
+    await rig.close()
 
 
 async def _search(rig: MemoryRig, query: str) -> list[str]:
@@ -134,45 +181,6 @@ async def test_a_duplicate_has_no_index_entry_of_its_own(rig: MemoryRig) -> None
     await rig.remember(dedupe=True)
 
     assert await _count_index_matches(rig, "heron") == 1
-
-
-class _ControlledTexts:
-    """
-    A wrapper of a real full-text engine whose writes the test can delay or fail.
-
-    Attributes:
-        failing: The error that a write raises.
-        gate: A write waits until this is set.
-        started: The number of writes that began.
-        finished: The number of writes that ended.
-    """
-
-    def __init__(self, rig: MemoryRig) -> None:
-        self._texts = rig.texts
-        self.put_before = rig.texts.put
-        self.failing: Exception | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.started = self.finished = 0
-
-    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
-        if not is_early:
-            await self.put_before(documents)
-            return
-        self.started += 1
-        await self.gate.wait()
-        if self.failing is not None:
-            raise self.failing
-        await self.put_before(documents, is_early=True)
-        self.finished += 1
-
-
-@pytest.fixture
-def texts(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> _ControlledTexts:
-    """Wrap the full-text engine of the rig."""
-    texts = _ControlledTexts(rig)
-    monkeypatch.setattr(rig.texts, "put", texts.put)
-    return texts
 
 
 @pytest.mark.parametrize("failing", [EngineUnavailable("texts", "it is switched off"), RuntimeError("a bug")], ids=["down", "bug"])

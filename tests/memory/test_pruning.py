@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryArchived, MemoryDeleted
@@ -107,18 +105,15 @@ async def test_a_duplicate_stays_if_another_criterion_archives_the_better_one(ri
     assert await _are_archived(rig, better, recent) == [True, False]
 
 
-async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(rig: MemoryRig) -> None:
     """One memory of each text stays, also when a batch has several texts (issue)."""
     pairs = [(await rig.remember(text, confidence=0.9), await rig.remember(text, confidence=0.8)) for text in ("heron", "crane", "stork")]
-    write, is_first = rig.db.write, [True]
 
-    async def archive_before_write(work: Callable[[Tx], object]) -> object:
-        if is_first:
-            is_first.clear()
-            await rig.services.records.archive(make_caller(), pairs[1][0].id)
-        return await write(work)
+    async def archive_the_better_one() -> None:
+        rig.hooks.before_write = None
+        await rig.services.records.archive(make_caller(), pairs[1][0].id)
 
-    monkeypatch.setattr(rig.db, "write", archive_before_write)
+    rig.hooks.before_write = archive_the_better_one
     counts, _ = await _prune(rig, replace(NO_CRITERIA, deduplicate=True))
 
     assert counts["archived"] == 2

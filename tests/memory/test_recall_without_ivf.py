@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
-
-import pytest
 
 from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.workspace_index import IndexLimits
-from rookery.kernel.db import Tx
 from rookery.memory.models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import FakeClock, eventually
 from tests.memory.makers import DIMENSION, MemoryRig, build_rig, make_caller
-
-T = TypeVar("T")
 
 
 async def recall(rig: MemoryRig, mode: RecallMode) -> RecallResult:
@@ -52,7 +45,7 @@ async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_
     assert sorted(near_contents) == ["heron boat", "heron roof"]
 
 
-async def test_other_tasks_run_while_a_recall_reads_many_records(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_while_a_recall_reads_many_records(rig: MemoryRig) -> None:
     """A recall reads all equally relevant memories in batches, and other tasks run between two batches (issue 5)."""
     memories = [await rig.remember(f"heron number{number}") for number in range(120)]
     await rig.run_jobs()
@@ -64,13 +57,7 @@ async def test_other_tasks_run_while_a_recall_reads_many_records(rig: MemoryRig,
             turns += 1
             await asyncio.sleep(0)
 
-    lookup: Callable[[Callable[[Tx], object]], object] = rig.db.lookup
-
-    def record_turn(work: Callable[[Tx], T]) -> object:
-        turns_at_lookup.append(turns)
-        return lookup(work)
-
-    monkeypatch.setattr(rig.db, "lookup", record_turn)
+    rig.hooks.before_lookup = lambda: turns_at_lookup.append(turns)
     turn_task = asyncio.create_task(count_turns())
     result = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword", top_k=5))
     turn_task.cancel()

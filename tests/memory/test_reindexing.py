@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from rookery.memory.batch_runs import RunReport
 from rookery.memory.events import ReindexCompleted
 from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer, ReindexRequest
-from rookery.memory.models import MemoryChange, Passage, RecallRequest, Vector
+from rookery.memory.models import MemoryChange, RecallRequest
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
 
@@ -50,18 +50,16 @@ async def test_a_reindex_rebuilds_lost_indexes(rig: MemoryRig) -> None:
     assert event in rig.events
 
 
-async def test_a_reindex_ends_while_others_write(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reindex_ends_while_others_write(rig: MemoryRig) -> None:
     """It indexes the memories that matched at its start; later ones have their own jobs (spec 4.4)."""
     for number in range(3):
         await rig.remember(f"heron {number}")
-    embed = rig.embedder.embed_passages
 
-    async def embed_during_writes(passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+    async def remember_others() -> None:
         for number in range(70):
             await rig.remember(f"another {number} of {len(rig.embedder.embedded_contents)}")
-        return await embed(passages)
 
-    monkeypatch.setattr(rig.embedder, "embed_passages", embed_during_writes)
+    rig.embedder.before_embedding = remember_others
 
     report = await rig.services.reindexer.reindex(ReindexRequest())
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
-from rookery.kernel.db import Tx
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
 from rookery.memory.maintenance.scrubbing import CleanRequest
@@ -88,18 +84,16 @@ async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
     assert (dry_run.counts, dry_run.total, contents_after_dry_run) == (report.counts, report.total, [memory.content for memory in stored])
 
 
-async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig) -> None:
     """The run cleans the current content, not the content that it read before (issue)."""
     memory = await rig.remember(PRIVATE)
-    write = rig.db.write
     change = MemoryChange(content="Ask Lee at lee@example.org instead.")
 
-    async def change_before_write(work: Callable[[Tx], object]) -> object:
-        monkeypatch.setattr(rig.db, "write", write)
+    async def change_memory() -> None:
+        rig.hooks.before_write = None
         await rig.services.records.change(make_caller(), memory.id, change)
-        return await write(work)
 
-    monkeypatch.setattr(rig.db, "write", change_before_write)
+    rig.hooks.before_write = change_memory
     await rig.services.maintenance.scrubbing.run(BOTH)
 
     assert (await rig.reload(memory)).content == "Ask Lee at [email] instead."
