@@ -213,6 +213,6 @@ async def test_a_periodic_task_logs_an_outage_in_one_line_and_a_bug_with_traceba
         task.cancel()
         await asyncio.wait([task])
 
-    lines = [(entry["reason"], entry["log_level"], "exc_info" in entry) for entry in logs if entry["chore"] == "outage"]
-    assert lines == [("The disk is full.", "warning", False)]
-    assert all(isinstance(entry["exc_info"], ZeroDivisionError) for entry in logs if entry["chore"] == "mistake")
+    lines = [(entry["event"], entry["reason"], entry["log_level"], "exc_info" in entry) for entry in logs if entry["task"] == "outage"]
+    assert lines == [("periodic.failed", "The disk is full.", "warning", False)]
+    assert all(isinstance(entry["exc_info"], ZeroDivisionError) for entry in logs if entry["task"] == "mistake")

@@ -11,7 +11,7 @@ import structlog
 
 from rookery.kernel.logs import FailureLog
 
-_log = structlog.stdlib.get_logger("rookery.chores")
+_log = structlog.stdlib.get_logger("rookery.periodic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ async def run_periodic_tasks(tasks_to_run: Sequence[PeriodicTask]) -> None:
 
 
 async def _run_forever(task: PeriodicTask) -> NoReturn:
-    failures = FailureLog(_log, "chores.failed")
+    failures = FailureLog(_log, "periodic.failed")
     while True:
         try:
             await task.run()
         except Exception as error:
-            failures.report(error, chore=task.name)
+            failures.report(error, task=task.name)
         await asyncio.sleep(task.interval_s)
