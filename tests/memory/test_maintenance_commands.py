@@ -153,6 +153,23 @@ def test_a_command_without_an_action_is_wrong_usage(platform: _Platform) -> None
     assert _run(platform, "consolidate", "--threshold", "2")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "change"),
+    [
+        (["prune", "--min-confidence", "0.2"], "archived"),
+        (["prune", "--min-confidence", "0.2", "--delete"], "deleted"),
+        (["clean", "--strip-pii"], "changed"),
+    ],
+)
+def test_a_dry_run_says_what_would_be_done(platform: _Platform, command: list[str], change: str) -> None:
+    """D-52: the text of a dry run never reports a change as made. The fields of --json keep their names."""
+    printed = _run(platform, *command, "--dry-run")[1]
+    fields = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
+
+    assert f", would be done 1, would be {change} 1" in printed
+    assert (fields["would_be_done"], fields[change], fields["successes"]) == (1, 1, 0)
+
+
 def test_irreversible_commands_need_a_confirmation(platform: _Platform) -> None:
     """Off a terminal, commands that destroy data need --yes; clean --strip-pii did not (D-04; issue 14)."""
     assert _run(platform, "clean", "--strip-pii")[0] == 2

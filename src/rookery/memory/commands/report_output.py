@@ -21,6 +21,9 @@ _MAX_LISTED_ITEMS = 20
 
 _COLUMNS = ("memory", "action", "reason")
 
+_CHANGE_COUNTS = frozenset({"archived", "changed", "deleted", "imported", "merged"})
+"""The counts of changes. The text of a dry run says that they would be made."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RunReportPrinter:
@@ -78,7 +81,7 @@ class RunReportPrinter:
 
     def _print_text(self, report: RunReport, fields: Mapping[str, object], advice: str | None) -> None:
         if not sys.stdout.isatty():
-            counts = "".join(f", {_format_name(name)} {number}" for name, number in report.counts.items())
+            counts = "".join(f", {self._format_name(name)} {number}" for name, number in report.counts.items())
             outcome = f"would be done {self.item_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
             start = f"total {report.total}, {outcome}"
             _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
@@ -103,8 +106,12 @@ class RunReportPrinter:
         closing = Table(show_header=False)
         for name, value in fields.items():
             if name not in {"stopped", "dry_run"}:
-                closing.add_row(_format_name(name), f"{value:,}" if isinstance(value, int) else Text(str(value)))
+                closing.add_row(self._format_name(name), f"{value:,}" if isinstance(value, int) else Text(str(value)))
         console.print(closing)
+
+    def _format_name(self, name: str) -> str:
+        prefix = "would be " if self.dry_run and name in _CHANGE_COUNTS else ""
+        return prefix + name.removesuffix("_s").replace("_", " ")
 
 
 def _report_fields(report: RunReport) -> dict[str, object]:
@@ -120,10 +127,6 @@ def _report_fields(report: RunReport) -> dict[str, object]:
 
 def _format_action(item: RunItem) -> str:
     return f"{item.action} into {item.into}" if item.into else item.action
-
-
-def _format_name(name: str) -> str:
-    return name.removesuffix("_s").replace("_", " ")
 
 
 def _progress_callback(progress: Progress, title: str) -> Callable[[int, int], None]:
