@@ -120,6 +120,28 @@ async def test_a_redirect_never_leaves_the_server(instance: Instance) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "root", "text"),
+    [
+        ("/healthy", "", "The nearest is &#39;/healthz&#39;."),
+        ("/a/b/no-such-page", "../../", "The path &#39;/a/b/no-such-page&#39; does not exist."),
+        ("/connect?server=no-such-server", "", "The server &#39;no-such-server&#39; does not exist"),
+    ],
+)
+async def test_a_browser_gets_a_page_that_does_not_exist_as_html(instance: Instance, path: str, root: str, text: str) -> None:
+    """D-09, D-10: a page in the usual layout, with security headers and links to the other pages; any other client gets the JSON body."""
+    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+    page, body = await instance.admin.get(path, Accept=browser), await instance.admin.get(path)
+    posted = await instance.admin.post(path.partition("?")[0], {}, Accept=browser)
+
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert text in page.text
+    assert f'href="{root}servers"' in page.text
+    assert {"content-security-policy", "x-content-type-options", "referrer-policy"} <= page.headers.keys()
+    assert body.status_code == 404
+    assert {body.headers["content-type"], posted.headers["content-type"]} == {"application/json"}
+
+
+@pytest.mark.parametrize(
     ("path", "near"),
     [
         ("/v1", "/v1/"),

@@ -171,7 +171,8 @@ def build_edge(
     """Return the middleware around *table*: hosts, origins and request ids according to *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for url in list_public_urls(settings) if (name := urlsplit(url).hostname))
-    table.router.default = UnknownPathHandler(table, _PATH_ALIASES)
+    pages = HtmlPages(has_docs=settings.has_api_docs)
+    table.router.default = UnknownPathHandler(table, _PATH_ALIASES, render_page=pages.render_error)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
         router=table.router,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import cast
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from rookery.kernel.http.responses import RouteNotFound, error_response
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.responses import RouteNotFound, error_response, set_error
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.redaction import redact
 from rookery.kernel.suggestions import find_nearest
@@ -21,6 +23,12 @@ _MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
 """Longest path for which similar paths are searched."""
 
+RenderErrorPage = Callable[[Request, RookeryError], Response | None]
+
+
+def _render_no_page(_: Request, __: RookeryError) -> None:
+    """Render no page."""
+
 
 class UnknownPathHandler:
     """
@@ -29,17 +37,19 @@ class UnknownPathHandler:
     Args:
         table: The routes of the server.
         aliases: Paths of this server by the common path that redirects to them, such as `/docs`.
+        render_page: Returns the error as a page for a request of a browser; None: any other request, which gets the JSON body.
     """
 
-    def __init__(self, table: RouteTable, aliases: Mapping[str, str]) -> None:
+    def __init__(self, table: RouteTable, aliases: Mapping[str, str], *, render_page: RenderErrorPage = _render_no_page) -> None:
         self._table = table
+        self._render_page = render_page
         self._aliases = {alias: path for alias, path in aliases.items() if path in table.methods_by_path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Redirect the request, or respond with 404."""
         path = cast("str", scope["path"])
         target = self._redirect_target(scope, path)
-        response = self._not_found_response(path) if target is None else _redirect_response(scope, target)
+        response = self._not_found_response(scope, path) if target is None else _redirect_response(scope, target)
         await response(scope, receive, send)
 
     def _redirect_target(self, scope: Scope, path: str) -> str | None:
@@ -54,13 +64,21 @@ class UnknownPathHandler:
         raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
         return raw.rstrip("/") if is_known else None
 
-    def _not_found_response(self, path: str) -> Response:
+    def _not_found_response(self, scope: Scope, path: str) -> Response:
+        error = self._build_error(path)
+        page = self._render_page(Request(scope), error)
+        if page is None:
+            return error_response(error)
+        set_error(scope.setdefault("state", {}), error.code, is_upstream=error.is_upstream)
+        return page
+
+    def _build_error(self, path: str) -> RouteNotFound:
         safe_path = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
         near_paths = self._nearest_paths(path.rstrip("/"))
         if not near_paths:
-            return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. GET / lists the main paths."))
+            return RouteNotFound(f"The path {safe_path!r} does not exist. GET / lists the main paths.")
         path_list = ", ".join(repr(near_path) for near_path in near_paths)
-        return error_response(RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {path_list}.", nearest=near_paths))
+        return RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {path_list}.", nearest=near_paths)
 
     def _nearest_paths(self, path: str) -> list[str]:
         """Return the first paths below *path*; otherwise the path that differs in one segment by a likely typing error."""

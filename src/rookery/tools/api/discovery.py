@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Operation, Output, json_response
+from rookery.kernel.http import DocumentedResponse, Operation, Output, json_response
 from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers
 from rookery.tools.api.pages import HtmlPages, wants_html
 from rookery.tools.catalogue import Catalogue
@@ -89,7 +89,8 @@ class DiscoveryApi:
             operation(path="/servers", handler=self.get_servers, response_model=ServerList, operation_id="browse_servers",
                       summary="Show the tool servers as a page or as JSON", media_types=("text/html",)),
             operation(path="/connect", handler=self.get_connect, response_model=ConnectResponse, operation_id="get_connect_guide",
-                      summary="Show how to connect an MCP client", media_types=("text/html",), errors=(ServerNotFound,)),
+                      summary="Show how to connect an MCP client", media_types=("text/html",), errors=(ServerNotFound,),
+                      responses={404: DocumentedResponse(description="A page about the error.", media_types=("text/html",))}),
         ]  # fmt: skip
 
     async def get_search(self, caller: Caller, query: ToolSearchQuery) -> ToolSearchResponse:
@@ -175,7 +176,13 @@ class DiscoveryApi:
 
     async def get_connect(self, caller: Caller | None, request: Request, query: ConnectQuery) -> ConnectResponse | Response:
         """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
-        listing = None if query.server is None else self.discovery.get_server(caller, query.server)
+        try:
+            listing = None if query.server is None else self.discovery.get_server(caller, query.server)
+        except ServerNotFound as error:
+            page = self.pages.render_error(request, error)
+            if page is None:
+                raise
+            return page
         url = self.discovery.get_mcp_url(query.server) + ("" if query.mode is None else f"?mode={query.mode}")
         target = SetupTarget(name=query.server or "rookery", url=url, api=self.api, server=query.server)
         setups = list_setups(target)

@@ -210,7 +210,7 @@ def _render_unknown() -> Response:
 
 
 def _render_page(title: str, text: str, *, fields: Mapping[str, str] | None = None, status: int = 200) -> Response:
-    response = HtmlPages().render("login.html", root="../", title=title, text=text, fields=fields or {})
+    response = HtmlPages().render("message.html", root="../", title=title, text=text, fields=fields or {})
     response.status_code = status
     policy = response.headers["Content-Security-Policy"]
     response.headers["Content-Security-Policy"] = policy.replace("form-action 'none'", "form-action 'self'")

@@ -10,7 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rookery.kernel.errors import RookeryError
+
 _HERE = Path(__file__).parent
+_NOT_FOUND = 404
 
 
 class HtmlPages:
@@ -45,6 +48,16 @@ class HtmlPages:
                 "Vary": "Accept, Authorization, X-API-Key",
             },
         )
+
+    def render_error(self, request: Request, error: RookeryError) -> Response | None:
+        """Return the page about an error if the client prefers HTML to JSON. None: it gets the usual error body."""
+        if request.method not in {"GET", "HEAD"} or not wants_html(request):
+            return None
+        title = "Not found" if error.status == _NOT_FOUND else "Error"
+        root = "../" * (request.url.path.count("/") - 1)
+        response = self.render("message.html", root=root, title=title, text=error.message, fields={})
+        response.status_code = error.status
+        return response
 
 
 def wants_html(request: Request) -> bool:
