@@ -47,6 +47,15 @@ EFFECTS = {
 """Names whose call at import has an effect or reads the environment."""
 
 
+ALLOWED_PATCHES = {
+    "tests/engines/test_embedders.py": 2,
+    "tests/engines/test_embedding_services.py": 3,
+    "tests/engines/test_ivf_build_process.py": 1,
+    "tests/key_leaks.py": 2,  # records each secret and each error of all tests
+}
+"""Numbers of patches of the product by file. They may only shrink: tests pass arguments instead."""
+
+
 def modules() -> list[Path]:
     """Return every module of the server."""
     return sorted(SOURCE.rglob("*.py"))
@@ -208,6 +217,62 @@ def test_the_development_lock_contains_the_server_lock() -> None:
     server_lock, dev_lock = (_read_lock(lock) for lock in LOCKS)
 
     assert {line: dev_lock.get(line) for line in server_lock} == server_lock
+
+
+def test_tests_do_not_patch_the_product() -> None:
+    """A test passes limits, clocks and engines as arguments; it may patch the standard library to simulate a fault (issue 16)."""
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    counts = {relative_path(path): count for path in files if (count := _count_patches(parse(path)))}
+
+    assert counts == ALLOWED_PATCHES
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ('monkeypatch.setattr("rookery.kernel.ids.uuid7", 1)', 1),
+        ('from rookery.kernel import ids\nmonkeypatch.setattr(ids, "uuid7", 1)', 1),
+        ("from rookery.kernel import ids\nids.MAX_LENGTH = 1", 1),
+        ('def test(rig):\n    monkeypatch.setattr(rig.db, "write", 1)', 1),
+        ("from unittest import mock", 1),
+        ('import os\nmonkeypatch.setattr(os, "fsync", 1)\nmonkeypatch.setattr(os.path, "exists", 1)', 0),
+        ('monkeypatch.setattr("os.fsync", 1)', 0),
+    ],
+)
+def test_patches_of_the_product_are_found(code: str, count: int) -> None:
+    """Patches of libraries do not count."""
+    assert _count_patches(ast.parse(code)) == count
+
+
+def _count_patches(tree: ast.Module) -> int:
+    """Return the number of patches of anything but names of imported libraries."""
+    product, libraries = set[str](), set[str]()
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            is_product = any(name.split(".")[0] in {"rookery", "rookery_client", "tests"} for name in _imported_names(node))
+            (product if is_product else libraries).update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="setattr") | ast.Attribute(attr="setattr"), args=[ast.Constant(value=str(name)), *_]):
+                is_patch = name.startswith("rookery.")
+            case ast.Call(func=ast.Name(id="setattr") | ast.Attribute(attr="setattr"), args=[target, *_]):
+                is_patch = _root_name(target) not in libraries
+            case ast.Assign(targets=[ast.Attribute(value=target)]):
+                is_patch = _root_name(target) in product
+            case ast.ImportFrom(module="unittest", names=[ast.alias(name="mock")]) | ast.ImportFrom(module="unittest.mock" | "pytest_mock"):
+                is_patch = True
+            case _:
+                is_patch = False
+        count += is_patch
+    return count
+
+
+def _root_name(node: ast.AST) -> str | None:
+    """Return the first name of a dotted expression."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _has_effect(statement: ast.stmt) -> bool:

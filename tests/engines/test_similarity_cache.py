@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from rookery.engines import similarity
-from rookery.engines.similarity import cache
 from rookery.engines.similarity.cache import SimilarityCache
+from rookery.engines.similarity.vector_matrix import VectorMatrix
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from tests.conftest import eventually
@@ -105,11 +105,9 @@ async def test_an_embedder_that_recovers_is_used_again(cached_similarity: Simila
     assert await cached_similarity.compare("a", ["apple"]) == [1.0]
 
 
-async def test_the_number_of_cached_texts_is_limited(
-    cached_similarity: SimilarityCache, embedder: LetterEmbedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_number_of_cached_texts_is_limited(embedder: LetterEmbedder) -> None:
     """The oldest texts are removed, and embedded again when needed (D-37)."""
-    monkeypatch.setattr(cache, "_MAX_TEXTS", 32)
+    cached_similarity = SimilarityCache(embedder, lambda: VectorMatrix(embedder.dimension), max_texts=32)
     for first in range(0, 320, 16):
         await cached_similarity.preload([f"a{number}" for number in range(first, first + 16)])
 
@@ -117,6 +115,7 @@ async def test_the_number_of_cached_texts_is_limited(
 
     assert embedder.embedded.count("a0") == 2
     assert await cached_similarity.compare("a", ["a0", "a1"]) == [1.0, 1.0]
+    await cached_similarity.aclose()
 
 
 async def test_closing_ends_running_embeddings(embedder: LetterEmbedder) -> None:

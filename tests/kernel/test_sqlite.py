@@ -94,7 +94,7 @@ async def test_a_synced_read_syncs_an_earlier_unsynced_commit(tmp_path: Path, mo
 
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)  # only a power failure would show from outside which files were synced
     await writer.submit(insert_row, is_synced=False)
     await writer.submit(count_rows, is_synced=False)
     synced_before = list(synced_files)

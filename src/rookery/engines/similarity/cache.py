@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-_MAX_TEXTS = 20_000
-"""Cached texts; 1.5 KB each besides the text. When the cache is full, it is cleared, and texts are embedded again when needed."""
 _BATCH_SIZE = 16
 _MAX_WAIT_S = 0.25
 """Maximum wait of a query for texts that are not embedded yet."""
@@ -31,10 +29,15 @@ class SimilarityCache:
     A cache that embeds each text once per process, in batches, in a background task that the first unknown text starts.
 
     A query waits a limited time. Texts without a vector by then have no similarity.
+
+    Args:
+        load: Creates the matrix of vectors at the first text.
+        max_texts: Cached texts; 1.5 KB each besides the text. When the cache is full, it is cleared, and texts are embedded again when
+            needed.
     """
 
-    def __init__(self, embedder: Embedder, load: Callable[[], VectorMatrix]) -> None:
-        """Store the arguments. *load* creates the matrix of vectors at the first text."""
+    def __init__(self, embedder: Embedder, load: Callable[[], VectorMatrix], *, max_texts: int = 20_000) -> None:
+        self._max_texts = max_texts
         self._embedder = embedder
         self._load = load
         self._matrix: VectorMatrix | None = None
@@ -78,7 +81,7 @@ class SimilarityCache:
         new = [text for text in texts if text not in matrix]
         if not new:
             return None
-        self._pending.update(dict.fromkeys(new[:_MAX_TEXTS]))
+        self._pending.update(dict.fromkeys(new[: self._max_texts]))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._embed_pending(matrix), name="tools-meanings")
         return self._task
@@ -90,7 +93,7 @@ class SimilarityCache:
                 batch = list(self._pending)[:_BATCH_SIZE]
                 # The first chunk contains the tool's name and purpose.
                 vectors = await self._embedder.embed_passages([Passage(context="", content=text) for text in batch])
-                if len(matrix) + len(batch) > _MAX_TEXTS:
+                if len(matrix) + len(batch) > self._max_texts:
                     matrix.clear()
                 matrix.add(batch, [chunk_vectors[0] for chunk_vectors in vectors])
                 for text in batch:
