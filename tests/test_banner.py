@@ -60,6 +60,5 @@ def test_without_a_terminal_the_keys_are_only_in_a_file(tmp_path: Path) -> None:
     """The output for a service manager has the address and the file, and no key (issue 14, D-28)."""
     with run_server(tmp_path / "data") as server:
         assert server.url.startswith("http://127.0.0.1:")
-        assert server.process.stdout is not None
-        assert "Copy the keys, then delete that file." in server.process.stdout.readline()
+        assert "Copy the keys, then delete that file." in server.stdout.readline()
         assert (tmp_path / "data" / "first-run.json").stat().st_mode & 0o777 == 0o600

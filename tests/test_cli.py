@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from rookery.cli import COMMANDS, load_command, split_group
+from tests.deadlines import HANG_S
+from tests.processes import run_rookery
 
 HEAVY = {
     "starlette",
@@ -47,17 +49,10 @@ finally:
 """
 
 
-def run_rookery(*arguments: str, data_dir: Path | None = None, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command without a terminal."""
-    folder = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    command = [sys.executable, "-m", "rookery", *folder, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=settings, timeout=60)
-
-
 def list_imported_modules(data_dir: Path, *arguments: str) -> set[str]:
     """Run a command and return the modules that it imported. A domain of which only its list of commands was read does not count."""
     command = [sys.executable, "-c", _LIST_MODULES, "--data-dir", str(data_dir), *arguments]
-    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     imported = set(process.stdout.splitlines()[-1].split())
     for table in {entry.target.rpartition(".")[0] for entry in COMMANDS if ".commands." in entry.target}:
         domain = table.removesuffix(".commands")
@@ -154,16 +149,16 @@ def test_a_command_on_memories_imports_no_tool_servers(tmp_path: Path, arguments
 def test_a_shell_completes_commands_and_options(typed: str, expected: set[str]) -> None:
     """The installed completion script calls the command itself (issue 14, D-04)."""
     words = f"rookery {typed}"
-    process = run_rookery(_ROOKERY_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+    variables = {"_ROOKERY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    process = run_rookery(environment=variables)
 
     assert set(process.stdout.split()) == expected
 
 
 def test_the_completion_of_a_shell_is_shown() -> None:
     """The CLI prints shell completion scripts (issue 14: it had none; D-04)."""
-    process = run_rookery(
-        "--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
-    )  # otherwise it detects the current shell
+    variables = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # otherwise it detects the current shell
+    process = run_rookery("--show-completion", "bash", environment=variables)
 
     assert "_ROOKERY_COMPLETE=complete_bash" in process.stdout, process.stderr
 

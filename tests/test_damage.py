@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,13 +21,11 @@ from rookery.kernel.errors import StorageFull
 from rookery.kernel.logs import LimitedWarning
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
-from tests.processes import run_server
+from tests.processes import get_environment, run_rookery, run_server
 
 
 def _run_rookery(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")} | settings
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    return run_rookery(*arguments, data_dir=folder, environment=get_environment() | settings)
 
 
 @pytest.fixture(scope="module")

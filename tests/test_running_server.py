@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,14 @@ import pytest
 from rookery.kernel.data_folder import SERVER_FILE
 from rookery.kernel.running_server import find_server
 from tests.conftest import lend_model
-from tests.processes import run_server
+from tests.processes import run_rookery, run_server
 
 pytestmark = pytest.mark.timeout(240)
 
 
-def run_rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the data folder and no other settings of the server."""
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={}, timeout=60)
+    return run_rookery(*arguments, data_dir=folder, environment={})
 
 
 def test_commands_find_the_server_and_its_settings_in_the_data_folder(tmp_path: Path, model_folder: Path) -> None:
@@ -30,10 +28,10 @@ def test_commands_find_the_server_and_its_settings_in_the_data_folder(tmp_path: 
     lend_model(model_folder, folder)
     (folder / "rookery.toml").write_text('egress_allow = ["127.0.0.1/32"]\nbcrypt_cost = 4\n', encoding="utf-8")
     with run_server(folder) as server:
-        connected = run_rookery(folder, "connect", "claude-code")
-        written = run_rookery(folder, "connect", "claude-code", "--write", "--file", str(tmp_path / "mcp.json"))
-        added = run_rookery(folder, "webhooks", "add", "http://127.0.0.1:9/", "--event", "*", "--json")
-        findings = json.loads(run_rookery(folder, "doctor", "--json").stdout)
+        connected = _run_rookery(folder, "connect", "claude-code")
+        written = _run_rookery(folder, "connect", "claude-code", "--write", "--file", str(tmp_path / "mcp.json"))
+        added = _run_rookery(folder, "webhooks", "add", "http://127.0.0.1:9/", "--event", "*", "--json")
+        findings = json.loads(_run_rookery(folder, "doctor", "--json").stdout)
 
         assert f"{server.url}/mcp" in connected.stdout, connected.stderr
         assert written.returncode == 0, written.stderr
@@ -47,7 +45,7 @@ def test_commands_find_the_server_and_its_settings_in_the_data_folder(tmp_path: 
     assert not (folder / SERVER_FILE).exists()
 
     (folder / SERVER_FILE).write_bytes(content)
-    without_server = run_rookery(folder, "connect", "claude-code")
+    without_server = _run_rookery(folder, "connect", "claude-code")
     assert "http://127.0.0.1:8400/mcp" in without_server.stdout
     assert "No Rookery runs" in without_server.stderr
 
@@ -72,7 +70,7 @@ def test_a_fifo_as_server_file_blocks_no_command(tmp_path: Path) -> None:
     """Issue 14 (attack 5): `doctor` and `connect` ignore a FIFO in place of the file (D-04)."""
     os.mkfifo(tmp_path / SERVER_FILE)
 
-    connected = run_rookery(tmp_path, "connect", "claude-code")
+    connected = _run_rookery(tmp_path, "connect", "claude-code")
 
     assert find_server(tmp_path) is None
     assert "http://127.0.0.1:8400/mcp" in connected.stdout
@@ -84,8 +82,7 @@ def test_a_server_behind_a_proxy_prints_both_addresses(tmp_path: Path, model_fol
     lend_model(model_folder, folder)
     with run_server(folder, api_url="https://api.example.org", mcp_url="https://mcp.example.org") as server:
         assert server.url.startswith("http://127.0.0.1:")
-        assert server.process.stdout is not None
-        lines = [server.process.stdout.readline() for _ in range(2)]
+        lines = [server.stdout.readline() for _ in range(2)]
 
         assert lines[-1] == "Clients reach it at https://api.example.org, https://mcp.example.org\n"
 
@@ -94,7 +91,7 @@ def test_the_settings_file_cannot_name_another_data_folder(tmp_path: Path) -> No
     """D-02: the file is read from the folder of --data-dir, so it cannot set data_dir."""
     (tmp_path / "rookery.toml").write_text('data_dir = "/elsewhere"\n', encoding="utf-8")
 
-    process = run_rookery(tmp_path, "keys", "list")
+    process = _run_rookery(tmp_path, "keys", "list")
 
     assert process.returncode == 1
     assert process.stderr.splitlines()[0].startswith("error: data_dir cannot be set in")

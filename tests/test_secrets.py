@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
 from rookery.wiring import build_platform
 from tests.conftest import run_instance
+from tests.processes import run_rookery
 
 _OTHER = "another secret key, 0123456789 0123456789"
 
@@ -46,35 +45,30 @@ async def test_the_doctor_reports_problems_of_the_secret_key(settings: Settings)
     assert (await finding())[0] == "problem"
 
 
-def _run_rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=40, stdin=subprocess.DEVNULL)
-
-
 def test_secrets_rotate_replaces_the_key(data_dir: Path) -> None:
     """D-04: with --json; a destructive rotation needs --yes without a terminal."""
-    assert _run_rookery(data_dir, "secrets", "rotate").returncode == 1  # no key exists yet
-    assert _run_rookery(data_dir, "init").returncode == 0
+    assert run_rookery("secrets", "rotate", data_dir=data_dir).returncode == 1  # no key exists yet
+    assert run_rookery("init", data_dir=data_dir).returncode == 0
     before = (data_dir / "secret.key").read_bytes()
-    dry_run = _run_rookery(data_dir, "secrets", "rotate", "--dry-run", "--json")
+    dry_run = run_rookery("secrets", "rotate", "--dry-run", "--json", data_dir=data_dir)
     assert (json.loads(dry_run.stdout)["dry_run"], (data_dir / "secret.key").read_bytes()) == (True, before)
 
-    process = _run_rookery(data_dir, "secrets", "rotate", "--json")
+    process = run_rookery("secrets", "rotate", "--json", data_dir=data_dir)
 
     assert process.returncode == 0, process.stderr
     key_id = KeySource(data_dir).get_or_create_first().id
     assert json.loads(process.stdout) == {"key_id": key_id, "changed": True, "resealed": 0, "deleted": 0}
     assert (data_dir / "secret.key").read_bytes() != before
-    assert _run_rookery(data_dir, "secrets", "rotate", "--lost").returncode == 2
+    assert run_rookery("secrets", "rotate", "--lost", data_dir=data_dir).returncode == 2
 
 
 def test_a_start_without_the_key_is_a_one_line_error(data_dir: Path) -> None:
     """D-02, D-07: the server does not start; the error has the missing file and the command to run."""
-    assert _run_rookery(data_dir, "init").returncode == 0
+    assert run_rookery("init", data_dir=data_dir).returncode == 0
     (data_dir / "secret.key").unlink()
-    process = _run_rookery(data_dir, "serve", "--port", "0")
+    process = run_rookery("serve", "--port", "0", data_dir=data_dir)
 
     assert (process.returncode, len(process.stderr.strip().splitlines())) == (1, 1), process.stderr
     assert "rookery secrets rotate --lost" in process.stderr
-    assert _run_rookery(data_dir, "secrets", "rotate", "--lost", "--yes").returncode == 0
-    assert _run_rookery(data_dir, "init").returncode == 0
+    assert run_rookery("secrets", "rotate", "--lost", "--yes", data_dir=data_dir).returncode == 0
+    assert run_rookery("init", data_dir=data_dir).returncode == 0

@@ -12,7 +12,8 @@ from typing import cast
 import pytest
 
 from tests.conftest import eventually, lend_model
-from tests.processes import Server
+from tests.deadlines import HANG_S
+from tests.processes import Server, run_rookery
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -24,19 +25,17 @@ def folder(tmp_path: Path, model_folder: Path) -> Path:
     """A data folder with a workspace."""
     path = tmp_path / "home"
     lend_model(model_folder, path)
-    assert run_rookery(path, "init").returncode == 0
+    assert _run_rookery(path, "init").returncode == 0
     return path
 
 
-def run_rookery(folder: Path, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command without a terminal."""
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=SETTINGS, timeout=60, input=text)
+def _run_rookery(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return run_rookery(*arguments, data_dir=folder, environment=SETTINGS, standard_input=text.encode())
 
 
 def run_json(folder: Path, *arguments: str) -> dict[str, object]:
     """Run a command with --json and return its output."""
-    process = run_rookery(folder, *arguments, "--json")
+    process = _run_rookery(folder, *arguments, "--json")
     assert process.returncode == 0, process.stderr
     return cast("dict[str, object]", json.loads(process.stdout))
 
@@ -48,9 +47,8 @@ def is_found(folder: Path, query: str) -> bool:
 
 async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
     """Issue 14, D-04: commands remember, recall and search; the worker stops cleanly on SIGTERM."""
-    stored = run_rookery(
-        folder, "remember", "-", "--type", "decision", "--org", "acme", "--tag", "release", text="We deploy on Tuesdays.\n"
-    )
+    options = ("--type", "decision", "--org", "acme", "--tag", "release")
+    stored = _run_rookery(folder, "remember", "-", *options, text="We deploy on Tuesdays.\n")
     assert stored.returncode == 0, stored.stderr
     assert "rookery worker" in stored.stderr
     memory_id = stored.stdout.strip()
@@ -62,19 +60,19 @@ async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "worker"]
     with subprocess.Popen(command, env=SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
         try:
-            await eventually(lambda: is_found(folder, "When do we ship?"), within_s=90)
+            await eventually(lambda: is_found(folder, "When do we ship?"), within_s=HANG_S)
         finally:
             worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=30) == 0
+        assert worker.wait(timeout=HANG_S) == 0
 
-    [line] = run_rookery(folder, "recall", "When do we ship?").stdout.splitlines()
+    [line] = _run_rookery(folder, "recall", "When do we ship?").stdout.splitlines()
     assert line.split("\t")[1:] == [memory_id, "decision", "We deploy on Tuesdays."]
 
 
 def test_an_invalid_value_is_a_usage_error(folder: Path) -> None:
     """Issue 14: the exit code of an invalid value is 2 (D-04, D-40)."""
     for arguments in (["remember", " "], ["remember", "x", "--confidence", "2"], ["recall", ""], ["remember", "x", "--type", "No Type"]):
-        process = run_rookery(folder, *arguments)
+        process = _run_rookery(folder, *arguments)
 
         assert process.returncode == 2, process.stderr
         assert len(process.stderr.splitlines()) == 1, process.stderr
@@ -88,8 +86,8 @@ async def test_a_worker_runs_beside_a_server(folder: Path) -> None:
     with subprocess.Popen(command, env=SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == f"Rookery works on {folder}; Ctrl-C stops it.\n"
-        assert run_rookery(folder, "remember", "The rook nests in the elm.").stderr == ""
-        await eventually(lambda: is_found(folder, "Where does the bird live?"), within_s=90)
+        assert _run_rookery(folder, "remember", "The rook nests in the elm.").stderr == ""
+        await eventually(lambda: is_found(folder, "Where does the bird live?"), within_s=HANG_S)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=30) == 0
+        assert worker.wait(timeout=HANG_S) == 0
     assert server.stop() == 0

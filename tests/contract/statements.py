@@ -21,10 +21,9 @@ from typing import Any, cast
 
 import httpx2
 
-from tests.processes import Server, run_server
+from tests.processes import Server, run_rookery, run_server
 
 TOOLBOX = Path(__file__).resolve().parent / "servers" / "toolbox.py"
-COMMAND_TIMEOUT_S = 120.0
 
 SERVERS: Mapping[str, object] = {
     "mcpServers": {
@@ -130,16 +129,7 @@ class Api:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line on the data folder of the server."""
-        command = [sys.executable, "-m", "rookery", "--data-dir", str(self.folder), *arguments]
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"COLUMNS": "200"},
-        )
+        return run_rookery(*arguments, data_dir=self.folder, environment=os.environ | {"COLUMNS": "200"})
 
     def run_json(self, *arguments: str) -> Any:  # noqa: ANN401 - as above
         """Run a command with --json and return its document."""

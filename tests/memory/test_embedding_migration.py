@@ -297,9 +297,8 @@ async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[Embed
     """The second run does not repeat finished work, and the server responds all the time (issue)."""
     one, two = services
     count = 200
-    old_settings = {"embedder": one.openai_url(), "vector_dimension": "24"}
     new_settings = {"embedder": two.openai_url(), "vector_dimension": "40"}
-    with run_server(tmp_path / "data", **old_settings) as server:
+    with run_server(tmp_path / "data", embedder=one.openai_url(), vector_dimension="24") as server:
         contents = [f"heron {index} sits on roof {index}" for index in range(count)]
         body = {"memories": [{"content": content, "type": "fact"} for content in contents]}
         server.client.post("/v1/brain/remember/batch", json=body).raise_for_status()
@@ -314,7 +313,8 @@ async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[Embed
         body = server.client.post("/v1/brain/recall", json={"query": "heron roof 77", "top_k": 1}).json()
         return body["memories"][0]["content"], "notice" in body
 
-    with run_server(tmp_path / "data", **new_settings, embedder_previous=one.openai_url()) as server:
+    data = tmp_path / "data"
+    with run_server(data, embedder=two.openai_url(), vector_dimension="40", embedder_previous=one.openai_url()) as server:
         server.client.headers["Authorization"] = f"Bearer {keys['api_key']}"
         two.delay_s = 0.2
         first_run = _start_command(tmp_path / "data", "brain", "reindex", "--stale", **new_settings)

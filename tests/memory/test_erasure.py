@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -24,7 +22,7 @@ from rookery.memory.maintenance.scrubbing import CleanRequest as Clean
 from rookery.memory.models import MemoryFilter
 from tests.conftest import lend_model
 from tests.memory.makers import MemoryRig, make_caller
-from tests.processes import Server, run_server
+from tests.processes import Server, get_environment, run_rookery, run_server
 
 _SECRETS = 12
 _TAGS = ("Zweihorn", "Dreihorn")
@@ -36,11 +34,7 @@ def _word(number: int) -> str:
 
 
 def _rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(
-        command, env={**environment, "ROOKERY_MIN_FREE_DISK_MB": "0"}, capture_output=True, text=True, check=False, timeout=60
-    )
+    return run_rookery(*arguments, data_dir=folder, environment=get_environment() | {"ROOKERY_MIN_FREE_DISK_MB": "0"})
 
 
 def _files_containing(folder: Path, *words: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -37,21 +36,14 @@ from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
 from tests.memory.makers import build_rig, make_memory
 from tests.memory.transfers import parse_lines
-from tests.processes import Server, run_server
+from tests.processes import Server, get_environment, run_rookery, run_server
 
 MEMORY_COUNT = 2_000
 _WAIT_S = 40.0
 
 
 def _environment() -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
-    return environment | {"COLUMNS": "140", "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
-
-
-def _rookery(folder: Path, *arguments: str, standard_input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a separate process."""
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, env=_environment(), input=standard_input, capture_output=True, check=False, timeout=50)
+    return get_environment() | {"COLUMNS": "140", "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
 
 
 @dataclass
@@ -158,7 +150,9 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
         second = server.client.post("/v1/brain/remember", json=body).json()["id"]
         export = _Platform(folder).run("export", "--org", "acme")
         server.client.delete(f"/v1/brain/memories/{second}").raise_for_status()
-        import_run = _rookery(folder, "import", "-", "--new-ids", "--json", standard_input=export.stdout_bytes)
+        import_run = run_rookery(
+            "import", "-", "--new-ids", "--json", data_dir=folder, environment=_environment(), standard_input=export.stdout_bytes
+        )
         by_words = _recall_contents(server, "Fridays", "keyword")
         deadline = time.monotonic() + _WAIT_S
         while not (by_meaning := _recall_contents(server, "When do we ship?", "semantic")) and time.monotonic() < deadline:

@@ -24,7 +24,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.documents import PROTOCOL_VERSIONS
 from tests.conftest import SECRET_KEY, Caller, Instance, run_instance
-from tests.processes import Server
+from tests.processes import Server, run_rookery
 from tests.real_servers import node
 from tests.tools.makers import make_odd_entry
 
@@ -350,8 +350,7 @@ def test_the_key_commands_of_the_page_create_working_keys(server_process: Server
 
     assert len(commands_run) == 2
     for arguments in commands_run:
-        command = [sys.executable, "-m", "rookery", "--data-dir", str(server_process.folder), *arguments, "--json"]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        process = run_rookery(*arguments, "--json", data_dir=server_process.folder)
         key = re.findall(r'"(?:plaintext_key|api_key|key)": "([^"]+)"', process.stdout)
         assert len(key) == 1, process.stdout
         response = server_process.client.get("/api/v1/mcp/servers/brain/tools", headers={"Authorization": f"Bearer {key[0]}"})

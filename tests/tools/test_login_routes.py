@@ -17,7 +17,7 @@ import pytest
 from rookery.access.models import AuditEntry
 from rookery.kernel.config import Settings
 from tests.conftest import Caller, Instance, eventually, run_instance
-from tests.processes import Server, run_server
+from tests.processes import Server, run_rookery, run_server
 from tests.tools.makers import make_odd_entry as odd
 from tests.tools.oauth_server import OAuthServer, authorize, parse_hidden_fields, run_oauth_server
 
@@ -266,10 +266,7 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, oauth
             output = json.loads(login.stdout.read())
             last_line = login.stderr.read().splitlines()[-1]
         text = await eventually(lambda: call_text(server))
-        logout = subprocess.run([*command, "logout", "guarded"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        second_logout = subprocess.run(
-            [*command, "logout", "guarded"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+        logout, second_logout = (run_rookery("servers", "logout", "guarded", data_dir=folder) for _ in range(2))
         log = server.log()
 
     assert login.returncode == 0
@@ -286,9 +283,8 @@ def test_a_login_that_nobody_consents_to_ends(tmp_path: Path, oauth_server: OAut
     """The command stops waiting after `--wait` seconds (D-31)."""
     entry = {"url": f"{oauth_server.url}/mcp", "auth": "oauth"}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "servers", "login", "guarded", "--wait", "1"]
-    timed_out = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    unknown = subprocess.run([*command[:-3], "nobody"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    timed_out = run_rookery("servers", "login", "guarded", "--wait", "1", data_dir=tmp_path)
+    unknown = run_rookery("servers", "login", "nobody", data_dir=tmp_path)
 
     assert (timed_out.returncode, "There was no consent within 1 s" in timed_out.stderr) == (1, True), timed_out.stderr
     assert (unknown.returncode, "The server 'nobody' does not exist" in unknown.stderr) == (1, True), unknown.stderr
