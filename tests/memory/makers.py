@@ -44,6 +44,8 @@ from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import Listing, MemorySearch
 from rookery.memory.text_queries import stem_words
 from rookery.memory.training import Training
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.importing import MemoryImport, TransferServices
 from tests.conftest import FakeClock
 
 DIMENSION = 64
@@ -263,6 +265,7 @@ class MemoryServices:
     recall_buffer: RecallBuffer
     training: Training
     retention: RetentionTask
+    transfer: TransferServices
 
 
 def _assemble(
@@ -321,6 +324,10 @@ def _assemble(
         recall_buffer=recall_buffer,
         training=Training(db=db, bus=bus, clock=clock),
         retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
+        transfer=TransferServices(
+            exporter=MemoryExport(db=db, clock=clock),
+            importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
+        ),
     )
 
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
 from sqlalchemy import func, select
-from typer.testing import CliRunner
 
-from rookery.cli import add_commands
-from rookery.kernel.db import Tx, open_database
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
 from rookery.memory import merging
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
-from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
 from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback
-from tests.conftest import FakeClock
-from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
+from tests.memory.command_line import Platform
+from tests.memory.makers import MemoryRig, make_caller
 
 BASE = "Herons nest on tall trees near quiet lakes where many small fish swim all year between reeds and stones under willows"
 MORE = f"{BASE}. Kim saw them in March."
@@ -180,44 +175,20 @@ async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
     assert (await rig.reload(primary)).content.endswith("KIM SAW THEM.")
 
 
-@dataclass
-class _OpenPlatform:
-    maintenance: MaintenanceServices
-
-    async def workspaces(self) -> dict[int, str]:
-        """Return the only workspace."""
-        return {1: "main"}
+async def _remember_one(platform: Platform) -> None:
+    async with platform.rig() as rig:
+        await rig.remember("a heron", agent_id="kim")
 
 
-@dataclass
-class _Platform:
-    folder: Path
-
-    @asynccontextmanager
-    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
-        """Open the memory domain on the folder, as a separate process."""
-        del create
-        db = open_database("embedded:", data_dir=self.folder)
-        rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
-        if await rig.vectors.count(1) == 0:
-            await rig.remember("a heron", agent_id="kim")
-        try:
-            yield _OpenPlatform(rig.services.maintenance)
-        finally:
-            await rig.close()
-            await db.close()
-
-
-def _run_command(platform: _Platform, *words: str) -> tuple[int, str]:
-    app = typer.Typer()
-    add_commands(app, "brain", "export")
-    result = CliRunner().invoke(app, ["brain", "forget", *words], obj=platform)
+def _run_command(platform: Platform, *words: str) -> tuple[int, str]:
+    result = platform.run("brain", "forget", *words)
     return result.exit_code, result.stdout
 
 
 def test_the_command_needs_a_criterion_and_a_confirmation(data_dir: Path) -> None:
     """Without a criterion, or without --yes off a terminal, it exits with 2; --json prints one document (D-04)."""
-    platform = _Platform(data_dir)
+    platform = Platform(data_dir)
+    asyncio.run(_remember_one(platform))
 
     assert _run_command(platform)[0] == 2
     assert _run_command(platform, "--agent", "kim")[0] == 2

@@ -10,74 +10,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from rookery.cli import add_commands
 from rookery.kernel.config import Settings
-from rookery.kernel.db import open_database
 from rookery.memory.models import Memory
 from rookery.memory.store import maintenance, records, runs
 from rookery.memory.store.maintenance import MemorySelection
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock
-from tests.memory.makers import MemoryRig, MemoryServices, StemEmbedder, build_rig, make_caller, make_memory
+from tests.memory.command_line import Platform
+from tests.memory.makers import make_caller, make_memory
 
 PRIVATE = "Ask kim@example.org, or Lee at +49 30 901820."
 MEMORY_COUNT = 2_000
 
 
-@dataclass
-class _OpenPlatform:
-    memory: MemoryServices
-    workspace_names: Mapping[int, str]
-
-    async def workspaces(self) -> Mapping[int, str]:
-        """Return what the test wants workspace_names."""
-        return self.workspace_names
-
-
-@dataclass
-class _Platform:
-    """The platform object that commands receive."""
-
-    folder: Path
-    workspace_names: dict[int, str] = field(default_factory=lambda: {1: "main"})
-
-    @asynccontextmanager
-    async def rig(self) -> AsyncGenerator[MemoryRig]:
-        """Open the memory domain on the folder, as a separate process."""
-        db = open_database("embedded:", data_dir=self.folder)
-        rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
-        try:
-            yield rig
-        finally:
-            await rig.close()
-            await db.close()
-
-    @asynccontextmanager
-    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
-        """Yield the platform object that the commands use."""
-        del create
-        async with self.rig() as rig:
-            yield _OpenPlatform(rig.services, self.workspace_names)
-
-
 @pytest.fixture
-def platform(data_dir: Path) -> _Platform:
+def platform(data_dir: Path) -> Platform:
     """Return a platform whose folder has untidy memories in two workspaces."""
-    platform = _Platform(data_dir)
+    platform = Platform(data_dir)
     asyncio.run(_fill(platform))
     return platform
 
 
-async def _fill(platform: _Platform) -> None:
+async def _fill(platform: Platform) -> None:
     async with platform.rig() as rig:
         for content in (PRIVATE, "heron", "heron", "Two  words"):
             await rig.remember(content, project="web" if content != "heron" else "zoo/web", org=None if content == "heron" else "acme")
@@ -86,16 +44,8 @@ async def _fill(platform: _Platform) -> None:
         await rig.run_jobs()
 
 
-def _run(platform: _Platform, *arguments: str) -> tuple[int, str]:
-    app = typer.Typer()
-    add_commands(app, "brain")
-
-    @app.callback()
-    def main(context: typer.Context) -> None:
-        """Pass the platform to the commands."""
-        context.obj = platform
-
-    result = CliRunner().invoke(app, ["brain", *arguments])
+def _run(platform: Platform, *arguments: str) -> tuple[int, str]:
+    result = platform.run("brain", *arguments)
     return result.exit_code, result.output
 
 
@@ -107,7 +57,7 @@ COMMANDS = (["clean", "--strip-pii"], ["prune", "--deduplicate"], ["consolidate"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_commands_need_a_workspace_option_if_there_are_two(platform: _Platform, command: list[str]) -> None:
+def test_commands_need_a_workspace_option_if_there_are_two(platform: Platform, command: list[str]) -> None:
     """clean, prune, consolidate and backfill-org need --workspace if a second workspace exists (D-52)."""
     assert _run(platform, *command, "--dry-run")[0] == 0
     platform.workspace_names[2] = "side"
@@ -120,7 +70,7 @@ def test_commands_need_a_workspace_option_if_there_are_two(platform: _Platform, 
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_every_command_prints_a_report(platform: _Platform, command: list[str]) -> None:
+def test_every_command_prints_a_report(platform: Platform, command: list[str]) -> None:
     """The report has total, successes, failures and duration; --json prints one document; a dry run lists every item (issue)."""
     dry_run = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
     status, printed = _run(platform, *command, *_confirmation(command), "--json")
@@ -137,7 +87,7 @@ def test_every_command_prints_a_report(platform: _Platform, command: list[str]) 
     assert _run(platform, *command, *_confirmation(command))[1].startswith("total ")
 
 
-def test_a_dry_run_into_a_pipe_prints_a_line_for_each_memory(platform: _Platform) -> None:
+def test_a_dry_run_into_a_pipe_prints_a_line_for_each_memory(platform: Platform) -> None:
     """The columns are separated by tabs, and no personal data is printed (D-04)."""
     status, printed = _run(platform, "clean", "--strip-pii", "--dry-run")
     lines = printed.splitlines()
@@ -146,7 +96,7 @@ def test_a_dry_run_into_a_pipe_prints_a_line_for_each_memory(platform: _Platform
     assert "kim" not in printed
 
 
-def test_a_command_without_an_action_is_wrong_usage(platform: _Platform) -> None:
+def test_a_command_without_an_action_is_wrong_usage(platform: Platform) -> None:
     """A missing criterion or a number out of range exits with 2 (D-52)."""
     assert [_run(platform, *arguments)[0] for arguments in (["clean"], ["prune"], ["prune", "--delete"], ["prune", "--dry-run"])] == [2] * 4
     assert [_run(platform, "prune", "--min-confidence", number)[0] for number in ("1.1", "-1", "much")] == [2] * 3
@@ -161,7 +111,7 @@ def test_a_command_without_an_action_is_wrong_usage(platform: _Platform) -> None
         (["clean", "--strip-pii"], "changed"),
     ],
 )
-def test_a_dry_run_says_what_would_be_done(platform: _Platform, command: list[str], change: str) -> None:
+def test_a_dry_run_says_what_would_be_done(platform: Platform, command: list[str], change: str) -> None:
     """D-52: the text of a dry run never reports a change as made. The fields of --json keep their names."""
     printed = _run(platform, *command, "--dry-run")[1]
     fields = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
@@ -170,7 +120,7 @@ def test_a_dry_run_says_what_would_be_done(platform: _Platform, command: list[st
     assert (fields["would_be_done"], fields[change], fields["successes"]) == (1, 1, 0)
 
 
-def test_irreversible_commands_need_a_confirmation(platform: _Platform) -> None:
+def test_irreversible_commands_need_a_confirmation(platform: Platform) -> None:
     """Off a terminal, commands that destroy data need --yes; clean --strip-pii did not (D-04; issue 14)."""
     assert _run(platform, "clean", "--strip-pii")[0] == 2
     assert json.loads(_run(platform, "clean", "--strip-pii", "--dry-run", "--json")[1])["would_be_done"] == 1
@@ -180,7 +130,7 @@ def test_irreversible_commands_need_a_confirmation(platform: _Platform) -> None:
     assert json.loads(_run(platform, "prune", "--min-confidence", "0.2", "--delete", "--yes", "--json")[1])["deleted"] == 1
 
 
-def test_a_terminal_gets_the_first_items_and_a_table(platform: _Platform, data_dir: Path) -> None:
+def test_a_terminal_gets_the_first_items_and_a_table(platform: Platform, data_dir: Path) -> None:
     """The terminal shows the first items and a table at the end (D-04; issue)."""
     asyncio.run(_make_workspace(data_dir))
     asyncio.run(_add(platform, 30))
@@ -191,7 +141,7 @@ def test_a_terminal_gets_the_first_items_and_a_table(platform: _Platform, data_d
     assert "Dry run: nothing was changed." in printed
 
 
-def test_a_killed_run_can_be_resumed(platform: _Platform, data_dir: Path) -> None:
+def test_a_killed_run_can_be_resumed(platform: Platform, data_dir: Path) -> None:
     """--resume continues where the killed run stopped and changes no memory twice (issue)."""
     asyncio.run(_make_workspace(data_dir))
     asyncio.run(_add(platform, MEMORY_COUNT))
@@ -209,7 +159,7 @@ def test_a_killed_run_can_be_resumed(platform: _Platform, data_dir: Path) -> Non
     assert asyncio.run(_contents(platform)).count("Ask [email], or Lee at [phone].") == MEMORY_COUNT + 1
 
 
-async def _add(platform: _Platform, count: int) -> None:
+async def _add(platform: Platform, count: int) -> None:
     clock = FakeClock()
     memories = [make_memory(clock, content=PRIVATE, org=None, project=None) for _ in range(count)]
 
@@ -219,7 +169,7 @@ async def _add(platform: _Platform, count: int) -> None:
             await rig.db.write(lambda tx, stretch=batch: [records.add(tx, memory) for memory in stretch])
 
 
-async def _wait_for_checkpoint(platform: _Platform, process: subprocess.Popen[bytes]) -> int:
+async def _wait_for_checkpoint(platform: Platform, process: subprocess.Popen[bytes]) -> int:
     deadline = time.monotonic() + 40
     async with platform.rig() as rig:
         while time.monotonic() < deadline and process.poll() is None:
@@ -230,7 +180,7 @@ async def _wait_for_checkpoint(platform: _Platform, process: subprocess.Popen[by
     pytest.fail(f"the command did not begin; it ended with {process.poll()}")
 
 
-async def _contents(platform: _Platform) -> list[str]:
+async def _contents(platform: Platform) -> list[str]:
     async with platform.rig() as rig:
         stored = await rig.db.read(
             lambda tx: maintenance.list_memories(tx, MemorySelection(workspace_id=1), after="", limit=2 * MEMORY_COUNT)

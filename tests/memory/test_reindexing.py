@@ -2,23 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from rookery.cli import add_commands
-from rookery.kernel.db import open_database
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.events import ReindexCompleted
-from rookery.memory.maintenance.operations import MaintenanceServices
-from rookery.memory.maintenance.reindexing import Reindexer, ReindexRequest
+from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import MemoryChange, RecallRequest
 from tests.conftest import FakeClock
+from tests.memory.command_line import Platform
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
 
 
@@ -170,66 +163,26 @@ async def test_a_reindex_can_be_resumed(rig: MemoryRig) -> None:
     assert next_run.successes == 150
 
 
-@dataclass
-class _OpenPlatform:
-    reindexer: Reindexer
-    maintenance: MaintenanceServices
-
-    async def workspaces(self) -> Mapping[int, str]:
-        """Return the only workspace."""
-        return {1: "main"}
-
-
-@dataclass
-class _Platform:
-    """The platform object that commands receive."""
-
-    folder: Path
-    embedder: StemEmbedder
-
-    @asynccontextmanager
-    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
-        """Open the memory domain on the folder, as a separate process."""
-        del create
-        db = open_database("embedded:", data_dir=self.folder)
-        rig = build_rig(db, self.folder, FakeClock(), embedder=self.embedder)
-        try:
-            yield _OpenPlatform(rig.services.reindexer, rig.services.maintenance)
-        finally:
-            await rig.close()
-            await db.close()
-
-
 @pytest.fixture
-def platform(data_dir: Path, clock: FakeClock) -> _Platform:
+def platform(data_dir: Path) -> Platform:
     """Return a platform whose folder has three memories that are not indexed."""
-    asyncio.run(_fill(data_dir, clock))
-    return _Platform(data_dir, StemEmbedder())
+    platform = Platform(data_dir)
+    asyncio.run(_fill(platform))
+    return platform
 
 
-async def _fill(folder: Path, clock: FakeClock) -> None:
-    db = open_database("embedded:", data_dir=folder)
-    rig = build_rig(db, folder, clock)
-    for number in range(3):
-        await rig.remember(f"heron {number}", org="acme" if number else "zoo")
-    await rig.close()
-    await db.close()
+async def _fill(platform: Platform) -> None:
+    async with platform.rig() as rig:
+        for number in range(3):
+            await rig.remember(f"heron {number}", org="acme" if number else "zoo")
 
 
-def _run(platform: _Platform, *arguments: str) -> tuple[int, str]:
-    app = typer.Typer()
-    add_commands(app, "brain", "export")
-
-    @app.callback()
-    def main(context: typer.Context) -> None:
-        """Pass the platform to the commands."""
-        context.obj = platform
-
-    result = CliRunner().invoke(app, list(arguments))
+def _run(platform: Platform, *arguments: str) -> tuple[int, str]:
+    result = platform.run(*arguments)
     return result.exit_code, result.output
 
 
-def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform: _Platform) -> None:
+def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform: Platform) -> None:
     """The report has total, successes, failures and duration, also as JSON (spec 4.4; D-04)."""
     status, printed = _run(platform, "brain", "reindex", "--json")
     report = json.loads(printed)
@@ -239,7 +192,7 @@ def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform
     assert _run(platform, "brain", "reindex", "--org", "acme")[1].startswith("total 2, successes 2, failures 0, duration ")
 
 
-def test_a_dry_run_lists_the_memories_and_reasons(platform: _Platform) -> None:
+def test_a_dry_run_lists_the_memories_and_reasons(platform: Platform) -> None:
     """--dry-run prints what a run would index and changes nothing (spec 4.4; issue)."""
     dry_run = json.loads(_run(platform, "brain", "reindex", "--dry-run", "--json")[1])
     assert (dry_run["total"], dry_run["dry_run"], {item["why"] for item in dry_run["items"]}) == (3, True, {"never indexed"})
@@ -249,7 +202,7 @@ def test_a_dry_run_lists_the_memories_and_reasons(platform: _Platform) -> None:
     assert platform.embedder.embedded_contents == []
 
 
-def test_the_command_fails_if_a_memory_fails(platform: _Platform) -> None:
+def test_the_command_fails_if_a_memory_fails(platform: Platform) -> None:
     """The exit code is 0 for success and 1 for a failure (D-04)."""
     platform.embedder.poison = "heron 1"
     assert _run(platform, "brain", "reindex")[0] == 1
@@ -257,6 +210,6 @@ def test_the_command_fails_if_a_memory_fails(platform: _Platform) -> None:
     assert _run(platform, "brain", "reindex", "--workspace", "1", "--dry-run")[0] == 0
 
 
-def test_the_full_text_index_can_be_set_up_repeatedly(platform: _Platform) -> None:
+def test_the_full_text_index_can_be_set_up_repeatedly(platform: Platform) -> None:
     """`brain:elastic-setup` is idempotent (spec 4.4)."""
     assert [_run(platform, "brain", "elastic-setup") for _ in range(2)] == [(0, "The full-text index is ready.\n")] * 2

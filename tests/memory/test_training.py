@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from rookery.cli import add_commands
-from rookery.kernel.db import open_database
 from rookery.memory.models import Memory, MemoryFilter, RecallMode, RecallRequest
 from rookery.memory.recall_records import LabelledMemory, TrainingStatus
 from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import recalls
-from rookery.memory.training import BATCH_SIZE, Training
+from rookery.memory.training import BATCH_SIZE
 from tests.conftest import FakeClock
-from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
+from tests.memory.command_line import Platform
+from tests.memory.makers import MemoryRig, make_caller
 
 
 async def list_rows(rig: MemoryRig, workspace_id: int = 1) -> list[LabelledMemory]:
@@ -227,53 +222,17 @@ async def test_deleting_a_workspace_deletes_its_training_rows(rig: MemoryRig) ->
     assert await rig.services.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
 
 
-@dataclass
-class _OpenPlatform:
-    training: Training
-
-    async def workspaces(self) -> Mapping[int, str]:
-        """Return the only workspace."""
-        return {1: "main"}
-
-
-@dataclass
-class _Platform:
-    """The platform object that commands receive."""
-
-    folder: Path
-
-    @asynccontextmanager
-    async def rig(self) -> AsyncGenerator[MemoryRig]:
-        """Open the memory domain on the folder, as a separate process."""
-        db = open_database("embedded:", data_dir=self.folder)
-        rig = build_rig(db, self.folder, FakeClock(), embedder=StemEmbedder())
-        try:
-            yield rig
-        finally:
-            await rig.close()
-            await db.close()
-
-    @asynccontextmanager
-    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
-        """Yield the platform object that the commands use."""
-        del create
-        async with self.rig() as rig:
-            yield _OpenPlatform(rig.services.training)
-
-
 @pytest.fixture
-def platform(data_dir: Path) -> _Platform:
+def platform(data_dir: Path) -> Platform:
     """Return a platform on an empty folder."""
-    return _Platform(data_dir)
+    return Platform(data_dir)
 
 
-def _run(platform: _Platform, *arguments: str) -> Result:
-    app = typer.Typer()
-    add_commands(app, "brain", "export")
-    return CliRunner().invoke(app, ["brain", *arguments], obj=platform)
+def _run(platform: Platform, *arguments: str) -> Result:
+    return platform.run("brain", *arguments)
 
 
-async def _record_training_rows(platform: _Platform) -> None:
+async def _record_training_rows(platform: Platform) -> None:
     async with platform.rig() as rig:
         memory = await rig.remember("Ask kim@example.org about the heron.", tags=("birds",))
         await rig.run_jobs()
@@ -281,7 +240,7 @@ async def _record_training_rows(platform: _Platform) -> None:
         await list_rows(rig)
 
 
-def test_an_operator_enables_training_and_exports_rows(platform: _Platform, tmp_path: Path) -> None:
+def test_an_operator_enables_training_and_exports_rows(platform: Platform, tmp_path: Path) -> None:
     """`brain export-training` writes JSON lines with the current state of each memory (D-57, D-04)."""
     assert "not recorded" in _run(platform, "training").output
     assert json.loads(_run(platform, "training", "--on", "--json").output)["on"] is True
@@ -306,7 +265,7 @@ def test_an_operator_enables_training_and_exports_rows(platform: _Platform, tmp_
     assert _run(platform, "export-training", "--out", str(file)).exit_code == 2, "an existing file is never overwritten"
 
 
-def test_an_export_can_redact_personal_data(platform: _Platform) -> None:
+def test_an_export_can_redact_personal_data(platform: Platform) -> None:
     """--strip-pii redacts queries and contents in the export; the store stays unchanged (D-52, D-57)."""
     _run(platform, "training", "--on")
     asyncio.run(_record_training_rows(platform))
@@ -318,7 +277,7 @@ def test_an_export_can_redact_personal_data(platform: _Platform) -> None:
     assert "kim@example.org" in _run(platform, "export-training").stdout
 
 
-def test_deleting_training_rows_needs_a_confirmation(platform: _Platform) -> None:
+def test_deleting_training_rows_needs_a_confirmation(platform: Platform) -> None:
     """Off a terminal, `--forget` needs --yes (D-04)."""
     _run(platform, "training", "--on")
     asyncio.run(_record_training_rows(platform))

@@ -9,32 +9,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
 import orjson
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from rookery.cli import add_commands
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory.capacity import Capacity, StorageLimits
+from rookery.memory.capacity import StorageLimits
 from rookery.memory.store import transfer
 from rookery.memory.store.transfer import ExportSelection
-from rookery.memory.training import Training
-from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.importing import MemoryImport, TransferServices
 from rookery.memory.transfer.items import copy_id
 from rookery.migrations import migrate
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
-from tests.memory.makers import build_rig, make_memory
+from tests.memory.command_line import Platform
+from tests.memory.makers import make_memory
 from tests.memory.transfers import parse_lines
 from tests.processes import Server, get_environment, run_rookery, run_server
 
@@ -46,64 +38,11 @@ def _environment() -> dict[str, str]:
     return get_environment() | {"COLUMNS": "140", "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
 
 
-@dataclass
-class _Memory:
-    transfer: TransferServices
-    training: Training
-
-
-@dataclass
-class _OpenPlatform:
-    memory: _Memory
-    workspace_names: Mapping[int, str]
-
-    async def workspaces(self) -> Mapping[int, str]:
-        """Return the workspaces that the test defines."""
-        return self.workspace_names
-
-
-@dataclass
-class _Platform:
-    """The platform object that commands receive, on a data folder."""
-
-    folder: Path
-    workspace_names: dict[int, str] = field(default_factory=lambda: {1: "main"})
-    limits: StorageLimits = field(default_factory=lambda: StorageLimits(min_free_bytes=0))
-
-    @asynccontextmanager
-    async def open(self, *, create: bool = False) -> AsyncGenerator[_OpenPlatform]:
-        """Yield the platform object that the commands use."""
-        del create
-        clock = FakeClock()
-        db = open_database("embedded:", data_dir=self.folder)
-        rig = build_rig(db, self.folder, clock)
-        capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
-        importer = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.services.indexer, capacity=capacity, bus=rig.bus, clock=clock)
-        try:
-            transfers = TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=importer)
-            yield _OpenPlatform(_Memory(transfers, rig.services.training), self.workspace_names)
-        finally:
-            await rig.close()
-            await db.close()
-
-    def run(self, *arguments: str, standard_input: bytes = b"") -> Result:
-        """Run a command."""
-        app = typer.Typer()
-        add_commands(app, "brain", "export", "import")
-
-        @app.callback()
-        def main(context: typer.Context) -> None:
-            """Pass the platform to the commands."""
-            context.obj = self
-
-        return CliRunner().invoke(app, arguments, input=standard_input)
-
-
 @pytest.fixture
-def platform(data_dir: Path) -> _Platform:
+def platform(data_dir: Path) -> Platform:
     """Return a platform on an empty store."""
     migrate("embedded:", data_dir=data_dir)
-    return _Platform(data_dir)
+    return Platform(data_dir, limits=StorageLimits(min_free_bytes=0))
 
 
 def _export_lines(count: int) -> bytes:
@@ -148,7 +87,7 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
         first = server.client.post("/v1/brain/remember", json=body).json()["id"]
         body = {"type": "decision", "content": "We deploy on Mondays, never on Fridays.", "org": "acme", "supersedes_id": first}
         second = server.client.post("/v1/brain/remember", json=body).json()["id"]
-        export = _Platform(folder).run("export", "--org", "acme")
+        export = Platform(folder).run("export", "--org", "acme")
         server.client.delete(f"/v1/brain/memories/{second}").raise_for_status()
         import_run = run_rookery(
             "import", "-", "--new-ids", "--json", data_dir=folder, environment=_environment(), standard_input=export.stdout_bytes
@@ -166,7 +105,7 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
 
 
 @pytest.mark.timeout(120)
-def test_a_killed_import_can_be_repeated(platform: _Platform, tmp_path: Path) -> None:
+def test_a_killed_import_can_be_repeated(platform: Platform, tmp_path: Path) -> None:
     """The second run stores the remaining memories, each once (issue 6)."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_export_lines(MEMORY_COUNT))
@@ -185,7 +124,7 @@ def test_a_killed_import_can_be_repeated(platform: _Platform, tmp_path: Path) ->
     assert _count_stored(platform.folder) == MEMORY_COUNT
 
 
-def test_a_stopped_import_can_be_resumed(platform: _Platform, tmp_path: Path) -> None:
+def test_a_stopped_import_can_be_resumed(platform: Platform, tmp_path: Path) -> None:
     """The exit code is 1, and the report names the first line that was not stored, for --resume (D-17; issue 5)."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_export_lines(5))
@@ -203,7 +142,7 @@ def test_a_stopped_import_can_be_resumed(platform: _Platform, tmp_path: Path) ->
     assert (last_run.get("earlier"), last_run["unchanged"]) == (None, 5)
 
 
-def test_an_export_can_be_imported(platform: _Platform, tmp_path: Path) -> None:
+def test_an_export_can_be_imported(platform: Platform, tmp_path: Path) -> None:
     """--out creates a file with mode 0600; .gz is compressed; a pipe gets only the lines (D-04)."""
     export_file, notes_folder = tmp_path / "out.jsonl.gz", tmp_path / "notes"
     assert platform.run("import", "-", standard_input=_export_lines(2)).exit_code == 0
@@ -222,7 +161,7 @@ def test_an_export_can_be_imported(platform: _Platform, tmp_path: Path) -> None:
     assert (notes_import.exit_code, notes_import.stdout.count("\tconflict\t")) == (1, 2)
 
 
-def test_rejected_lines_are_listed_with_their_number(platform: _Platform) -> None:
+def test_rejected_lines_are_listed_with_their_number(platform: Platform) -> None:
     """The exit code is 1, and the other lines are stored (issue 6)."""
     result = platform.run("import", "-", standard_input=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
 
@@ -232,7 +171,7 @@ def test_rejected_lines_are_listed_with_their_number(platform: _Platform) -> Non
     assert (result.exit_code, _count_stored(platform.folder)) == (1, 1)
 
 
-def test_impossible_options_are_wrong_usage(platform: _Platform, tmp_path: Path) -> None:
+def test_impossible_options_are_wrong_usage(platform: Platform, tmp_path: Path) -> None:
     """The exit code is 2, and no file is overwritten; with two workspaces, --workspace is required (D-04, D-52)."""
     existing_file, notes_folder = tmp_path / "there.jsonl", tmp_path / "notes"
     existing_file.write_bytes(_export_lines(1))
