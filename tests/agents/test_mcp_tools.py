@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 import httpx2
@@ -248,6 +249,25 @@ async def test_a_tool_returns_the_error_of_its_route(instance: Instance) -> None
     )
     response = await _send(instance.agent, "task_claim_next", wait_s=500)
     assert (response.status_code, response.json()["error"]) == (400, "invalid_arguments")
+
+
+async def test_an_error_of_a_tool_names_a_tool_and_that_of_its_route_a_route(instance: Instance) -> None:
+    """D-10, D-92: the same error, whose hint a caller of tools can follow."""
+    agent, tools = instance.agent, {tool.name for tool in AgentsApi(instance.rookery.agents).server().tools()}
+    task = str(_get_path(await _call(agent, "plan_create", **PLAN), "phases", 0, "tasks", 0, "id"))
+    session = str(_get_path(await _call(agent, "session_start", goal="Tea", agent_type="claude"), "session", "id"))
+    await _call(agent, "session_end", session_id=session)
+    await _call(agent, "plan_status", plan="brew-tea", status="paused")
+
+    for tool, arguments, path, body in (
+        ("task_claim", {"task_id": task}, f"/v1/tasks/{task}/claim", {}),
+        ("session_log", {"session_id": session, "message": "x"}, f"/v1/sessions/{session}/events", {"message": "x"}),
+    ):
+        error, route_error = await _error_of(agent, tool, **arguments), (await agent.post(path, body)).json()
+        assert {**error, "message": ""} == {**route_error, "message": ""}
+        assert re.search("PATCH|POST", str(route_error["message"]))
+        assert not re.search("PATCH|POST", str(error["message"]))
+        assert tools & set(re.findall(r"\w+", str(error["message"])))
 
 
 async def test_each_tool_needs_the_permission_of_its_route(instance: Instance) -> None:

@@ -43,6 +43,7 @@ class PlanArchived(Conflict):
 
     def __init__(self, slug: str) -> None:
         super().__init__(f"The plan {slug!r} is archived and read-only; restore it first.")
+        self.tool_message = f"The plan {slug!r} is archived and read-only; restore it first with plan_restore."
 
 
 class PlanNotActive(Conflict):
@@ -53,6 +54,7 @@ class PlanNotActive(Conflict):
     def __init__(self, slug: str, status: str) -> None:
         todo = "resume it" if status == "paused" else "reopen it"
         super().__init__(f"The plan {slug!r} is {status}: {todo} first (PATCH its status to active).", plan_status=status)
+        self.tool_message = f"The plan {slug!r} is {status}: {todo} first (plan_status with status active)."
 
 
 class PlanHasOpenPhases(Conflict):
@@ -82,6 +84,7 @@ class PhaseClosed(Conflict):
 
     def __init__(self, name: str, status: str) -> None:
         super().__init__(f"The phase {name!r} is {status}; change its status first.", phase_status=status)
+        self.tool_message = f"The phase {name!r} is {status}; change its status first with phase_status."
 
 
 class PhaseBlocked(Conflict):

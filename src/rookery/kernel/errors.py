@@ -34,11 +34,13 @@ class RookeryError(Exception):
         is_upstream: True if a tool server failed and not Rookery; on the class.
         detail: Further fields of the body, JSON-ready.
         headers: Headers of the response, for example Retry-After.
+        tool_message: The message for a caller of an MCP tool, if the usual one names a route. It names a tool of the same server.
     """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
     is_upstream: ClassVar[bool] = False
+    tool_message: str | None = None
 
     def __init__(self, message: str, *, headers: Mapping[str, str] | None = None, **detail: object) -> None:
         super().__init__(message)

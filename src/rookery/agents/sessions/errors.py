@@ -39,13 +39,14 @@ class SessionEnded(Conflict):
 
     def __init__(self, session: AgentSession) -> None:
         reason = f" ({session.end_reason})" if session.end_reason else ""
+        ended = f"The session {session.id!r} is {session.status.value}{reason} and read-only."
         super().__init__(
-            f"The session {session.id!r} is {session.status.value}{reason} and read-only. "
-            f"POST /sessions/{session.id}/resume starts a session that continues it.",
+            f"{ended} POST /sessions/{session.id}/resume starts a session that continues it.",
             session_id=session.id,
             status=session.status.value,
             reason=session.end_reason,
         )
+        self.tool_message = f"{ended} session_resume starts a session that continues it."
 
 
 class SessionResumed(Conflict):

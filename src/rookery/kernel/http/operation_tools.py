@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
 from rookery.kernel.http.operations import (
     CALLER_PARAMETER,
     IF_MATCH_PARAMETER,
@@ -142,6 +142,9 @@ class _OperationTool:
             result = await self._operation.handler(**handler_arguments)
         except ValidationFailed as error:
             raise self._rename_fields(error) from error
+        except RookeryError as error:
+            error.message = error.tool_message or error.message
+            raise
         return self._to_output(caller, result, handler_arguments)
 
     def _validate(self, parameters: dict[str, object], caller: object) -> dict[str, object]:
