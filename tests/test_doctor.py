@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, Instance, run_instance
+from tests.processes import run_server
 
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
 
@@ -86,6 +88,26 @@ async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> No
 
     assert [each.grade for each in told] == ["warning"]
     assert "'gone' cannot start: The program 'no-such-program-anywhere' was not found" in told[0].says
+
+
+async def test_a_tool_server_that_the_running_server_shows_as_offline_is_reported(settings: Settings) -> None:
+    """D-33, D-04: its program exists, but it ends at once. Without a running server, nothing is known about it."""
+    entry = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"ends": entry}}), encoding="utf-8")
+
+    async def list_findings() -> list[DoctorFinding]:
+        rookery = build_platform(settings)
+        async with rookery.open_for_command():
+            return [finding for finding in await examine(rookery) if finding.about == "tool servers"]
+
+    with run_server(settings.data_dir) as server:
+        server.client.get("/api/v1/mcp/servers/ends/tools")
+        running = await list_findings()
+    stopped = await list_findings()
+
+    assert [(finding.grade, finding.says) for finding in running] == [("warning", "'ends' is offline in the running server")]
+    assert running[0].advice == "To see the reason, run: rookery servers check ends"
+    assert [finding.grade for finding in stopped] == ["ok"]
 
 
 async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -21,8 +21,9 @@ from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_
 from rookery.kernel.running_server import find_server
 from rookery.kernel.sqlite import find_damage
 from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.tools.models import HealthStatus
+from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
-from rookery.tools.servers.start_check import find_start_fault
 from rookery.webhooks.models import DisabledReason
 from rookery.wiring import Rookery
 
@@ -43,6 +44,14 @@ _DATABASE_ADVICE = {
     "counters.db": "Stop the server and remove the file. The windows of rate limits start again.",
 }
 """The databases of the data folder, and the advice for each damaged one."""
+
+_HEALTH_ADVICE = {
+    HealthStatus.OFFLINE.value: "To see the reason, run: rookery servers check {}",
+    HealthStatus.NEEDS_LOGIN.value: "Run: rookery servers login {}",
+}
+"""The states of a tool server that calls cannot use, and the advice for each."""
+
+_NO_HEALTH: Mapping[str, str] = {}
 
 FindingGrade = Literal["ok", "warning", "problem"]
 
@@ -74,7 +83,9 @@ async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding
     if findings[0].grade == "ok":
         for about, part in (_CHECKS | ({"indexes": _indexes} if deep else {})).items():
             findings += await _run_check(about, part, rookery)
-    return [*findings, await _check_server(rookery), _check_disk(rookery), *_check_connections(rookery), *_check_servers_file(rookery)]
+    health = await asyncio.to_thread(fetch_health, rookery.settings.data_dir)
+    findings += [await _check_server(rookery), _check_disk(rookery)]
+    return [*findings, *_check_connections(rookery), *_check_servers_file(rookery, health)]
 
 
 def examine_without_store(rookery: Rookery) -> list[DoctorFinding]:
@@ -350,7 +361,8 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
     return findings
 
 
-def _check_servers_file(rookery: Rookery) -> list[DoctorFinding]:
+def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH) -> list[DoctorFinding]:
+    """Check the file, and whether its servers can start. *health*: the states that a running server publishes, by server."""
     path = rookery.settings.servers_file
     try:
         servers_file = read_servers_file(path, os.environ)
@@ -358,12 +370,15 @@ def _check_servers_file(rookery: Rookery) -> list[DoctorFinding]:
         advice = "A running server keeps its last valid version until the file is corrected."
         return [DoctorFinding("tool servers", "problem", f"{path}: {error}", advice=advice)]
     notes = [DoctorFinding("tool servers", "warning", f"{path}: {warning}") for warning in servers_file.warnings]
-    advice = "Correct its entry or install the program, then run: rookery servers check"
-    notes += [
-        DoctorFinding("tool servers", "warning", f"{server.id!r} cannot start: {reason}", advice=advice)
-        for server in servers_file.servers.values()
-        if server.enabled and server.fault is None and (reason := find_start_fault(server, os.environ)) is not None
-    ]
+    for server in servers_file.servers.values():
+        if not server.enabled or server.fault is not None:
+            continue
+        if (reason := find_start_fault(server, os.environ)) is not None:
+            advice = "Correct its entry or install the program, then run: rookery servers check"
+            notes.append(DoctorFinding("tool servers", "warning", f"{server.id!r} cannot start: {reason}", advice=advice))
+        elif (state := health.get(server.id)) in _HEALTH_ADVICE:
+            text = f"{server.id!r} is {state} in the running server"
+            notes.append(DoctorFinding("tool servers", "warning", text, advice=_HEALTH_ADVICE[state].format(server.id)))
     names = ", ".join(sorted(servers_file.servers)) or "only the built-in servers"
     return notes or [DoctorFinding("tool servers", "ok", f"{path}: {names}")]
 

@@ -6,20 +6,16 @@ import asyncio
 import json
 import os
 import shlex
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import urlsplit
 
-import orjson
 import typer
 
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.running_server import find_server
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm, parse_pairs, raise_usage_error
 from rookery.terminal.output import Fields, print_json, print_list, print_notice
@@ -36,8 +32,8 @@ from rookery.tools.servers.entry_import import (
     unread_projects,
 )
 from rookery.tools.servers.file_edits import edit_entries, read_entries
+from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
-from rookery.tools.servers.start_check import find_start_fault
 
 if TYPE_CHECKING:
     from rookery.tools.servers.server_check import ServerCheckResult
@@ -45,8 +41,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _MAX_CONCURRENT_CHECKS = 4
-_HEALTH_TIMEOUT_S = 3.0
-_MAX_HEALTH_BYTES = 4 * 1024 * 1024
 _DOCUMENT_SUFFIXES = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _MAX_SHOWN_PROJECTS = 5
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -424,31 +418,3 @@ def _print_checked(results: Sequence[ServerCheckResult], *, verbose: bool) -> No
 
 
 login.register(app)
-
-
-def fetch_health(folder: Path) -> dict[str, str]:
-    """
-    Return the health of each tool server, by id, that the Rookery on a data folder publishes without a key.
-
-    Empty if none runs, or if it requires a key, as in production. No key is sent, because the address comes from a file in the
-    folder and another program may listen there now. Over HTTPS the certificate must be valid for that address.
-    """
-    running = find_server(folder)
-    if running is None:
-        return {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
-    try:
-        with opener.open(request, timeout=_HEALTH_TIMEOUT_S) as response:
-            document = cast("object", orjson.loads(response.read(_MAX_HEALTH_BYTES)))
-    except (OSError, ValueError, HTTPException):
-        return {}
-    servers_value = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
-    servers = cast("list[object]", servers_value) if isinstance(servers_value, list) else []
-    health: dict[str, str] = {}
-    for server in servers:
-        fields = cast("dict[str, object]", server) if isinstance(server, dict) else {}
-        name, state = fields.get("id"), fields.get("health")
-        if isinstance(name, str) and isinstance(state, str):
-            health[name] = state
-    return health
