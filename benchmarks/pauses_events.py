@@ -103,7 +103,7 @@ def _children(pid: int) -> set[str]:
 def _mapped(pid: int) -> set[str]:
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
-        return {line.rpartition("/")[2].removesuffix(" (deleted)") for line in lines if "/vectors.lists/" in line}
+        return {line.partition("/vectors.lists/")[2].partition("/")[0] for line in lines if "/vectors.lists/" in line}
     return set()
 
 

@@ -1,14 +1,17 @@
 """
-Comparison of libraries for large vector stores with Rookery's own engine: `python -m benchmarks.vector_libraries --data FOLDER`.
+Rookery's engine in large vector stores, and libraries that could replace it: `python -m benchmarks.vector_libraries --data FOLDER`.
 
-Needs `uv pip install faiss-cpu usearch hnswlib qdrant-edge-py`; none of these is a dependency of Rookery. The vectors are made from
-real ones: some thousand texts of the data sets of `recall_quality` are embedded with the built-in model, and each memory is one of
+The libraries need `uv pip install usearch hnswlib qdrant-edge-py`; of them only faiss is a dependency of Rookery. The vectors are made
+from real ones: some thousand texts of the data sets of `recall_quality` are embedded with the built-in model, and each memory is one of
 them, moved in the direction of the difference between two others. The queries are the data sets' own questions, unchanged.
 
 Each engine runs in a process of its own and returns the 100 nearest, as a recall does; the first ten are compared with an exact
 search. Filters admit all memories, a tenth (an org) and a fiftieth (an org and a project). Libraries without whole vectors score
 their candidates again from a mapped file, which `disk_mb` includes: ranking needs exact similarities. `left` counts the deleted
 vectors whose bytes are still in files after 100 deletions and whatever the engine offers to persist them.
+
+The settings of Rookery's engine are `SearchLimits.visited_divisor`. `--all-settings` measures each, and not only up to the first one that
+finds enough. Times are in milliseconds; `cpu` is the time of all threads, which other load on the machine changes less.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.recall_quality.data import sets
-from rookery.engines import embedders, vectors
+from rookery.engines import embedders
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.search import SearchLimits
+from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Passage
 from rookery.memory.vector_filter import build_vector_filter
 
@@ -132,12 +138,13 @@ def mask_of(which: str, count: int) -> Mask | None:
 class Rookery:
     """The product's engine, through its port."""
 
-    settings = (0,)
+    settings = (0, 100, 50, 25, 12)
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
         self._folder = folder
-        self._index = vectors.open("embedded:", data_dir=folder, model="benchmark", dimension=DIMENSION)
+        self._setting = 0
+        self._index = self._open()
         everywhere = AccessFilter(workspace_id=1, at=_NOW)
         self._filters = {
             "all": everywhere,
@@ -145,8 +152,21 @@ class Rookery:
             "a fiftieth": replace(everywhere, org="org3", project="p1"),
         }
 
+    def _open(self) -> EmbeddedVectorIndex:
+        # The setting 0 is the product's own.
+        divisor = self._setting
+        search = SearchLimits(min_visited=500_000 // divisor, visited_divisor=divisor) if divisor else SearchLimits()
+        path = self._folder / "vectors.db"
+        return EmbeddedVectorIndex(path, model="benchmark", dimension=DIMENSION, limits=IndexLimits(search=search))
+
     def build(self, rows: Floats) -> None:
         self._loop.run_until_complete(self._build(rows))
+
+    async def _reopen(self) -> None:
+        await self._index.close()
+        self._index = self._open()
+        while not await self._index.is_ready(1):
+            pass  # it waits two seconds
 
     async def _build(self, rows: Floats) -> None:
         tenants = tenants_of(len(rows)).tolist()
@@ -164,7 +184,9 @@ class Rookery:
             pass  # it waits two seconds
 
     def search(self, query: Floats, which: str, setting: int) -> Rows:
-        del setting  # the engine chooses
+        if setting != self._setting:
+            self._setting = setting
+            self._loop.run_until_complete(self._reopen())
         search = self._index.search(query.tobytes(), where=build_vector_filter(self._filters[which]), limit=LIMIT)
         hits = self._loop.run_until_complete(search)
         return np.array([int(hit.memory_id) for hit in hits], dtype=np.int64)
@@ -379,19 +401,21 @@ def main() -> None:
     arguments.add_argument("--cache", type=Path, default=Path("vectors.npz"), help="file of the embedded texts")
     arguments.add_argument("--n", type=int, nargs="+", default=[100_000])
     arguments.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    arguments.add_argument("--all-settings", action="store_true", help="measure every setting")
     arguments.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = arguments.parse_args()
     world = World(options.data, options.cache)
     for count in options.n:
         for name in options.engines:
             if options.here:
-                measure(name, count, world)
+                measure(name, count, world, all_settings=options.all_settings)
                 continue
             own = ["--data", str(options.data), "--cache", str(options.cache), "--n", str(count), "--engines", name, "--here"]
+            own += ["--all-settings"] if options.all_settings else []
             subprocess.run([sys.executable, "-m", "benchmarks.vector_libraries", *own], check=False)
 
 
-def measure(name: str, count: int, world: World) -> None:
+def measure(name: str, count: int, world: World, *, all_settings: bool) -> None:
     """Build one engine, query it, and delete from it."""
     rows = world.rows(count)
     exact = {which: find_exact(rows, world.queries, mask_of(which, count)) for which in FILTERS}
@@ -401,14 +425,15 @@ def measure(name: str, count: int, world: World) -> None:
         before_mb, started_s = own_memory_mb(), time.perf_counter()
         engine.build(rows)
         figures: dict[str, object] = {"engine": name, "memories": count, "build_s": round(time.perf_counter() - started_s, 1)}
-        figures["own_mb"] = round(own_memory_mb() - before_mb)
         for setting in engine.settings:
             figures["setting"] = setting
             figures |= {which: run_queries(engine, world.queries, which, setting, exact[which]) for which in FILTERS}
             print("  ", json.dumps(figures), file=sys.stderr, flush=True)
-            if cast("dict[str, float]", figures["all"])["recall"] >= GOAL:
+            if cast("dict[str, float]", figures["all"])["recall"] >= GOAL and not all_settings:
                 break
         figures["freeze_ms"] = round(longest_freeze_ms(engine, world.queries, cast("int", figures["setting"])), 1)
+        figures["own_mb"] = round(own_memory_mb() - before_mb)
+        figures["mapped_mb"] = round(own_memory_mb("RssFile"))
         figures["disk_mb"] = round(sum(file.stat().st_size for file in files_of(folder)) / 1e6)
         deleted = np.arange(0, count, count // 100)
         engine.delete(deleted)
@@ -418,18 +443,24 @@ def measure(name: str, count: int, world: World) -> None:
 
 
 def run_queries(engine: Engine, queries: Floats, which: str, setting: int, exact: Rows) -> dict[str, float]:
-    """Return the milliseconds and the recall of one setting."""
+    """Return the times and the recall of one setting."""
     for query in queries[:5]:
         engine.search(query, which, setting)
     times: list[float] = []
-    hits = 0
+    hits, cpu_started_s = 0, time.process_time()
     for query, right in zip(queries, exact, strict=True):
         started_s = time.perf_counter()
         found = engine.search(query, which, setting)
         times.append((time.perf_counter() - started_s) * 1e3)
         hits += len(np.intersect1d(found[:10], right))
+    cpu_s = time.process_time() - cpu_started_s
     times.sort()
-    return {"p50_ms": round(times[len(times) // 2], 2), "recall": round(hits / exact.size, 3)}
+    return {
+        "p50": round(times[len(times) // 2], 2),
+        "p95": round(times[len(times) * 95 // 100], 2),
+        "cpu": round(cpu_s / len(times) * 1e3, 2),
+        "recall": round(hits / exact.size, 3),
+    }
 
 
 def longest_freeze_ms(engine: Engine, queries: Floats, setting: int) -> float:
@@ -478,10 +509,10 @@ def load_library(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def own_memory_mb() -> float:
-    """Return the memory that the system cannot reclaim: without mapped files."""
+def own_memory_mb(kind: str = "RssAnon") -> float:
+    """Return the memory that the system cannot reclaim: without mapped files, which are RssFile."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1e3
+    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1e3
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ HEAVY = {
     "alembic",
     "numpy",
     "onnxruntime",
+    "faiss",
     "tokenizers",
     "mcp",
     "httpx2",

@@ -8,6 +8,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -24,6 +25,7 @@ from tests.engines.conftest import (
     NOW,
     access_filters,
     compute_similarities,
+    cosine,
     documents,
     find_ids,
     make_embedded,
@@ -34,7 +36,7 @@ from tests.engines.conftest import (
 from tests.engines.ivf import OpenIndex, build_ivf_file, clustered_vectors, open_index
 
 ALWAYS_LISTS = IndexLimits(
-    search=SearchLimits(min_scored=1, min_filtered=1, scored_per_result=1, max_exhaustive=0, exhaustive_root_factor=0)
+    search=SearchLimits(min_visited=1, visited_divisor=1000, candidates_per_result=1, max_exhaustive=0, exhaustive_root_factor=0)
 )
 """Limits that make a search use the lists, and only few of them, also in small workspaces."""
 
@@ -173,12 +175,53 @@ async def test_a_search_with_a_large_limit_returns_every_match_from_the_lists(tm
         hits = await index.search(rows[0], where=build_vector_filter(access_filter), limit=1000)
         assert len(hits) == count
         assert [hit.similarity for hit in hits] == sorted((hit.similarity for hit in hits), reverse=True)
+        for hit in hits[:50]:
+            assert hit.similarity == pytest.approx(cosine(rows[0], rows[int(hit.memory_id[1:])]), abs=1e-6)
+    await index.close()
+
+
+async def test_deleted_vectors_of_the_lists_take_no_places(tmp_path: Path) -> None:
+    """The lists keep deleted vectors until they are rebuilt, but a search returns as many others as without them (spec 3.4)."""
+    rows = clustered_vectors(600)
+    index = open_index(tmp_path, dimension=16)
+    await index.put([make_embedded(f"m{number:03}", row, org=f"org{number % 2}") for number, row in enumerate(rows)])
+    build_ivf_file(tmp_path, dimension=16)
+    await index.close()
+    index = open_index(tmp_path, dimension=16, limits=ALWAYS_LISTS)
+    nearest = await find_ids(index, rows[0], limit=200)
+    deleted, replaced = nearest[:100], nearest[100:150]
+    await index.drop(1, deleted)
+    await index.put([make_embedded(memory_id, rows[0], org="org0") for memory_id in replaced])
+
+    found = await find_ids(index, rows[0], limit=300)
+    found_in_org = await find_ids(index, rows[0], limit=300, access_filter=make_filter(org="org0"))
+
+    assert found[:50] == sorted(replaced)
+    assert len(found) == len(set(found)) == 300
+    assert not set(deleted) & set(found)
+    assert len(found_in_org) == len({f"m{n:03}" for n in range(0, 600, 2)} - set(deleted) | set(replaced))
+    await index.close()
+
+
+async def test_many_near_chunks_of_one_memory_do_not_displace_others_from_the_lists(tmp_path: Path) -> None:
+    """The limit counts memories, also if one has more of the nearest vectors than are requested (D-55)."""
+    rows = clustered_vectors(400)
+    index = open_index(tmp_path, dimension=16)
+    await index.put([make_embedded(f"m{number:03}", row) for number, row in enumerate(rows)])
+    await index.put([make_embedded("book", *[rows[0]] * 300)])
+    build_ivf_file(tmp_path, dimension=16)
+    await index.close()
+    index = open_index(tmp_path, dimension=16, limits=ALWAYS_LISTS)
+
+    assert (await find_ids(index, rows[0], limit=401))[:2] == ["book", "m000"]
+    assert len(await find_ids(index, rows[0], limit=401)) == 401
+    assert len(await find_ids(index, rows[0], limit=20)) == 20
     await index.close()
 
 
 async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: Path) -> None:
     """recall@10 is at least 0.97 of the exact search, although only a tenth of the rows is scored (issue 5)."""
-    limits = IndexLimits(search=SearchLimits(min_scored=400, min_filtered=200, max_exhaustive=100, exhaustive_root_factor=0))
+    limits = IndexLimits(search=SearchLimits(min_visited=400, max_exhaustive=100, exhaustive_root_factor=0))
     rows = clustered_vectors(4000)
     items = [make_embedded(f"m{number:04}", row, org=f"org{number % 8}") for number, row in enumerate(rows)]
     index = open_index(tmp_path, dimension=16)

@@ -47,12 +47,42 @@ def write_one_file(lists: Path) -> None:
 
 def write_invalid_group(lists: Path) -> None:
     """Write rows with invalid group numbers."""
-    with (lists / "rows.npy").open("r+b") as file:
-        file.seek(-5, 2)
+    with (lists / "group.npy").open("r+b") as file:
+        file.seek(-1, 2)
         file.write(b"\x7f")
 
 
-@pytest.mark.parametrize("damage_file", [change_meta, write_invalid_group, truncate, overwrite_vectors, empty, write_one_file])
+def change_faiss_index(lists: Path) -> None:
+    """Change a byte of the inverted lists."""
+    content = bytearray((lists / "index.faiss").read_bytes())
+    content[-60] ^= 1
+    (lists / "index.faiss").write_bytes(content)
+
+
+def truncate_faiss_index(lists: Path) -> None:
+    """Cut off the end of the inverted lists."""
+    (lists / "index.faiss").write_bytes((lists / "index.faiss").read_bytes()[:-100])
+
+
+def remove_faiss_index(lists: Path) -> None:
+    """Remove the inverted lists."""
+    (lists / "index.faiss").unlink()
+
+
+@pytest.mark.parametrize(
+    "damage_file",
+    [
+        change_meta,
+        write_invalid_group,
+        truncate,
+        overwrite_vectors,
+        change_faiss_index,
+        truncate_faiss_index,
+        remove_faiss_index,
+        empty,
+        write_one_file,
+    ],
+)
 async def test_a_damaged_file_is_ignored_and_deleted(open_vectors: OpenIndex, tmp_path: Path, damage_file: Callable[[Path], None]) -> None:
     """The file is a cache; results then come from the database."""
     index = open_vectors()

@@ -15,7 +15,7 @@ import pytest
 
 from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine
-from rookery.engines.vectors.search import Point, SearchLimits, Segment, WorkspaceSnapshot
+from rookery.engines.vectors.search import Point, Segment, rank, score_all
 from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
@@ -347,8 +347,7 @@ def test_a_snapshot_does_not_change() -> None:
     blocks = segment.take_snapshots(build_vector_filter(make_filter()))
     segment.apply(deleted_ids=ids[::2], points=[make_point(memory_id, NORTH) for memory_id in ids[1::2]])
 
-    snapshot = WorkspaceSnapshot(blocks=blocks, lists=None, limits=SearchLimits())
-    hits = snapshot.find_nearest(np.frombuffer(EAST, "<f4"), limit=1000, helpers=None)
+    hits = rank(score_all(blocks, np.frombuffer(EAST, "<f4"), helpers=None), 1000)
 
     assert hits == [VectorHit(memory_id=memory_id, similarity=1.0) for memory_id in ids]
 

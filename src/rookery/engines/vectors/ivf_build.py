@@ -24,7 +24,17 @@ import numpy as np
 import orjson
 import structlog
 
-from rookery.engines.vectors.ivf_file import IvfFile, IvfFileError, file_path, list_files, remove, remove_files, write_ivf_file
+from rookery.engines.vectors.ivf_file import (
+    FaissIndex,
+    IvfFile,
+    IvfFileError,
+    file_path,
+    list_files,
+    load_faiss,
+    remove,
+    remove_files,
+    write_ivf_file,
+)
 from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Point, Rows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -49,9 +59,6 @@ _ITERATIONS = 5
 
 _ROWS_PER_LIST = 40
 """Sample rows per centroid that are enough to place it."""
-
-_ROWS_PER_PRODUCT = 2048
-"""Rows per product with all centroids; 32 MB of products with 4,000 centroids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +224,7 @@ def build(request: BuildRequest) -> None:
         if len(rows):
             shape = (len(rows) - len(kept_rows), request.model_version.dimension)
             fresh: Floats = np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype=np.float32)
-            centroids, lists, trained_row_count = _assign_all(previous, kept_rows, fresh)
+            trained, lists, trained_row_count = _assign_all(previous, kept_rows, fresh)
             order = np.lexsort((rows["group"], lists))
             write_ivf_file(
                 file_path(request.folder, workspace_id=request.workspace_id, model_version=request.model_version, last_change=last_change),
@@ -228,8 +235,8 @@ def build(request: BuildRequest) -> None:
                 rows=rows[order],
                 ids=ids[order],
                 column_dict=column_dict,
-                centroids=centroids,
-                list_ends=np.cumsum(np.bincount(lists, minlength=len(centroids))).astype(np.int64),
+                trained=trained,
+                lists=lists[order],
                 batches=_iter_vectors(previous, kept_rows, fresh, order),
             )
         if not file.has_any(request.workspace_id):  # everything was deleted meanwhile, and so were its lists
@@ -250,7 +257,9 @@ def _open_previous(request: BuildRequest, file: VectorFile) -> IvfFile | None:
 
 def _translate(previous: IvfFile, kept_rows: Longs, column_dict: ColumnDict) -> Rows:
     """Return the kept rows of the previous lists, with groups and tag sets of *column_dict*; some of the previous ones are unused."""
-    rows = previous.rows[kept_rows]
+    rows = np.empty(len(kept_rows), dtype=ROW)
+    for name in ROW.fields or ():
+        rows[name] = previous.columns[name][kept_rows]
     spaces, tagsets = list(previous.column_dict.spaces), list(previous.column_dict.tagsets)
     rows["group"] = _renumber(rows["group"], lambda number: column_dict.get_group(spaces[number]))
     rows["tagset"] = _renumber(rows["tagset"], lambda number: column_dict.get_tagset(tagsets[number]))
@@ -284,55 +293,30 @@ def _iter_vectors(previous: IvfFile | None, kept_rows: Longs, fresh: Floats, ord
         yield rows
 
 
-def _assign_all(previous: IvfFile | None, kept_rows: Longs, fresh: Floats) -> tuple[Floats, Ints, int]:
-    """Return the centroids, the list of each row, and the number of rows that the centroids were computed for."""
+def _assign_all(previous: IvfFile | None, kept_rows: Longs, fresh: Floats) -> tuple[FaissIndex, Ints, int]:
+    """Return an empty index of faiss with centroids, the list of each row, and the number of rows that it was trained for."""
     count = len(kept_rows) + len(fresh)
     if previous is not None and previous.trained_row_count / _RETRAIN_FACTOR <= count <= previous.trained_row_count * _RETRAIN_FACTOR:
-        kept_lists = np.searchsorted(previous.list_ends, kept_rows, side="right").astype(np.int32)
-        return previous.centroids, np.concatenate([kept_lists, assign_lists(fresh, previous.centroids)]), previous.trained_row_count
-    number = choose_list_count(count)
-    sampled = np.sort(np.random.default_rng(number).choice(count, min(count, number * _ROWS_PER_LIST), replace=False))
-    sample = fresh[sampled[sampled >= len(kept_rows)] - len(kept_rows)]
-    if previous is not None:
-        sample = np.concatenate([previous.vectors[kept_rows[sampled[sampled < len(kept_rows)]]], sample])
-    centroids = compute_centroids(sample, count=number)
-    lists = assign_lists(fresh, centroids)
-    if previous is not None:
-        lists = np.concatenate([assign_lists(previous.vectors, centroids)[kept_rows], lists])
-    return centroids, lists, count
+        index, trained_row_count, kept_lists = previous.copy_trained(), previous.trained_row_count, previous.get_lists()[kept_rows]
+    else:
+        # Comparing centroids costs less than comparing rows.
+        list_count = min(count, max(16, round(4 * count**0.5)))
+        sampled = np.random.default_rng(list_count).choice(count, min(count, list_count * _ROWS_PER_LIST), replace=False)
+        sample = np.concatenate(list(_iter_vectors(previous, kept_rows, fresh, np.sort(sampled))))
+        index, trained_row_count, kept_lists = train_index(sample, list_count=list_count), count, np.empty(0, dtype=np.int32)
+    unassigned = _iter_vectors(previous, kept_rows, fresh, np.arange(len(kept_lists), count))
+    assigned = [index.quantizer.assign(batch, 1)[:, 0].astype(np.int32) for batch in unassigned]
+    return index, np.concatenate([kept_lists, *assigned]), trained_row_count
 
 
-def choose_list_count(rows: int) -> int:
-    """Return the number of lists for *rows* rows, so that scoring centroids costs less than scoring lists."""
-    return max(16, round(4 * rows**0.5))
-
-
-def compute_centroids(sample: Floats, *, count: int) -> Floats:
-    """
-    Return *count* centroids of *sample*. Deterministic.
-
-    Spherical k-means: a centroid is the normalised mean of its members, and the nearest centroid has the largest dot product.
-    """
-    source = np.random.default_rng(20261121)
-    centroids = sample[source.choice(len(sample), count, replace=len(sample) < count)]
-    for _ in range(_ITERATIONS):
-        nearest = assign_lists(sample, centroids)
-        order = np.argsort(nearest, kind="stable")
-        lists, starts = np.unique(nearest[order], return_index=True)
-        fresh = sample[source.choice(len(sample), count)]  # a list without members restarts at a random row
-        fresh[lists] = np.add.reduceat(sample[order], starts, axis=0, dtype=np.float32)
-        lengths = np.linalg.norm(fresh, axis=1, keepdims=True)
-        centroids = np.divide(fresh, lengths, out=np.zeros_like(fresh), where=lengths > 0)
-    return centroids
-
-
-def assign_lists(rows: Floats, centroids: Floats) -> Ints:
-    """Return the list number of each of *rows*."""
-    nearest = np.empty(len(rows), dtype=np.int32)
-    transposed = np.ascontiguousarray(centroids.T)
-    for start in range(0, len(rows), _ROWS_PER_PRODUCT):
-        nearest[start : start + _ROWS_PER_PRODUCT] = np.argmax(rows[start : start + _ROWS_PER_PRODUCT] @ transposed, axis=1)
-    return nearest
+def train_index(sample: Floats, *, list_count: int) -> FaissIndex:
+    """Return an empty index of faiss with centroids and byte ranges of *sample*. Deterministic."""
+    faiss = load_faiss()
+    index = faiss.index_factory(sample.shape[1], f"IVF{list_count},SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.cp.niter = _ITERATIONS
+    index.cp.min_points_per_centroid = 1  # no warnings on stderr, whose last line is the reason of a failure
+    index.train(sample)
+    return index
 
 
 if __name__ == "__main__":

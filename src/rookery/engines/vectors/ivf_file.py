@@ -1,23 +1,25 @@
 """
-The storage of inverted lists (IVF): vectors of a large workspace around centroids, an immutable and mapped cache of `vectors.db`.
+The index of a large workspace: an immutable and mapped cache of `vectors.db`, made with faiss.
 
-Lists are a folder with an array per file. Rows are ordered by list and then by group, so that a query reads contiguous rows. They contain
-the changes of `vectors.db` up to a number. Later changes and deletions are tracked by the process that opens them.
+An index is a folder with an array per file, and the inverted lists (IVF) of faiss with a byte per number (SQ8). The numbers that faiss
+stores are those of the rows. Rows are ordered by list and then by group, so the candidates of a query are near each other. An index
+contains the changes of `vectors.db` up to a number. Later changes and deletions are tracked by the process that opens it.
 
-Own lists instead of a library: faiss is faster, but it would replace only the clustering and the visits of the lists. Filters, ids, the
-exact pass, deletions, the check against `vectors.db` and the build in a process of its own would stay, beside a package of 19 MB. See the
-measurements in benchmarks/README.md, and D-46.
+faiss is imported when the first index is opened: workspaces up to `IndexLimits.max_exact_floats` have none.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import shutil
 import zlib
 from collections.abc import Collection, Iterable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -25,17 +27,40 @@ import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.search import NEVER_MICROS, ROW, ColumnDict, Floats, Ints, Longs, Mask, Rows
+from rookery.engines.vectors.search import (
+    NEVER_MICROS,
+    ROW,
+    ColumnDict,
+    Columns,
+    Floats,
+    Ints,
+    Longs,
+    Mask,
+    Rows,
+    ScoredRows,
+    SearchLimits,
+    SourceSnapshot,
+)
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
+from rookery.memory.vector_filter import VectorFilter
 
 _log = structlog.stdlib.get_logger("rookery.vectors")
 
+FaissIndex = Any
+"""An `IndexIVFScalarQuantizer` of faiss, which has no types."""
+
 SUFFIX: Final = ".lists"
-_FORMAT_VERSION: Final = 4
+_FORMAT_VERSION: Final = 5
 _META_FILE: Final = "meta.json"
+_FAISS_FILE: Final = "index.faiss"
 _SAMPLED_ROWS: Final = 32
 """Compared rows among the newest, and among all."""
+
+
+def load_faiss() -> ModuleType:
+    """Return faiss, which has no types. Import it at the first call, in a tenth of a second; threads wait for each other."""
+    return import_module("faiss")
 
 
 class IvfFileError(Exception):
@@ -50,7 +75,6 @@ class IvfFile:
         last_change: Last change that the lists contain.
         made_at_s: Time of creation, by the clock of the machine.
         trained_row_count: Number of rows for which the centroids were computed.
-        list_ends: End row of each list.
         by_group: Rows ordered by group; *group_ends* has the end of each group.
         earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
     """
@@ -65,34 +89,91 @@ class IvfFile:
                 raise IvfFileError("it is damaged")
             if meta["owner"] != _owner(workspace_id, model_version):
                 raise IvfFileError("it belongs to another workspace or model")
-            arrays = {name: np.asarray(np.load(path / f"{name}.npy", mmap_mode="r")) for name in (*meta["checksums"], "vectors")}
+            checksums: dict[str, int] = meta["checksums"]
+            arrays = {name: np.asarray(np.load(path / f"{name}.npy", mmap_mode="r")) for name in (*checksums, "vectors")}
+            faiss_checksum = _compute_checksum(path / _FAISS_FILE)
         except (OSError, ValueError, EOFError) as error:
             raise IvfFileError(str(error)) from error
-        # A wrong number in a column would let a query read beyond the end of another one.
-        damaged = [name for name, checksum in meta["checksums"].items() if zlib.crc32(arrays[name].data) != checksum]
-        if damaged or arrays["rows"].dtype != ROW or arrays["vectors"].shape != (len(arrays["rows"]), model_version.dimension):
-            raise IvfFileError(f"its array {(damaged or ['vectors'])[0]} is damaged")
+        # A wrong number in a column would let a query read beyond the end of another one, and faiss does not check what it reads.
+        damaged = [name for name, checksum in checksums.items() if zlib.crc32(arrays[name].data) != checksum]
+        if faiss_checksum != meta["faiss_checksum"] or arrays["vectors"].shape != (len(arrays["ids"]), model_version.dimension):
+            damaged.append("vectors")
+        if damaged:
+            raise IvfFileError(f"its {damaged[0]} are damaged")
         self.path = path
         self.last_change: int = meta["last_change"]
         self.trained_row_count: int = meta["trained_row_count"]
         self.earliest_expiry: int = meta["earliest_expiry"]
         self.column_dict = ColumnDict(map(tuple, meta["spaces"]), map(tuple, meta["tagsets"]))
         self.vectors: Floats = arrays["vectors"]
-        self.rows: Rows = arrays["rows"]
+        self.columns: Columns = {name: arrays[name] for name in ROW.fields or ()}
         self.ids: npt.NDArray[np.bytes_] = arrays["ids"]
-        self.centroids: Floats = arrays["centroids"]
-        self.list_ends: Longs = arrays["list_ends"]
+        self._faiss = load_faiss()
+        try:
+            self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
+        except RuntimeError as error:  # another version of faiss wrote it
+            raise IvfFileError(str(error)) from error
+        # By default faiss starts threads in each search that read the lists in advance, which takes a millisecond.
+        self._faiss.downcast_InvertedLists(self._index.invlists).prefetch_nthread = 0
         self.by_group: Ints = arrays["by_group"]
         self.group_ends: Longs = arrays["group_ends"]
         self._by_key: Ints = arrays["by_key"]
         self._keys: npt.NDArray[np.uint32] = arrays["keys"]
-        self.alive: Mask = np.ones(len(self.rows), dtype=np.bool_)
+        self.alive: Mask = np.ones(len(self.ids), dtype=np.bool_)
         self.dead = 0
 
     def prefetch(self) -> None:
         """Request the system to read the vectors in advance. The pages are cached in free memory and released when needed."""
         with (self.path / "vectors.npy").open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+    def take_snapshot(self, where: VectorFilter) -> SourceSnapshot:
+        """Return the rows for a query with the filter *where*."""
+        return SourceSnapshot(source=self, alive=self.alive, count=len(self.ids), mask=self.column_dict.build_mask(where))
+
+    def score_nearest(self, rows: SourceSnapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
+        """Score the nearest of *rows*: enough for *limit* memories, or all visible ones."""
+        group_sizes = np.diff(self.group_ends, prepend=0)
+        total, groups = rows.count, np.flatnonzero(rows.mask.groups).tolist()
+        if group_sizes[groups].sum() <= max(limits.max_exhaustive, round(limits.exhaustive_root_factor * total**0.5)):
+            parts = [self.by_group[self.group_ends[group] - group_sizes[group] : self.group_ends[group]] for group in groups]
+            return rows.score_rows(np.sort(np.concatenate([*parts, np.empty(0, dtype=np.int32)])).astype(np.int64), vector)
+        visible = rows.find_visible(slice(None))
+        visible_count = int(np.count_nonzero(visible))
+        if visible_count <= limits.max_exhaustive:
+            return rows.score(np.flatnonzero(visible), vector)
+        wanted_count = max(limits.min_visited, total / limits.visited_divisor) * (visible_count / total) ** 0.5
+        list_count: int = self._index.nlist
+        visited_count = min(list_count, math.ceil(list_count * wanted_count / visible_count))
+        candidate_count = max(1, limit * limits.candidates_per_result)
+        selected = None if visible_count == total else np.packbits(visible, bitorder="little")
+        while True:
+            numbers = self._find_candidates(vector, selected, limit=candidate_count, visited_lists=visited_count)
+            is_complete = len(numbers) == visible_count or (visited_count == list_count and len(numbers) < candidate_count)
+            if is_complete or len(set(self.ids[numbers].tolist())) >= limit:
+                return rows.score(numbers, vector)
+            if len(numbers) < candidate_count:
+                visited_count = min(list_count, 4 * visited_count)
+            else:  # some memories have several rows among the best
+                candidate_count = min(visible_count, 4 * candidate_count)
+
+    def _find_candidates(self, vector: Floats, selected: npt.NDArray[np.uint8] | None, *, limit: int, visited_lists: int) -> Longs:
+        """Return the nearest rows of the nearest lists, by bytes: of those whose bit is set in *selected*, or of all if it is None."""
+        selector = None if selected is None else self._faiss.IDSelectorBitmap(selected)
+        parameters = self._faiss.SearchParametersIVF(nprobe=visited_lists, sel=selector)
+        numbers = cast("Longs", self._index.search(vector[None], limit, params=parameters)[1][0])
+        return numbers[numbers >= 0]
+
+    def copy_trained(self) -> FaissIndex:
+        """Return an empty index of faiss with the same centroids and byte ranges."""
+        index = self._faiss.read_index(str(self.path / _FAISS_FILE))
+        index.reset()
+        return index
+
+    def get_lists(self) -> Ints:
+        """Return the list of each row."""
+        sizes = [self._index.invlists.list_size(number) for number in range(self._index.nlist)]
+        return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
     def get_ids(self, numbers: Longs) -> list[str]:
         """Return the memory ids of rows."""
@@ -127,7 +208,7 @@ class IvfFile:
         Raises:
             IvfFileError: They do not match.
         """
-        change: Longs = self.rows["change"]
+        change: Longs = self.columns["change"]
         live = file.list_live(workspace_id, last_change=self.last_change)
         if self.last_change > file.get_bounds().last:
             raise IvfFileError("it contains changes that vectors.db does not have, so it belongs to another vectors.db")
@@ -163,28 +244,42 @@ def write_ivf_file(
     rows: Rows,
     ids: npt.NDArray[np.bytes_],
     column_dict: ColumnDict,
-    centroids: Floats,
-    list_ends: Longs,
+    trained: FaissIndex,
+    lists: Ints,
     batches: Iterable[Floats],
 ) -> None:
     """
-    Write lists under a temporary name, sync them to disk and rename them to *path*.
+    Write an index under a temporary name, sync it to disk and rename it to *path*.
 
     Args:
+        trained: An empty index of faiss with centroids, which is filled.
+        lists: The list of each row.
         batches: The vectors of all rows, in order.
     """
     keys = np.fromiter(map(zlib.crc32, ids.tolist()), dtype=np.uint32, count=len(ids))
     by_key = np.argsort(keys, kind="stable").astype(np.int32)
     arrays: dict[str, npt.NDArray[Any]] = {
-        "rows": rows,
+        **{name: np.ascontiguousarray(rows[name]) for name in ROW.fields or ()},
         "ids": ids,
-        "centroids": centroids,
-        "list_ends": list_ends,
         "by_group": np.argsort(rows["group"], kind="stable").astype(np.int32),
         "group_ends": np.cumsum(np.bincount(rows["group"], minlength=len(column_dict.spaces))).astype(np.int64),
         "by_key": by_key,
         "keys": keys[by_key],
     }
+    new = path.with_suffix(".new")
+    new.mkdir()
+    for name, array in arrays.items():
+        np.save(new / f"{name}.npy", array)
+    faiss, start = load_faiss(), 0
+    with (new / "vectors.npy").open("wb") as file:
+        shape = (len(rows), model_version.dimension)
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for batch in batches:
+            file.write(np.ascontiguousarray(batch).data)
+            numbers = np.arange(start, start := start + len(batch))
+            assigned = lists[numbers].astype(np.int64)
+            trained.add_core(len(batch), *map(faiss.swig_ptr, (batch, numbers, assigned)))
+    faiss.write_index(trained, str(new / _FAISS_FILE))
     meta = orjson.dumps(
         {
             "owner": _owner(workspace_id, model_version),
@@ -193,19 +288,11 @@ def write_ivf_file(
             "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
             "spaces": list(column_dict.spaces),
             "tagsets": list(column_dict.tagsets),
-            "checksums": {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()},
+            "checksums": {name: zlib.crc32(array.data) for name, array in arrays.items()},
+            "faiss_checksum": _compute_checksum(new / _FAISS_FILE),
         }
     )
-    new = path.with_suffix(".new")
-    new.mkdir()
     (new / _META_FILE).write_bytes(hashlib.sha256(meta).hexdigest().encode() + b"\n" + meta)
-    for name, array in arrays.items():
-        np.save(new / f"{name}.npy", array)
-    with (new / "vectors.npy").open("wb") as file:
-        shape = (len(rows), model_version.dimension)
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for batch in batches:
-            file.write(np.ascontiguousarray(batch).data)
     for path_to_sync in (*new.iterdir(), new):
         descriptor = os.open(path_to_sync, os.O_RDONLY)
         os.fsync(descriptor)
@@ -276,6 +363,10 @@ def _open_verified(path: Path, file: VectorFile, workspace_id: int, model_versio
     ivf_file = IvfFile(path, workspace_id=workspace_id, model_version=model_version)
     ivf_file.verify(file, workspace_id)
     return ivf_file
+
+
+def _compute_checksum(path: Path) -> int:
+    return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
 
 
 def _prefix(workspace_id: int, model_version: ModelVersion) -> str:

@@ -1,24 +1,25 @@
 """
-Search the rows of one workspace: filters, exact search in memory, and inverted lists (IVF) for large workspaces.
+Search the rows of one workspace: filters, exact search in memory, and an index of faiss (`ivf_file`) for large workspaces.
 
-A row is one vector of a memory, with the columns of `ROW`. A source has rows, in memory (`Segment`) or mapped from a file (`IvfFile`), and
-marks deleted ones in `alive`, which is replaced when it changes: a running query keeps the state that it began with.
+A row is one vector of a memory, with the columns of `ROW`. A source has rows, in memory (`Segment`) or mapped from a file (`IvfFile`),
+and marks deleted ones in `alive`, which is replaced when it changes: a running query keeps the state that it began with.
 
 A workspace has many memories and few distinct spaces. Each combination of the columns of `SPACE_COLUMNS` is a *group*, whose number each
 row stores. A query evaluates its filter once per group and looks the result up per row. Tag sets work in the same way.
 
-In lists, a query scores the lists nearest to its vector, until enough visible rows are scored. Filters do not reduce recall, since hidden
-rows do not count. If a filter selects no more rows than would be scored anyway, all of them are scored, and the result is exact.
+The index visits the inverted lists nearest to the vector and compares bytes instead of floats. Its candidates are scored again with whole
+vectors, so similarities are exact. Filters do not reduce recall, since a query with a filter visits more lists. If a filter selects few
+rows, all of them are scored, and the result is exact.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
+Columns = Rows | Mapping[str, npt.NDArray[Any]]
+"""Rows by column. A mapped file has an array per column, because a filter then reads a tenth of the bytes."""
 Space = tuple[str | None, ...]
 
 SPACE_COLUMNS = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "source")
@@ -53,7 +56,6 @@ _GATHER_COST = 3
 _GATHERED_ROWS = 512
 """Rows that are copied before they are scored; they stay in the CPU cache."""
 
-_SCORED_SHARE_DIVISOR = 50
 _BLOCK_ROWS = 8192
 """12.6 MB with 384 floats per row."""
 
@@ -65,26 +67,22 @@ _FIRST_BLOCK_ROWS = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
     """
-    Limits on the rows that a search in lists scores.
-
-    Measured with `benchmarks.large_store`: 99.1 % of the ten nearest are found at 100,000 rows. At a million, 96.2 % with 10,000 scored
-    rows, 96.9 with 16,700, 97.8 with 20,000. A filtered search visits more lists, which reach farther, so fewer rows in them find as many:
-    98 of 100 with 2,000 rows if a tenth is visible.
+    Limits on the rows that a search in the index of a large workspace visits, measured with `benchmarks.vector_libraries`.
 
     Attributes:
-        min_scored: Minimum number of scored rows; a fiftieth of all rows if that is more.
-        min_filtered: Minimum number of scored rows with a filter.
-        max_exhaustive: Number of visible rows up to which all are scored. Visiting the lists that contain a few of them each would cost
-            as much.
+        min_visited: Minimum number of visible rows whose bytes are compared.
+        visited_divisor: The same, as a divisor of the number of all rows. A search with a filter compares fewer rows, by the square root of
+            the visible share, since its lists reach farther.
+        candidates_per_result: Rows that are scored again with whole vectors, per requested result.
+        max_exhaustive: Number of visible rows up to which all are scored with whole vectors.
         exhaustive_root_factor: The same, per square root of the number of all rows.
-        scored_per_result: Minimum number of scored rows per requested result.
     """
 
-    min_scored: int = 10_000
-    min_filtered: int = 3_000
+    min_visited: int = 16_000
+    visited_divisor: int = 25
+    candidates_per_result: int = 2
     max_exhaustive: int = 6_000
     exhaustive_root_factor: int = 16
-    scored_per_result: int = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +107,24 @@ class FilterMask:
     tagsets: Mask | None
     ranges: Mapping[str, Range]
 
-    def find_visible(self, rows: Rows, alive: Mask, *, earliest_expiry: int) -> Mask:
+    def find_visible(self, columns: Columns, rows: slice | Longs, alive: Mask, *, earliest_expiry: int) -> Mask:
         """Return which of *rows* the filter admits. No row expires before *earliest_expiry*."""
-        visible: Mask = self.groups.take(rows["group"])
-        visible &= alive
+        visible: Mask = self.groups.take(columns["group"][rows])
+        visible &= alive[rows]
         if self.tagsets is not None:
-            visible &= self.tagsets.take(rows["tagset"])
+            visible &= self.tagsets.take(columns["tagset"][rows])
         for column, limits in self.ranges.items():
             if column == "expires_at":
                 if not limits.or_missing:
-                    visible &= rows[column] != NEVER_MICROS
+                    visible &= columns[column][rows] != NEVER_MICROS
                 elif limits.end is not None:
                     raise ValueError("a filter of memories without an expiry has no end")
                 elif limits.minimum is None or limits.minimum <= earliest_expiry:
                     continue
             if limits.minimum is not None:
-                visible &= rows[column] >= limits.minimum
+                visible &= columns[column][rows] >= limits.minimum
             if limits.end is not None:
-                visible &= rows[column] < limits.end
+                visible &= columns[column][rows] < limits.end
         return visible
 
 
@@ -223,35 +221,13 @@ class RowSource(Protocol):
     """Rows with their vectors, in memory or mapped."""
 
     vectors: Floats
-    rows: Rows
+    columns: Columns
     alive: Mask
     earliest_expiry: int
 
     def get_ids(self, numbers: Longs) -> list[str]:
         """Return the memory ids of rows."""
         ...
-
-
-class ListSource(RowSource, Protocol):
-    """
-    Rows in the order of the lists around *centroids*; *list_ends* has the end of each.
-
-    Attributes:
-        by_group: Row numbers, ordered by group; *group_ends* has the end of each group.
-    """
-
-    centroids: Floats
-    list_ends: Longs
-    by_group: Ints
-    group_ends: Longs
-    column_dict: ColumnDict
-
-    def find_rows(self, memory_ids: Collection[str]) -> Longs:
-        """Return the row numbers of *memory_ids*, including deleted rows."""
-        ...
-
-
-SourceT_co = TypeVar("SourceT_co", bound=RowSource, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,117 +240,42 @@ class ScoredRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSnapshot(Generic[SourceT_co]):
+class SourceSnapshot:
     """The first *count* rows of a source at one moment, for one query. Any thread may use it while rows are added and deleted."""
 
-    source: SourceT_co
+    source: RowSource
     alive: Mask
     count: int
     mask: FilterMask
 
-    def score_spans(self, spans: Sequence[tuple[int, int]], vector: Floats) -> ScoredRows:
+    def score_span(self, start: int, stop: int, vector: Floats) -> ScoredRows:
         """
-        Score the visible rows of *spans*, given as (start, stop). If many are visible, all rows are scored and then filtered.
+        Score the visible rows between *start* and *stop*. If many are visible, all rows are scored and then filtered.
 
         `vecdot` computes row by row, so equal vectors have equal scores in any position (ties are broken by id), unlike with a matrix
         product. It also uses no threads of OpenBLAS, which would spin between queries.
         """
-        source = self.source
-        rows = np.concatenate([source.rows[start:stop] for start, stop in spans])
-        alive = np.concatenate([self.alive[start:stop] for start, stop in spans])
-        visible = np.flatnonzero(self.mask.find_visible(rows, alive, earliest_expiry=source.earliest_expiry))
-        numbers = np.concatenate([np.arange(start, stop) for start, stop in spans])
-        if len(visible) * _GATHER_COST < len(rows):
-            return self._score(numbers[visible], vector)
-        scores = np.empty(len(rows), dtype=np.float32)
-        offset = 0
-        for start, stop in spans:
-            np.vecdot(source.vectors[start:stop], vector, out=scores[offset : offset + stop - start])
-            offset += stop - start
-        return ScoredRows(source=source, numbers=numbers[visible], scores=scores[visible])
+        visible = np.flatnonzero(self.find_visible(slice(start, stop)))
+        if len(visible) * _GATHER_COST < stop - start:
+            return self.score(visible + start, vector)
+        scores: Floats = np.vecdot(self.source.vectors[start:stop], vector)
+        return ScoredRows(source=self.source, numbers=visible + start, scores=scores[visible])
 
     def score_rows(self, numbers: Longs, vector: Floats) -> ScoredRows:
         """Score the visible ones of single rows."""
-        visible = self.mask.find_visible(self.source.rows[numbers], self.alive[numbers], earliest_expiry=self.source.earliest_expiry)
-        return self._score(numbers[visible], vector)
+        return self.score(numbers[self.find_visible(numbers)], vector)
 
-    def _score(self, numbers: Longs, vector: Floats) -> ScoredRows:
+    def find_visible(self, rows: slice | Longs) -> Mask:
+        """Return which of *rows* this query sees."""
+        return self.mask.find_visible(self.source.columns, rows, self.alive, earliest_expiry=self.source.earliest_expiry)
+
+    def score(self, numbers: Longs, vector: Floats) -> ScoredRows:
+        """Score single rows."""
         scores = np.empty(len(numbers), dtype=np.float32)
         for start in range(0, len(numbers), _GATHERED_ROWS):
             batch = numbers[start : start + _GATHERED_ROWS]
             np.vecdot(self.source.vectors.take(batch, axis=0), vector, out=scores[start : start + len(batch)])
         return ScoredRows(source=self.source, numbers=numbers, scores=scores)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSnapshot:
-    """All rows of a workspace at one moment, for one query: *blocks* in memory, and older rows in *lists*."""
-
-    blocks: tuple[SourceSnapshot[Block], ...]
-    lists: SourceSnapshot[ListSource] | None
-    limits: SearchLimits
-
-    def find_nearest(self, vector: Floats, *, limit: int, helpers: HelperThreads | None) -> list[VectorHit]:
-        """Return at most *limit* memories by their best row, most similar first, ties ordered by id."""
-        tasks = [
-            (block, start, stop)
-            for block in self.blocks
-            for start, stop in pairwise(np.linspace(0, block.count, max(1, round(block.count / _SPAN_ROWS)) + 1, dtype=np.int64).tolist())
-        ]
-        scored = _run_tasks([lambda task=task: task[0].score_spans([task[1:]], vector) for task in tasks], helpers)
-        if self.lists is not None:
-            self._search_lists(self.lists, vector, limit, scored)
-        return rank(scored, limit)
-
-    def _search_lists(self, lists: SourceSnapshot[ListSource], vector: Floats, limit: int, scored: list[ScoredRows]) -> None:
-        """Score lists until enough rows are visible, and add them to *scored*."""
-        source, limits, total = lists.source, self.limits, max(1, lists.count)
-        group_sizes = np.diff(source.group_ends, prepend=0)
-        max_visible = int(group_sizes[lists.mask.groups].sum())
-        share = max_visible / total
-        min_scored = max(
-            limits.min_filtered,
-            round(max(limits.min_scored, total // _SCORED_SHARE_DIVISOR) * share**0.5),
-            limit * limits.scored_per_result,
-        )
-        if max_visible <= max(limits.max_exhaustive, min_scored, round(limits.exhaustive_root_factor * total**0.5)):
-            groups = np.flatnonzero(lists.mask.groups).tolist()
-            numbers = [
-                source.by_group[int(source.group_ends[group] - group_sizes[group]) : int(source.group_ends[group])] for group in groups
-            ]
-            if numbers:
-                scored.append(lists.score_rows(np.sort(np.concatenate(numbers)).astype(np.int64), vector))
-            return
-        nearest = np.argsort(-np.vecdot(source.centroids, vector))
-        ends = source.list_ends[nearest]
-        starts = ends - np.diff(source.list_ends, prepend=0)[nearest]
-        cumulative = np.cumsum(ends - starts)
-        scored_count, position, target_rows = 0, 0, min_scored / share
-        while position < len(ends):
-            stop = min(len(ends), int(np.searchsorted(cumulative, target_rows)) + 1)
-            for spans in _batch_spans(zip(starts[position:stop].tolist(), ends[position:stop].tolist(), strict=True)):
-                scored.append(lists.score_spans(spans, vector))
-                scored_count += len(scored[-1].scores)
-            position = stop
-            if scored_count * 4 >= min_scored * 3 and len(_select_best(scored, limit)) >= limit:
-                return
-            if scored_count >= min_scored:  # some memories have several rows among the best
-                min_scored *= 2
-            visited = float(cumulative[position - 1])
-            target_rows = min(4 * visited, visited * max(1.3, min_scored / max(1, scored_count)))
-
-
-def _batch_spans(spans: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Combine *spans* to batches of about `_SPAN_ROWS` rows."""
-    batch, count = list[tuple[int, int]](), 0
-    for start, stop in spans:
-        batch.append((start, stop))
-        count += stop - start
-        if count >= _SPAN_ROWS:
-            yield batch
-            batch, count = [], 0
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,19 +286,24 @@ class HelperThreads:
     size: int
 
 
-def _run_tasks(tasks: Sequence[Callable[[], ScoredRows]], helpers: HelperThreads | None) -> list[ScoredRows]:
-    """Run *tasks* in this thread and in idle helper threads. numpy releases the GIL."""
-    pending, scored = list(tasks), list[ScoredRows]()
+def score_all(blocks: Sequence[SourceSnapshot], vector: Floats, *, helpers: HelperThreads | None) -> list[ScoredRows]:
+    """Score all visible rows of *blocks*, in this thread and in idle helper threads. numpy releases the GIL."""
+    pending = [
+        (block, start, stop)
+        for block in blocks
+        for start, stop in pairwise(np.linspace(0, block.count, max(1, round(block.count / _SPAN_ROWS)) + 1, dtype=np.int64).tolist())
+    ]
+    scored = list[ScoredRows]()
 
     def work() -> None:
         while True:
             try:
-                task = pending.pop()
+                block, start, stop = pending.pop()
             except IndexError:
                 return
-            scored.append(task())
+            scored.append(block.score_span(start, stop, vector))
 
-    helping = [helpers.pool.submit(work) for _ in range(min(helpers.size, len(tasks) - 1))] if helpers else []
+    helping = [helpers.pool.submit(work) for _ in range(min(helpers.size, len(pending) - 1))] if helpers else []
     work()
     for helper in helping:
         if not helper.cancel():
@@ -441,6 +347,7 @@ class Block:
     def __init__(self, *, capacity: int, dimension: int) -> None:
         self.vectors: Floats = np.empty((capacity, dimension), dtype=np.float32)
         self.rows: Rows = np.empty(capacity, dtype=ROW)
+        self.columns: Columns = self.rows
         self.alive: Mask = np.zeros(capacity, dtype=np.bool_)
         self.earliest_expiry = NEVER_MICROS
         self.ids: list[str] = []
@@ -501,7 +408,7 @@ class Segment:
             first = stop
         self._compact()
 
-    def take_snapshots(self, where: VectorFilter) -> tuple[SourceSnapshot[Block], ...]:
+    def take_snapshots(self, where: VectorFilter) -> tuple[SourceSnapshot, ...]:
         """Return the blocks for a query with the filter *where*."""
         mask = self._column_dict.build_mask(where)
         blocks = [block for block in self._blocks.values() if block.ids]
@@ -538,7 +445,7 @@ class Segment:
 
     def _get_writable_block(self, rows: int) -> tuple[int, Block]:
         for number, block in reversed(self._blocks.items()):
-            if len(block.rows) - len(block.ids) >= rows:
+            if len(block.vectors) - len(block.ids) >= rows:
                 return number, block
         capacity = max(rows, min(_BLOCK_ROWS, max(_FIRST_BLOCK_ROWS, self.row_count)))
         number, self._next_block = self._next_block, self._next_block + 1
@@ -551,7 +458,7 @@ class Segment:
                 del self._blocks[number]
             elif block.dead * 4 > len(block.ids):
                 live = np.flatnonzero(block.alive[: len(block.ids)])
-                fresh = self._blocks[number] = Block(capacity=len(block.rows), dimension=self._dimension)
+                fresh = self._blocks[number] = Block(capacity=len(block.vectors), dimension=self._dimension)
                 fresh.append(block.rows[live], block.get_ids(live), block.vectors[live])
                 for row in range(len(live) - 1, -1, -1):  # in reverse, so that the first row of a memory is written last
                     self._positions[fresh.ids[row]] = number << 32 | row

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rookery.engines.vectors.ivf_file import IvfFile, open_newest
-from rookery.engines.vectors.search import Floats, HelperThreads, SearchLimits, Segment, SourceSnapshot, WorkspaceSnapshot, rank
+from rookery.engines.vectors.search import Floats, HelperThreads, SearchLimits, Segment, rank, score_all
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.models import VectorHit
 from rookery.memory.ports import ModelVersion
@@ -135,7 +135,7 @@ class WorkspaceIndex:
     def listed_row_count(self) -> int:
         """Number of live rows in lists."""
         lists = self._state.lists
-        return 0 if lists is None else len(lists.rows) - lists.dead
+        return 0 if lists is None else len(lists.ids) - lists.dead
 
     @property
     def lists_last_change(self) -> int:
@@ -152,8 +152,8 @@ class WorkspaceIndex:
             return new_floats > self._limits.max_exact_floats
         return (
             (lists.dead > 0 and time.time() - lists.made_at_s > MAX_DEAD_AGE_S)
-            or new_floats > max(self._limits.max_new_floats, len(lists.rows) * dimension // _NEW_SHARE_DIVISOR)
-            or lists.dead * _DEAD_SHARE_DIVISOR > len(lists.rows)
+            or new_floats > max(self._limits.max_new_floats, len(lists.ids) * dimension // _NEW_SHARE_DIVISOR)
+            or lists.dead * _DEAD_SHARE_DIVISOR > len(lists.ids)
         )
 
     @property
@@ -165,10 +165,7 @@ class WorkspaceIndex:
         """Return the nearest memories that *where* admits. Waits briefly while changes are applied."""
         with self._lock:
             segment, lists = self._state.segment, self._state.lists
-            mask = None if lists is None else lists.column_dict.build_mask(where)
-            listed = None
-            if lists is not None and mask is not None:
-                listed = SourceSnapshot(source=lists, alive=lists.alive, count=len(lists.rows), mask=mask)
+            listed = None if lists is None else lists.take_snapshot(where)
             condition = where.required.get("memory_id")
             if isinstance(condition, AnyOf):
                 ids = [memory_id for memory_id in condition.values if memory_id is not None]
@@ -176,5 +173,8 @@ class WorkspaceIndex:
                 if lists is not None and listed is not None:
                     scored.append(listed.score_rows(lists.find_rows(ids), vector))
                 return rank(scored, limit)
-            snapshot = WorkspaceSnapshot(blocks=segment.take_snapshots(where), lists=listed, limits=self._limits.search)
-        return snapshot.find_nearest(vector, limit=limit, helpers=helpers)
+            blocks = segment.take_snapshots(where)
+        scored = score_all(blocks, vector, helpers=helpers)
+        if lists is not None and listed is not None:
+            scored.append(lists.score_nearest(listed, vector, limit=limit, limits=self._limits.search))
+        return rank(scored, limit)
