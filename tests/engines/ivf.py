@@ -30,7 +30,6 @@ def make_build_request(folder: Path, *, workspace_id: int = 1, model: str = "sma
     model_version = ModelVersion(model=model, dimension=dimension)
     return BuildRequest(
         database=folder / "vectors.db",
-        folder=folder / "vectors.lists",
         workspace_id=workspace_id,
         model_version=model_version,
         known_change=0,

@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess, BuildRequest
-from rookery.engines.vectors.ivf_file import erase_stale, list_files, list_workspaces, remove_files
+from rookery.engines.vectors.ivf_file import IvfFolder
 from rookery.engines.vectors.model_versions import delete_retired
 from rookery.engines.vectors.search import Floats, HelperThreads
 from rookery.engines.vectors.vector_file import VectorFile
@@ -63,7 +63,7 @@ class EmbeddedVectorIndex:
         self._path = path
         self._limits = limits or IndexLimits()
         self._model_version = ModelVersion(model=model, dimension=dimension)
-        self._lists_folder = path.with_suffix(".lists")
+        self._lists = IvfFolder(path, self._model_version)
         self._build_process = BuildProcess()
         self._warmups: dict[int, tuple[float, asyncio.Task[None]]] = {}
         """Start time and task of the running warm-ups, by workspace."""
@@ -131,7 +131,7 @@ class EmbeddedVectorIndex:
 
     async def erase(self) -> None:
         async with self._use_file() as file:
-            await self._run_in_thread(self._loader_threads, lambda: erase_stale(self._lists_folder, file, self._model_version))
+            await self._run_in_thread(self._loader_threads, lambda: self._lists.erase_stale(file))
             await asyncio.to_thread(truncate_wal, self._path)
 
     async def count(self, workspace_id: int) -> int:
@@ -186,15 +186,12 @@ class EmbeddedVectorIndex:
             after: int | None = 0
             while after is not None:
                 after = await file.writer.submit(partial(delete_retired, after=after, limit=_DELETE_BATCH_SIZE))
-            for workspace_id in await self._run_in_thread(self._loader_threads, lambda: list_workspaces(self._lists_folder)):
+            for workspace_id in await self._run_in_thread(self._loader_threads, self._lists.list_workspaces):
                 if file.get_active_version(workspace_id) == self._model_version:
-                    await self._run_in_thread(
-                        self._loader_threads,
-                        partial(remove_files, self._lists_folder, workspace_id=workspace_id, except_version=self._model_version),
-                    )
+                    await self._run_in_thread(self._loader_threads, partial(self._lists.remove_files, workspace_id, of_other_models=True))
                 await self._run_in_thread(self._query_threads, partial(self._remove_unused_lists, file, workspace_id))
                 # Without queries nothing else would start a rebuild.
-                if self._are_lists_old(workspace_id):
+                if self._lists.is_old(workspace_id, max_age_s=MAX_DEAD_AGE_S):
                     self._start_build_if_due(await self._get_current_index(file, workspace_id))
 
     async def _preload(self) -> None:
@@ -205,7 +202,7 @@ class EmbeddedVectorIndex:
                 self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
             ):
                 if vectors * self._model_version.dimension > self._limits.max_exact_floats:
-                    (listed if self._newest_lists_change(workspace_id) else unlisted).append(workspace_id)
+                    (listed if self._lists.get_newest_change(workspace_id) else unlisted).append(workspace_id)
                     continue
                 remaining_bytes -= vectors * self._model_version.dimension * 4
                 if remaining_bytes >= 0:
@@ -274,7 +271,7 @@ class EmbeddedVectorIndex:
         index = self._workspace_indexes.get(workspace_id)
         if index is None:
             index = self._workspace_indexes[workspace_id] = WorkspaceIndex(
-                workspace_id, self._model_version, self._lists_folder, self._limits
+                workspace_id, self._lists, dimension=self._model_version.dimension, limits=self._limits
             )
         return index
 
@@ -296,11 +293,11 @@ class EmbeddedVectorIndex:
     async def _build_lists(self, index: WorkspaceIndex) -> None:
         """Build lists, or find those of another process, and load them. Queries continue meanwhile."""
         try:
-            if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
+            if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
                 await self._build_process.run(self._build_request(index.workspace_id, known_change=index.lists_last_change))
-            if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
+            if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
                 await asyncio.sleep(self._limits.build_retry_s)
-            if self._newest_lists_change(index.workspace_id) > index.lists_last_change and await self._open_lists(index.workspace_id):
+            if self._lists.get_newest_change(index.workspace_id) > index.lists_last_change and await self._open_lists(index.workspace_id):
                 async with self._use_file() as file:
                     await self._get_current_index(file, index.workspace_id)
         finally:
@@ -308,26 +305,12 @@ class EmbeddedVectorIndex:
 
     def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
         """Delete the lists of a workspace without vectors."""
-        if workspace_id in list_workspaces(self._lists_folder) and not file.has_any(workspace_id):
-            remove_files(self._lists_folder, workspace_id=workspace_id)
-
-    def _newest_lists_change(self, workspace_id: int) -> int:
-        """Return the last change that the newest lists contain; 0 without lists."""
-        files = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
-        return files[0][0] if files else 0
-
-    def _are_lists_old(self, workspace_id: int) -> bool:
-        """Return whether lists are so old that memories deleted since must be removed from them."""
-        files = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
-        try:
-            return bool(files) and time.time() - files[0][1].stat().st_mtime > MAX_DEAD_AGE_S
-        except OSError:
-            return False
+        if workspace_id in self._lists.list_workspaces() and not file.has_any(workspace_id):
+            self._lists.remove_files(workspace_id)
 
     def _build_request(self, workspace_id: int, *, known_change: int) -> BuildRequest:
         return BuildRequest(
             database=self._path,
-            folder=self._lists_folder,
             workspace_id=workspace_id,
             model_version=self._model_version,
             known_change=known_change,

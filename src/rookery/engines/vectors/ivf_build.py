@@ -24,17 +24,7 @@ import numpy as np
 import orjson
 import structlog
 
-from rookery.engines.vectors.ivf_file import (
-    FaissIndex,
-    IvfFile,
-    IvfFileError,
-    file_path,
-    list_files,
-    load_faiss,
-    remove,
-    remove_files,
-    write_ivf_file,
-)
+from rookery.engines.vectors.ivf_file import FaissIndex, IvfFile, IvfFolder, load_faiss, remove, write_ivf_file
 from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Point, Rows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -66,7 +56,6 @@ class BuildRequest:
     """A workspace to build. *known_change* is the last change of the lists that the requester has; 0 without any."""
 
     database: Path
-    folder: Path
     workspace_id: int
     model_version: ModelVersion
     known_change: int
@@ -162,16 +151,15 @@ def main() -> int:
     os.nice(_NICE_INCREMENT)
     request = BuildRequest(
         database=Path(fields["database"]),
-        folder=Path(fields["folder"]),
         workspace_id=fields["workspace_id"],
         model_version=ModelVersion(**fields["model_version"]),
         known_change=fields["known_change"],
     )
-    with lock_folder(request.folder) as is_ours:
+    folder = IvfFolder(request.database, request.model_version)
+    with lock_folder(folder.path) as is_ours:
         if not is_ours:
             return _EXIT_BUSY
-        files = list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version)
-        if not files or files[0][0] <= request.known_change:
+        if folder.get_newest_change(request.workspace_id) <= request.known_change:
             build(request)
     return 0
 
@@ -198,16 +186,17 @@ def lock_folder(folder: Path) -> Generator[bool]:
 
 def build(request: BuildRequest) -> None:
     """Build lists with all current entries of the database, based on the previous lists if they are valid."""
-    for path in request.folder.glob("*.new"):
+    folder, workspace_id = IvfFolder(request.database, request.model_version), request.workspace_id
+    for path in folder.path.glob("*.new"):
         remove(path)
     file = VectorFile(request.database, model=request.model_version.model, dimension=request.model_version.dimension)
     # Before reading, the size of the database is the only known upper bound.
     needed_bytes = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
-    if shutil.disk_usage(request.folder).free < needed_bytes:
-        raise OSError(f"{request.folder.name}: a build needs {needed_bytes:,} bytes of free disk space")
-    with contextlib.closing(file), tempfile.TemporaryFile(dir=request.folder) as raw:
+    if shutil.disk_usage(folder.path).free < needed_bytes:
+        raise OSError(f"{folder.path.name}: a build needs {needed_bytes:,} bytes of free disk space")
+    with contextlib.closing(file), tempfile.TemporaryFile(dir=folder.path) as raw:
         last_change = file.get_bounds().last
-        previous = _open_previous(request, file)
+        previous = folder.open_newest(workspace_id, file)
         column_dict = ColumnDict()
         kept_rows = np.empty(0, dtype=np.int64) if previous is None else np.flatnonzero(previous.alive)
         row_parts, id_parts = [np.empty(0, dtype=ROW)], [np.empty(0, dtype="S1")]
@@ -227,8 +216,8 @@ def build(request: BuildRequest) -> None:
             trained, lists, trained_row_count = _assign_all(previous, kept_rows, fresh)
             order = np.lexsort((rows["group"], lists))
             write_ivf_file(
-                file_path(request.folder, workspace_id=request.workspace_id, model_version=request.model_version, last_change=last_change),
-                workspace_id=request.workspace_id,
+                folder.get_path(workspace_id, last_change),
+                workspace_id=workspace_id,
                 model_version=request.model_version,
                 last_change=last_change,
                 trained_row_count=trained_row_count,
@@ -239,20 +228,11 @@ def build(request: BuildRequest) -> None:
                 lists=lists[order],
                 batches=_iter_vectors(previous, kept_rows, fresh, order),
             )
-        if not file.has_any(request.workspace_id):  # everything was deleted meanwhile, and so were its lists
-            remove_files(request.folder, workspace_id=request.workspace_id)
-    for file_change, path in list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version):
+        if not file.has_any(workspace_id):  # everything was deleted meanwhile, and so were its lists
+            folder.remove_files(workspace_id)
+    for file_change, path in folder.list_files(workspace_id):
         if file_change < last_change or not len(rows):
             remove(path)
-
-
-def _open_previous(request: BuildRequest, file: VectorFile) -> IvfFile | None:
-    for _, path in list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version):
-        with contextlib.suppress(IvfFileError):
-            ivf_file = IvfFile(path, workspace_id=request.workspace_id, model_version=request.model_version)
-            ivf_file.verify(file, request.workspace_id)  # an error would be copied into all later lists
-            return ivf_file
-    return None
 
 
 def _translate(previous: IvfFile, kept_rows: Longs, column_dict: ColumnDict) -> Rows:

@@ -15,6 +15,7 @@ import math
 import os
 import random
 import shutil
+import time
 import zlib
 from collections.abc import Collection, Iterable
 from importlib import import_module
@@ -301,77 +302,84 @@ def write_ivf_file(
     new.rename(path)
 
 
-def list_files(folder: Path, *, workspace_id: int, model_version: ModelVersion) -> list[tuple[int, Path]]:
-    """Return (last change, path) of all lists of a workspace and model, newest first."""
-    prefix = _prefix(workspace_id, model_version)
-    changes = [(path.name.removeprefix(prefix).removesuffix(SUFFIX), path) for path in folder.glob(f"{prefix}*{SUFFIX}")]
-    return sorted(((int(change), path) for change, path in changes if change.isdecimal()), reverse=True)
+class IvfFolder:
+    """The indexes of one model, in the folder beside `vectors.db`. Their names have the workspace, the model and the last change."""
 
+    def __init__(self, database: Path, model_version: ModelVersion) -> None:
+        self.path = database.with_suffix(SUFFIX)
+        self._model_version = model_version
+        self._model = hashlib.sha256(f"{model_version.model}\0{model_version.dimension}".encode()).hexdigest()[:12]
 
-def file_path(folder: Path, *, workspace_id: int, model_version: ModelVersion, last_change: int) -> Path:
-    """Return the path of lists with the changes up to *last_change*."""
-    return folder / f"{_prefix(workspace_id, model_version)}{last_change}{SUFFIX}"
+    def get_path(self, workspace_id: int, last_change: int) -> Path:
+        """Return the path of an index with the changes up to *last_change*."""
+        return self.path / f"{workspace_id}-{self._model}-{last_change}{SUFFIX}"
 
+    def list_workspaces(self) -> set[int]:
+        """Return the ids of all workspaces with an index of any model."""
+        owners = (path.name.partition("-")[0] for path in self.path.glob(f"*{SUFFIX}"))
+        return {int(owner) for owner in owners if owner.isdecimal()}
 
-def remove_files(folder: Path, *, workspace_id: int, except_version: ModelVersion | None = None) -> None:
-    """Delete the lists of a workspace, except those of one model. Open files stay readable for their process."""
-    for path in folder.glob(f"{workspace_id}-*{SUFFIX}"):
-        if except_version is None or not path.name.startswith(_prefix(workspace_id, except_version)):
-            remove(path)
+    def list_files(self, workspace_id: int) -> list[tuple[int, Path]]:
+        """Return (last change, path) of all indexes of a workspace, newest first."""
+        paths = self.path.glob(f"{workspace_id}-{self._model}-*{SUFFIX}")
+        changes = [(path.stem.rpartition("-")[2], path) for path in paths]
+        return sorted(((int(change), path) for change, path in changes if change.isdecimal()), reverse=True)
+
+    def get_newest_change(self, workspace_id: int) -> int:
+        """Return the last change that the newest index contains; 0 without an index."""
+        return next((change for change, _ in self.list_files(workspace_id)), 0)
+
+    def is_old(self, workspace_id: int, *, max_age_s: float) -> bool:
+        """Return whether the newest index is older than *max_age_s*."""
+        try:
+            return any(time.time() - path.stat().st_mtime > max_age_s for _, path in self.list_files(workspace_id)[:1])
+        except OSError:
+            return False
+
+    def open_newest(self, workspace_id: int, file: VectorFile) -> IvfFile | None:
+        """Return the newest valid index; None without any. Newer invalid ones are deleted."""
+        for _, path in self.list_files(workspace_id):
+            try:
+                return self._open_verified(path, workspace_id, file)
+            except IvfFileError as error:
+                _log.warning("vectors.ivf_file_deleted", workspace_id=workspace_id, file=path.name, reason=str(error))
+                remove(path)
+        return None
+
+    def remove_files(self, workspace_id: int, *, of_other_models: bool = False) -> None:
+        """Delete the indexes of a workspace, or only those of other models. Open files stay readable for their process."""
+        for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
+            if not of_other_models or not path.name.startswith(f"{workspace_id}-{self._model}-"):
+                remove(path)
+
+    def erase_stale(self, file: VectorFile) -> None:
+        """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
+        for workspace_id in sorted(self.list_workspaces()):
+            self.remove_files(workspace_id, of_other_models=True)
+            for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
+                try:
+                    is_stale = bool(self._open_verified(path, workspace_id, file).dead)
+                except IvfFileError:
+                    is_stale = True
+                if is_stale:
+                    remove(path)
+
+    def _open_verified(self, path: Path, workspace_id: int, file: VectorFile) -> IvfFile:
+        ivf_file = IvfFile(path, workspace_id=workspace_id, model_version=self._model_version)
+        ivf_file.verify(file, workspace_id)
+        return ivf_file
 
 
 def remove(path: Path) -> None:
-    """Delete lists, which earlier versions wrote as one file."""
+    """Delete an index, which earlier versions wrote as one file."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def list_workspaces(folder: Path) -> set[int]:
-    """Return the ids of all workspaces with lists."""
-    owners = (path.name.partition("-")[0] for path in folder.glob(f"*{SUFFIX}"))
-    return {int(owner) for owner in owners if owner.isdecimal()}
-
-
-def erase_stale(folder: Path, file: VectorFile, model_version: ModelVersion) -> None:
-    """Delete the lists with deleted or replaced vectors. They are a cache, and built again when needed."""
-    for workspace_id in sorted(list_workspaces(folder)):
-        current = {path for _, path in list_files(folder, workspace_id=workspace_id, model_version=model_version)}
-        for path in folder.glob(f"{workspace_id}-*{SUFFIX}"):
-            try:
-                # Lists of other models are deleted without a check.
-                is_stale = path not in current or bool(_open_verified(path, file, workspace_id, model_version).dead)
-            except IvfFileError:
-                is_stale = True
-            if is_stale:
-                remove(path)
-
-
-def open_newest(folder: Path, file: VectorFile, workspace_id: int, model_version: ModelVersion) -> IvfFile | None:
-    """Return the newest valid lists; None without any. Newer invalid ones are deleted."""
-    for _, path in list_files(folder, workspace_id=workspace_id, model_version=model_version):
-        try:
-            return _open_verified(path, file, workspace_id, model_version)
-        except IvfFileError as error:
-            _log.warning("vectors.ivf_file_deleted", workspace_id=workspace_id, file=path.name, reason=str(error))
-            remove(path)
-    return None
-
-
-def _open_verified(path: Path, file: VectorFile, workspace_id: int, model_version: ModelVersion) -> IvfFile:
-    ivf_file = IvfFile(path, workspace_id=workspace_id, model_version=model_version)
-    ivf_file.verify(file, workspace_id)
-    return ivf_file
-
-
 def _compute_checksum(path: Path) -> int:
     return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
-
-
-def _prefix(workspace_id: int, model_version: ModelVersion) -> str:
-    model = hashlib.sha256(f"{model_version.model}\0{model_version.dimension}".encode()).hexdigest()[:12]
-    return f"{workspace_id}-{model}-"
 
 
 def _owner(workspace_id: int, model_version: ModelVersion) -> list[object]:

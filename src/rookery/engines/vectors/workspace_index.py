@@ -6,13 +6,11 @@ import asyncio
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rookery.engines.vectors.ivf_file import IvfFile, open_newest
+from rookery.engines.vectors.ivf_file import IvfFile, IvfFolder
 from rookery.engines.vectors.search import Floats, HelperThreads, SearchLimits, Segment, rank, score_all
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.models import VectorHit
-from rookery.memory.ports import ModelVersion
 from rookery.memory.vector_filter import AnyOf, VectorFilter
 
 _MAX_INLINE_ROWS = 2000
@@ -69,13 +67,13 @@ class WorkspaceIndex:
         is_loaded: True after the first update; later changes are read fast.
     """
 
-    def __init__(self, workspace_id: int, model_version: ModelVersion, folder: Path, limits: IndexLimits) -> None:
+    def __init__(self, workspace_id: int, folder: IvfFolder, *, dimension: int, limits: IndexLimits) -> None:
         self.change_count = 0
         self.update_task: asyncio.Task[None] | None = None
         self.build_task: asyncio.Task[None] | None = None
         self.is_loaded = False
         self.workspace_id = workspace_id
-        self._model_version = model_version
+        self._dimension = dimension
         self._folder = folder
         self._limits = limits
         self._lock = threading.Lock()
@@ -104,14 +102,14 @@ class WorkspaceIndex:
         return state is not None
 
     def _create_empty(self) -> _State:
-        return _State(segment=Segment(self._model_version.dimension))
+        return _State(segment=Segment(self._dimension))
 
     def _open_lists(self, file: VectorFile) -> _State | None:
-        lists = open_newest(self._folder, file, self.workspace_id, self._model_version)
+        lists = self._folder.open_newest(self.workspace_id, file)
         if lists is None:
             return None
         lists.prefetch()
-        return _State(segment=Segment(self._model_version.dimension), lists=lists, last_change=lists.last_change)
+        return _State(segment=Segment(self._dimension), lists=lists, last_change=lists.last_change)
 
     def _apply_changes(self, file: VectorFile, state: _State) -> _State:
         last_known, last_change = file.get_bounds().last, state.last_change
@@ -146,7 +144,7 @@ class WorkspaceIndex:
     @property
     def needs_lists(self) -> bool:
         """True if lists should be built, or built again."""
-        state, dimension = self._state, self._model_version.dimension
+        state, dimension = self._state, self._dimension
         new_floats, lists = state.segment.row_count * dimension, state.lists
         if lists is None:
             return new_floats > self._limits.max_exact_floats
