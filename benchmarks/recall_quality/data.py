@@ -9,26 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
-FILES = ("locomo-dev.json", "scifact-dev.json.gz", "devbench.json")
+from benchmarks.recall_quality.agent_memories import build_collection
+from benchmarks.recall_quality.questions import Collection, Question
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A question and the documents that answer it; *category* is the data set's own."""
-
-    id: str
-    text: str
-    gold: frozenset[str]
-    category: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """Documents by id in their order, and questions about them alone; a data set has one or more."""
-
-    name: str
-    documents: dict[str, str]
-    questions: tuple[Question, ...]
+FILES = ("locomo-dev.json", "scifact-dev.json.gz", "devbench.json", "languages-dev.json")
 
 
 class _Turn(TypedDict):
@@ -108,6 +92,10 @@ def sets(folder: Path) -> dict[str, list[Collection]]:
         "LoCoMo turns": [_by_turn(conversation) for conversation in conversations],
         "SciFact": [_scifact(folder)],
         "devbench": [_devbench(folder)],
+        "agents": [build_collection()],
+        "paraphrases": [_languages(folder, memory="memory_en", question="question_en")],
+        "same language": [_languages(folder, memory="memory", question="question")],
+        "to English": [_languages(folder, memory="memory_en", question="question")],
     }
 
 
@@ -127,6 +115,7 @@ def _by_turn(conversation: _Conversation) -> Collection:
         name=conversation["sample_id"],
         documents=turns,
         questions=tuple(_questions(conversation, {turn: turn for turn in turns})),
+        sessions={turn["dia_id"]: session.id for session in _sessions(conversation) for turn in session.turns},
     )
 
 
@@ -196,4 +185,17 @@ def _devbench(folder: Path) -> Collection:
         name="devbench",
         documents={memory["id"]: memory["content"] for memory in data["memories"]},
         questions=tuple(question for question in questions if question.gold),
+    )
+
+
+def _languages(folder: Path, *, memory: str, question: str) -> Collection:
+    """Return the facts in nine languages among the memories of devbench, with *memory* and *question* as the fields to take."""
+    data = cast("dict[str, list[dict[str, str]]]", json.loads((folder / "languages-dev.json").read_bytes()))
+    facts = {f"{language}-{number}": fact for language, found in data.items() for number, fact in enumerate(found)}
+    return Collection(
+        name=f"{question} to {memory}",
+        documents={**{name: fact[memory] for name, fact in facts.items()}, **_devbench(folder).documents},
+        questions=tuple(
+            Question(id=name, text=fact[question], gold=frozenset({name}), category=name.partition("-")[0]) for name, fact in facts.items()
+        ),
     )

@@ -1,34 +1,51 @@
 """
 The measured rankers: each ranks the documents of a collection for a question.
 
-`Hybrid` uses the product's embedder, its full-text engine and its pure functions (words, fusion): it measures
-what ships, except the server around it. Another class of `Recaller`, which remembers and recalls over HTTP, can be
-measured by the same command.
+`Product` is the product's recall on its own stores: what ships, except the server around it. Another class of `Recaller`, which
+remembers and recalls over HTTP, can be measured by the same command.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import sqlite3
 import tempfile
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from benchmarks.recall_quality.data import Collection
 from benchmarks.recall_quality.measures import DEPTH
-from rookery.engines import texts
-from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, Passage
+from benchmarks.recall_quality.questions import Collection, Question
+from rookery.access.models import Caller
+from rookery.engines import texts, vectors
+from rookery.kernel.db import Tx, open_database
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import uuid7
+from rookery.memory.candidates import CandidateSearch
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.feedback import RecallBuffer
+from rookery.memory.indexing import build_document, build_passage
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope, RecallMode, RecallRequest, RecallResult
 from rookery.memory.ports import Embedder
-from rookery.memory.ranking import fuse_scores
-from rookery.memory.text_queries import parse_question
+from rookery.memory.recall import Recall
+from rookery.memory.similarity_scales import SimilarityScales
+from rookery.memory.store import records
+from rookery.migrations import migrate
 
-CANDIDATES = 100
-"""The number of candidates that each arm returns."""
+MODES: tuple[RecallMode, ...] = ("semantic", "keyword", "hybrid")
+
+CONFIDENCE_TOP_K = 5
+"""The number of hits that an agent is given; the confidence is that of the best of them."""
+
+_WORKSPACE_ID = 1
+_BATCH = 100
+_START = datetime(2026, 11, 1, tzinfo=UTC)
+_LATER = datetime(2026, 11, 21, tzinfo=UTC)
+_CALLER = Caller.without_limits("benchmark", _WORKSPACE_ID)
 
 _BASELINE_STOP_WORDS = frozenset(
     # Fixed, as the floor is: not the product's list, which may become better.
@@ -92,68 +109,158 @@ class FullTextBaseline:
         pass
 
 
-class Hybrid:
-    """The product's semantic and keyword rankings, alone and fused."""
+class Product:
+    """The product's own recall, in each mode, on its own stores in a temporary folder. No server takes part."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._texts: texts.TextEngine | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._ids: list[str] = []
-        self._vectors: npt.NDArray[np.float32] = np.zeros((0, embedder.dimension), dtype=np.float32)
-        self._starts: list[int] = []
+        self._store: _Store | None = None
 
     async def learn(self, collection: Collection) -> None:
         await self.close()
-        self._folder = tempfile.TemporaryDirectory()
-        self._texts = texts.open("embedded:", data_dir=Path(self._folder.name))
-        await self._texts.put([_document(name, text) for name, text in collection.documents.items()])
-        self._ids = list(collection.documents)
-        chunks = await self._embedder.embed_passages([Passage(context="", content=text) for text in collection.documents.values()])
-        self._starts = list(np.cumsum([0, *map(len, chunks)])[:-1])
-        self._vectors = np.vstack([np.frombuffer(vector, dtype="<f4") for vectors in chunks for vector in vectors])
+        self._store = await _Store.open(self._embedder)
+        await self._store.add(collection)
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
-        if self._texts is None:
-            raise RuntimeError("nothing was learnt")
-        vector = np.frombuffer(await self._embedder.embed_query(question), dtype="<f4")
-        best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
-        similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda pair: -pair[1]))
-        matched = await self._texts.search(parse_question(question), access_filter=AccessFilter(workspace_id=1, at=_NOW), limit=CANDIDATES)
-        scores = {hit.memory_id: hit.score for hit in matched}
-        candidates = [*list(similarities)[:CANDIDATES], *scores]
-        relevances = fuse_scores({memory_id: similarities[memory_id] for memory_id in candidates}, scores)
-        return {
-            "semantic": list(similarities)[:DEPTH],
-            "keyword": list(scores)[:DEPTH],
-            "hybrid": sorted(relevances, key=lambda document: (-relevances[document], document))[:DEPTH],
-        }
+        store = self._require_store()
+        return {mode: [store.names[hit.memory.id] for hit in (await store.find(question, mode)).hits] for mode in MODES}
+
+    async def measure_confidence(self, question: Question) -> Confidence:
+        """Return the relevance of the best hybrid hits of *question*, and of those that are left if its answers are archived."""
+        store = self._require_store()
+        answered = await store.find(question.text, "hybrid", top_k=CONFIDENCE_TOP_K)
+        async with store.without(question.gold):
+            unanswered = await store.find(question.text, "hybrid", top_k=CONFIDENCE_TOP_K)
+        return Confidence(
+            hits=tuple((hit.relevance, store.names[hit.memory.id] in question.gold) for hit in answered.hits),
+            is_confident=answered.is_confident,
+            unanswered_hits=tuple(hit.relevance for hit in unanswered.hits),
+            unanswered_is_confident=unanswered.is_confident,
+        )
 
     async def close(self) -> None:
-        if self._texts is not None:
-            await self._texts.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self._store is not None:
+            await self._store.close()
+
+    def _require_store(self) -> _Store:
+        if self._store is None:
+            raise RuntimeError("nothing was learnt")
+        return self._store
 
 
-_NOW = datetime(2026, 11, 21, tzinfo=UTC)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """
+    The relevances that recall gave to a question with and without its answers.
+
+    Attributes:
+        hits: The relevance of each of the first hits, and whether it is an answer.
+    """
+
+    hits: tuple[tuple[float, bool], ...]
+    is_confident: bool
+    unanswered_hits: tuple[float, ...]
+    unanswered_is_confident: bool
 
 
-def _document(name: str, text: str) -> IndexDocument:
-    return IndexDocument(
-        memory_id=name,
-        workspace_id=1,
+class _Store:
+    """A workspace of one collection, filled past the queue."""
+
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], embedder: Embedder) -> None:
+        path = Path(folder.name)
+        self._folder = folder
+        self._embedder = embedder
+        self._db = open_database("embedded:", data_dir=path)
+        self._texts = texts.open("embedded:", data_dir=path)
+        self._vectors = vectors.open("embedded:", data_dir=path, model=embedder.model, dimension=embedder.dimension)
+        self._ids: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self._recall = Recall(
+            db=self._db,
+            migration=EmbeddingMigration(current=IndexVersion(embedder=embedder, vectors=self._vectors), model_versions=self._vectors),
+            candidates=CandidateSearch(db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db)),
+            buffer=RecallBuffer(db=self._db),
+            bus=EventBus(),
+            clock=lambda: _LATER,
+            ids=uuid7,
+        )
+
+    @classmethod
+    async def open(cls, embedder: Embedder) -> _Store:
+        """Return an empty store."""
+        folder = tempfile.TemporaryDirectory()
+        await asyncio.to_thread(migrate, "embedded:", data_dir=Path(folder.name))
+        return cls(folder, embedder)
+
+    async def add(self, collection: Collection) -> None:
+        """Store the documents of *collection*, a second apart."""
+        memories = [_make_memory(collection, name, _START + timedelta(seconds=number)) for number, name in enumerate(collection.documents)]
+        self._ids = dict(zip(collection.documents, (memory.id for memory in memories), strict=True))
+        self.names = {memory_id: name for name, memory_id in self._ids.items()}
+        for start in range(0, len(memories), _BATCH):
+            batch = memories[start : start + _BATCH]
+            await self._db.write(lambda tx, batch=batch: records.add(tx, *batch))
+            await self._index(batch)
+
+    async def find(self, question: str, mode: RecallMode, *, top_k: int = DEPTH) -> RecallResult:
+        """Return the best memories."""
+        return await self._recall.find(_CALLER, RecallRequest(query=question, mode=mode, top_k=top_k))
+
+    @contextlib.asynccontextmanager
+    async def without(self, names: Iterable[str]) -> AsyncGenerator[None]:
+        """Archive the documents *names* for a while."""
+        ids = [self._ids[name] for name in names]
+        memories = await self._db.read(lambda tx: records.get_memories(tx, _WORKSPACE_ID, ids))
+        await self._replace(memories, [replace(memory, archived_at=_LATER) for memory in memories])
+        await self._texts.drop(_WORKSPACE_ID, ids)
+        vectors_by_id = await self._vectors.fetch(_WORKSPACE_ID, ids)
+        await self._vectors.drop(_WORKSPACE_ID, ids)
+        yield
+        await self._replace(memories, memories)
+        await self._texts.put([build_document(memory) for memory in memories])
+        await self._vectors.put(
+            [EmbeddedDocument(document=build_document(memory), vectors=vectors_by_id[memory.id]) for memory in memories]
+        )
+
+    async def close(self) -> None:
+        """Close the stores and delete the folder."""
+        await self._vectors.close()
+        await self._texts.close()
+        await self._db.close()
+        self._folder.cleanup()
+
+    async def _index(self, memories: Sequence[Memory]) -> None:
+        chunks = await self._embedder.embed_passages([build_passage(memory) for memory in memories])
+        documents = [build_document(memory) for memory in memories]
+        await self._texts.put(documents)
+        await self._vectors.put(
+            [EmbeddedDocument(document=document, vectors=found) for document, found in zip(documents, chunks, strict=True)]
+        )
+
+    async def _replace(self, old: Sequence[Memory], new: Sequence[Memory]) -> None:
+        def write(tx: Tx) -> None:
+            for before, after in zip(old, new, strict=True):
+                records.update_memory(tx, before, after)
+
+        await self._db.write(write)
+
+
+def _make_memory(collection: Collection, name: str, at: datetime) -> Memory:
+    return Memory(
+        id=uuid7(),
+        type=collection.types.get(name, "observation"),
+        tags=(),
         org=None,
         project=None,
         agent_id=None,
-        session_id=None,
+        session_id=collection.sessions.get(name),
         memory_scope=MemoryScope.PROJECT,
-        type="observation",
-        tags=(),
         confidence=0.8,
+        base_confidence=0.8,
         source="manual",
-        content=text,
-        created_at=_NOW,
-        updated_at=_NOW,
-        expires_at=None,
+        created_at=at,
+        updated_at=at,
+        content_at=at,
+        content=collection.documents[name],
+        workspace_id=_WORKSPACE_ID,
     )

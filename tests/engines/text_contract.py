@@ -411,6 +411,23 @@ class TextContract(ABC):
         assert await find_ids(index, replace(query, is_question=True), limit=1) == await find_ids(index, query, limit=1)
         assert len(await find_ids(index, query)) == await count_matches(index, query) == 35
 
+    async def test_the_best_hit_of_a_question_states_how_much_of_it_was_found(self, index: TextEngine) -> None:
+        """`TextHit.coverage` is the share of the question's words that the hit has; rare words weigh more."""
+        if TextFeature.COVERAGE in self.lacks:
+            pytest.skip("this engine computes no coverage")
+        await fill(index, both="a heron on the roof", roof="the roof leaks", other="the roof again", another="one more roof")
+
+        async def cover(*words: str) -> float:
+            hits = await index.search(TextQuery(any_of=words, is_question=True), access_filter=make_filter(), limit=10)
+            assert all(hit.coverage is None for hit in hits[1:])
+            assert hits[0].coverage is not None
+            return hits[0].coverage
+
+        assert await cover("heron", "roof") == await cover("roofs") == pytest.approx(1.0)
+        assert 0 < await cover("roof", "zx81") < 0.5 < await cover("heron", "estuary") < 1
+        (hit, *_) = await index.search(any_of("heron"), access_filter=make_filter(), limit=10)
+        assert hit.coverage is None, "a search shows what matched by itself"
+
     async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(self, index: TextEngine) -> None:
         """Words are ignored only for speed, never at the cost of results."""
         await fill(index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")

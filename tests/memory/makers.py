@@ -25,6 +25,7 @@ from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.api import MemoryApi
+from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
@@ -42,6 +43,7 @@ from rookery.memory.remember import Remember
 from rookery.memory.retention import RetentionTask
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import Listing, MemorySearch
+from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.text_queries import stem_words
 from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
@@ -65,6 +67,7 @@ class StemEmbedder:
 
     Attributes:
         full_similarity: The scale of the built-in model, so that relevances are those of the default.
+        offset: The size of a common part of all vectors, which raises all cosines, as in models such as e5.
         is_down: Whether it fails like an engine that is not reachable.
         poison: A passage with this word raises an unexpected error.
         before_embedding: Runs before each batch of passages.
@@ -73,6 +76,7 @@ class StemEmbedder:
     model: str = MODEL
     dimension: int = DIMENSION
     full_similarity: float | None = 0.7
+    offset: float = 0.0
     is_down: bool = False
     poison: str | None = None
     before_embedding: Hook | None = None
@@ -81,7 +85,7 @@ class StemEmbedder:
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of the text."""
         self._raise_if_down()
-        return text_vector(text)
+        return text_vector(text, offset=self.offset)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return the vector of each content; the context is ignored, so that similarities are simple."""
@@ -92,7 +96,7 @@ class StemEmbedder:
                 msg = f"cannot embed {self.poison}"
                 raise ValueError(msg)
             self.embedded_contents.append(passage.content)
-        return [(text_vector(passage.content),) for passage in passages]
+        return [(text_vector(passage.content, offset=self.offset),) for passage in passages]
 
     def _raise_if_down(self) -> None:
         if self.is_down:
@@ -178,14 +182,17 @@ class HookedVectors(EmbeddedVectorIndex):
         return await super().fetch(workspace_id, ids)
 
 
-def text_vector(text: str) -> Vector:
-    """Return the normalized sum of the stems' vectors."""
+def text_vector(text: str, *, offset: float = 0.0) -> Vector:
+    """Return the normalized sum of the stems' vectors, and of *offset* in one direction."""
     total = np.zeros(DIMENSION)
     for stem in stem_words(text):
         seed = int.from_bytes(blake2b(stem.encode(), digest_size=8).digest(), "big")
         total += np.random.default_rng(seed).normal(size=DIMENSION)
     length = float(np.linalg.norm(total))
     unit = total / length if length > 0 else np.full(DIMENSION, 1 / math.sqrt(DIMENSION))
+    if offset:
+        unit = unit + np.full(DIMENSION, offset / math.sqrt(DIMENSION))
+        unit /= np.linalg.norm(unit)
     return unit.astype("<f4").tobytes()
 
 
@@ -296,7 +303,7 @@ def _assemble(
         recall=Recall(
             db=db,
             migration=migration,
-            texts=texts,
+            candidates=CandidateSearch(db=db, texts=texts, scales=SimilarityScales(db=db)),
             buffer=recall_buffer,
             bus=bus,
             clock=clock,

@@ -96,20 +96,22 @@ async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncC
         "metadata": {},
         "source": "manual",
         "score": IsFloat(),
+        "relevance": IsFloat(ge=0, le=1),
         "similarity": IsFloat(),
         "confidence": 0.8,
         "effective_confidence": 0.8,
         "created_at": NOW,
         "updated_at": NOW,
     }
-    assert response.json() == {"recall_id": IsStr(), "memories": [memory], "took_ms": IsInt(ge=0)}
+    assert response.json() == {"recall_id": IsStr(), "memories": [memory], "is_confident": True, "took_ms": IsInt(ge=0)}
     explained = (await api.post("/recall", json={"query": "deploy", "explain": True, "mode": "hybrid"})).json()["memories"][0]
     assert explained["explain"] == {
         "place": 1,
-        "relevance": explained["score"],
+        "relevance": explained["relevance"],
         "ranks": {"semantic": 1, "keyword": 1},
         "similarity": explained["similarity"],
         "text_score": 1.0,
+        "neighbour": None,
         "matched_keywords": [],
         "keyword_share": 0.0,
         "scope": "project",

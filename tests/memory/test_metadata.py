@@ -134,7 +134,7 @@ async def test_field_names_of_other_products_get_a_suggestion(
 
 
 async def test_recall_leaves_out_memories_below_min_relevance(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """`min_relevance` is compared with the returned `score`, in every mode (issue 14)."""
+    """`min_relevance` is compared with the returned `relevance`, in every mode (D-42)."""
     for content in ("the heron nests on the roof", "the heron", "a ladder leans on the wall", "swallows fly south"):
         await _store(api, content)
     await rig.run_jobs()
@@ -142,12 +142,13 @@ async def test_recall_leaves_out_memories_below_min_relevance(api: httpx2.AsyncC
     for mode in ("semantic", "keyword", "hybrid"):
         body = {"query": "heron on the roof", "mode": mode, "top_k": 10}
         all_memories = (await api.post("/recall", json=body)).json()["memories"]
-        scores = [memory["score"] for memory in all_memories]
-        for threshold in {0, *scores, 1}:
-            filtered = (await api.post("/recall", json={**body, "min_relevance": max(0, threshold)})).json()["memories"]
-            assert [memory["id"] for memory in filtered] == [
-                memory["id"] for memory in all_memories if memory["score"] >= max(0, threshold)
-            ], (mode, threshold)
+        relevances = [memory["relevance"] for memory in all_memories]
+        for threshold in {0, *relevances, 1}:
+            filtered = (await api.post("/recall", json={**body, "min_relevance": threshold})).json()["memories"]
+            assert [memory["id"] for memory in filtered] == [memory["id"] for memory in all_memories if memory["relevance"] >= threshold], (
+                mode,
+                threshold,
+            )
     assert (await api.post("/recall", json={"query": "x", "min_relevance": 1.1})).status_code == 422
 
 

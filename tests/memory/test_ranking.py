@@ -13,12 +13,11 @@ from rookery.memory.ranking import (
     HALF_LIVES_DAYS,
     Candidate,
     RankedMemory,
-    boost_relevance,
+    boost_score,
     decay_factor,
-    fuse_scores,
     memory_decay_factor,
     ranking_key,
-    round_relevance,
+    round_for_ranking,
 )
 from tests.conftest import FakeClock
 from tests.memory.makers import make_memory
@@ -31,15 +30,15 @@ shares = st.floats(0, 1)
 
 
 def make_ranked(memory_id: str = "a", **fields: object) -> RankedMemory:
-    """Return a ranked memory with a relevance of 0.5."""
-    relevance = fields.pop("relevance", 0.5)
+    """Return a ranked memory with a score of 0.5."""
+    score = fields.pop("score", 0.5)
     decay = fields.pop("decay", 1.0)
-    assert isinstance(relevance, float)
+    assert isinstance(score, float)
     assert isinstance(decay, float)
     return RankedMemory(
-        candidate=Candidate(memory_id=memory_id, relevance=relevance),
+        candidate=Candidate(memory_id=memory_id, score=score),
         memory=make_memory(FakeClock(AT), id=memory_id, **fields),
-        relevance=relevance,
+        score=score,
         matched_keywords=(),
         keyword_share=0.0,
         decay=decay,
@@ -50,7 +49,7 @@ ranked_lists = st.lists(
     st.builds(
         make_ranked,
         memory_id=st.integers(0, 999).map(lambda number: f"m{number:03}"),
-        relevance=st.sampled_from([0.5, 0.504, 0.506, 0.9, -0.1]),
+        score=st.sampled_from([0.5, 0.504, 0.506, 0.9, -0.1]),
         memory_scope=st.sampled_from(MemoryScope),
         confidence=st.sampled_from([0.3, 0.8]),
         decay=st.sampled_from([1.0, 0.5]),
@@ -114,13 +113,13 @@ def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemor
 
 
 @given(ranked_lists)
-def test_memories_are_ranked_by_relevance_scope_confidence_and_recency(ranked: list[RankedMemory]) -> None:
+def test_memories_are_ranked_by_score_scope_confidence_and_recency(ranked: list[RankedMemory]) -> None:
     """Each criterion decides only if all before it are equal (spec 4.3; D-44)."""
     priority = {MemoryScope.AGENT: 0, MemoryScope.PROJECT: 1, MemoryScope.SHARED: 2, MemoryScope.SESSION: 3}
 
     keys = [
         (
-            -round_relevance(ranked_memory.relevance),
+            -round_for_ranking(ranked_memory.score),
             priority[ranked_memory.memory.memory_scope],
             -ranked_memory.effective_confidence,
             -ranked_memory.memory.created_at.timestamp(),
@@ -132,47 +131,23 @@ def test_memories_are_ranked_by_relevance_scope_confidence_and_recency(ranked: l
 
 
 def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
-    """Relevances are compared with two decimals (spec 4.3; D-44)."""
-    project = make_ranked("a", relevance=0.504, confidence=1.0)
-    agent = make_ranked("b", relevance=0.496, memory_scope=MemoryScope.AGENT, confidence=0.1)
+    """Scores are compared with two decimals (spec 4.3; D-44)."""
+    project = make_ranked("a", score=0.504, confidence=1.0)
+    agent = make_ranked("b", score=0.496, memory_scope=MemoryScope.AGENT, confidence=0.1)
 
     assert sorted([project, agent], key=ranking_key) == [agent, project]
 
 
 def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
     """Recall ranks by relevance before scope (spec 4.3)."""
-    project = make_ranked("a", relevance=0.52)
-    agent = make_ranked("b", relevance=0.5, memory_scope=MemoryScope.AGENT)
+    project = make_ranked("a", score=0.52)
+    agent = make_ranked("b", score=0.5, memory_scope=MemoryScope.AGENT)
 
     assert sorted([agent, project], key=ranking_key) == [project, agent]
 
 
-@given(
-    st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(-1, 1)),
-    st.dictionaries(st.text("abc", min_size=1, max_size=2), st.floats(0.01, 50)),
-)
-def test_hybrid_relevance_covers_the_candidates_of_both_searches(similarities: dict[str, float], scores: dict[str, float]) -> None:
-    """Every candidate of either list has a relevance from 0 to 1 (D-44)."""
-    fused = fuse_scores(similarities, scores)
-
-    assert set(fused) == set(similarities) | set(scores)
-    assert all(0 <= relevance <= 1 for relevance in fused.values())
-
-
-@given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 50), st.floats(0.01, 50))
-def test_a_higher_similarity_or_text_score_never_lowers_the_relevance(
-    similarity: float, other_similarity: float, text_score: float, other_text_score: float
-) -> None:
-    """Hybrid relevance is a weighted sum of both scores (D-44)."""
-    lower, higher = sorted([similarity, other_similarity])
-    lower_score, higher_score = sorted([text_score, other_text_score])
-
-    assert fuse_scores({"a": higher, "b": lower}, {"c": 1.0})["a"] >= fuse_scores({"a": higher, "b": lower}, {"c": 1.0})["b"]
-    assert fuse_scores({}, {"a": higher_score, "b": lower_score})["a"] >= fuse_scores({}, {"a": higher_score, "b": lower_score})["b"]
-
-
 @given(st.floats(-1, 1), shares, shares)
-def test_keywords_raise_relevance_by_their_share(relevance: float, share: float, boost: float) -> None:
-    """Relevance is similarity plus boost times share; in hybrid mode it stays from 0 to 1 (D-44)."""
-    assert boost_relevance(relevance, share=share, boost=boost, is_bounded=False) == relevance + boost * share
-    assert 0 <= boost_relevance(abs(relevance), share=share, boost=boost, is_bounded=True) <= 1
+def test_keywords_raise_the_score_by_their_share(score: float, share: float, boost: float) -> None:
+    """The score is raised by boost times share; in hybrid mode it stays from 0 to 1 (D-44)."""
+    assert boost_score(score, share=share, boost=boost, is_bounded=False) == score + boost * share
+    assert 0 <= boost_score(abs(score), share=share, boost=boost, is_bounded=True) <= 1

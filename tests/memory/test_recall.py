@@ -18,7 +18,7 @@ from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory
 async def _recall(
     rig: MemoryRig, query: str, by: Caller | None = None, filters: MemoryFilter | None = None, **fields: object
 ) -> Sequence[RecallHit]:
-    request = replace(RecallRequest(query=query, filters=filters or MemoryFilter()), **fields)
+    request = replace(RecallRequest(query=query, filters=filters or MemoryFilter(), mode="semantic"), **fields)
     return (await rig.services.recall.find(by or make_caller(), request)).hits
 
 
@@ -206,14 +206,15 @@ async def test_explain_returns_how_each_hit_was_ranked(rig: MemoryRig) -> None:
         1,
         1,
         1.0,
-    )
+    ), "it has all words of the question"
     assert (first.explanation.matched_keywords, first.explanation.keyword_share, second.explanation.keyword_share) == (
         ("tuesdays",),
         1.0,
         0.0,
     )
     assert (first.explanation.decay, second.explanation.decay, second.explanation.place) == (pytest.approx(0.5), 1.0, 2)
-    assert (first.explanation.similarity, first.explanation.relevance) == (first.similarity, first.score)
+    assert (first.explanation.similarity, first.explanation.relevance) == (first.similarity, first.relevance)
+    assert first.explanation.neighbour is None
 
 
 async def test_a_token_budget_is_filled_in_order_skipping_what_does_not_fit(rig: MemoryRig) -> None:
@@ -241,7 +242,7 @@ async def test_a_recall_sends_an_event_and_is_stored_for_feedback(rig: MemoryRig
     await buffer.flush()
     await buffer.flush()
 
-    assert (event.query, event.results, event.recall_id, event.mode) == ("heron", (memory.id,), result.recall_id, "semantic")
+    assert (event.query, event.results, event.recall_id, event.mode) == ("heron", (memory.id,), result.recall_id, "hybrid")
     assert event.duration_ms > 0
     assert recall is not None
     assert (recall.memory_ids, foreign_recall) == ((memory.id,), None)
@@ -283,3 +284,50 @@ async def test_confidence_decays_from_when_the_content_was_last_changed(rig: Mem
 
     (hit,) = await _recall(rig, "heron")
     assert hit.effective_confidence == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("full_similarity", [0.7, None])
+async def test_hybrid_recall_uses_meaning_whatever_the_scale_of_the_model(rig: MemoryRig, full_similarity: float | None) -> None:
+    """A model whose cosines are all above 0.7 still ranks by meaning: its scale is taken from the workspace (issue 17; D-44)."""
+    rig.embedder.full_similarity = full_similarity
+    rig.embedder.offset = 0.0 if full_similarity else 3.0
+    for number in range(30):
+        await rig.remember(f"lorem ipsum {number} dolor {number + 100}")
+    # The word "nest" is in both; only the second has the words of the question in other forms beside it.
+    words_alone = await rig.remember("nest of tables, oak, polished twice")
+    answer = await rig.remember("herons nesting on boathouse roofs")
+    await rig.run_jobs()
+
+    hits = await _recall(rig, "heron nest boathouse roof", mode="hybrid", top_k=40)
+    by_id = {hit.memory.id: hit for hit in hits}
+    assert hits[0].memory.id == answer.id
+    assert all(hit.similarity is not None and (full_similarity or hit.similarity > 0.7) for hit in hits)
+    spread = by_id[answer.id].score - by_id[words_alone.id].score
+    assert spread > 0.25, "not by words alone"
+
+
+async def test_a_lone_memory_of_an_unknown_model_is_found(rig: MemoryRig) -> None:
+    """In a workspace of one memory there is nothing to compare with but the built-in background texts (D-44)."""
+    rig.embedder.full_similarity = None
+    await rig.remember("herons nest on the roof")
+    await rig.run_jobs()
+
+    (hit,) = await _recall(rig, "where herons nest", mode="hybrid")
+    (other_hit,) = await _recall(rig, "ladder price", mode="hybrid")
+    assert hit.score > 0.5 > other_hit.score
+
+
+async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
+    """`is_confident` tells a question that the workspace answers from one that it does not (issue 17; D-44)."""
+    for number in range(25):
+        await rig.remember(f"herons {number} nest")
+    await rig.remember("the spare key hangs behind the boathouse door")
+    await rig.run_jobs()
+
+    def request(query: str) -> RecallRequest:
+        return RecallRequest(query=query)
+
+    answered = await rig.services.recall.find(make_caller(), request("where does the spare boathouse key hang"))
+    unanswered = await rig.services.recall.find(make_caller(), request("price of bread in 1923"))
+    assert (answered.is_confident, unanswered.is_confident) == (True, False)
+    assert answered.hits[0].relevance > 0.5 > unanswered.hits[0].relevance

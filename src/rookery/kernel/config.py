@@ -167,10 +167,8 @@ class Settings:
     half_lives: tuple[tuple[str, int | None], ...] = _setting(
         _parse_half_lives, (), "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`."
     )
-    recall_mode: Literal["semantic", "keyword", "hybrid"] | None = _choice_setting(
-        ("semantic", "keyword", "hybrid"),
-        None,
-        "The search mode of recall for requests without `mode`. Without it: semantic over HTTP, hybrid over MCP.",
+    recall_mode: Literal["semantic", "keyword", "hybrid"] = _choice_setting(
+        ("semantic", "keyword", "hybrid"), "hybrid", "The search mode of recall for requests without `mode`."
     )
     async_embedding: bool = _setting(_parse_bool, True, "Answer remember requests before the memory is indexed.")
     max_memories: int = _setting(_int_parser(1, 10**9), 1_000_000, "Maximum number of memories in a workspace.")

@@ -206,7 +206,10 @@ def _is_missing(value: object) -> bool:
     return value is None
 
 
-OmittedIfNone = Annotated[str | None, Field(exclude_if=_is_missing)]
+OMITTED_IF_NONE = Field(exclude_if=_is_missing)
+"""The marker of a field of a response that is omitted if it is None."""
+
+OmittedIfNone = Annotated[str | None, OMITTED_IF_NONE]
 """A text of a response that is omitted if it is None."""
 
 _MAX_ERRORS = 100

@@ -84,7 +84,7 @@ class MemoryApi:
     The operations of memory. Each handler calls one service.
 
     Attributes:
-        mode: The mode of a recall that names none. None: semantic over HTTP, hybrid for tools (D-44).
+        mode: The mode of a recall that names none (D-44).
     """
 
     remember: Remember
@@ -95,7 +95,7 @@ class MemoryApi:
     search: MemorySearch
     listing: Listing
     serializer: MemorySerializer
-    mode: RecallMode | None = None
+    mode: RecallMode = "hybrid"
 
     def server(self) -> OperationServer:
         """Return the built-in MCP server `brain`."""
@@ -194,7 +194,7 @@ class MemoryApi:
 
     async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse | ExplainedResponse:
         """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
-        recalled = await self.recall.find(caller, body.to_request(self.mode or "semantic"))
+        recalled = await self.recall.find(caller, body.to_request(self.mode))
         return self.serializer.serialize_recall(recalled, explain=bool(body.explain))
 
     async def post_feedback(self, caller: Caller, recall_id: str, body: FeedbackBody) -> FeedbackResult:
@@ -273,7 +273,7 @@ class MemoryApi:
         return await self.records.restore(caller, _normalize_id(memory_id), expected=expected)
 
     def _recall_defaults(self, caller: Caller) -> Mapping[str, object]:
-        return {"mode": self.mode or "hybrid", **tool_declarations.own_agent(caller)}
+        return {"mode": self.mode, **tool_declarations.own_agent(caller)}
 
     def _present_memory(self, caller: Caller, memory: Memory) -> Output:
         return Output(body=self.serializer.serialize_memory(caller, memory), version=memory.version)

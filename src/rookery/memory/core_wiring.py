@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rookery.kernel.runtime import Runtime
+from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
@@ -17,6 +18,7 @@ from rookery.memory.recall import Recall
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.search import MemorySearch
+from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.training import Training
 
 _MIB = 1024 * 1024
@@ -123,7 +125,7 @@ class MemoryCore:
         return Recall(
             db=runtime.db,
             migration=self.migration,
-            texts=self._ports.texts,
+            candidates=CandidateSearch(db=runtime.db, texts=self._ports.texts, scales=SimilarityScales(db=runtime.db)),
             buffer=self.recall_buffer,
             bus=runtime.bus,
             clock=runtime.clock,

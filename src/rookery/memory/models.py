@@ -153,6 +153,20 @@ class IndexDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFields:
+    """The fields of a memory that decide who may read it (D-43)."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: MemoryScope
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilter:
     """
     The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key (D-42, D-43).
@@ -234,10 +248,18 @@ class VectorHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextHit:
-    """A memory found by words. *score* is above 0, higher is better, and comparable within one result only."""
+    """
+    A memory found by words.
+
+    Attributes:
+        score: Above 0, higher is better, and comparable within one result only.
+        coverage: The share of the question's words that it has, weighted by their rarity, in 0..1. Engines fill it in for the first hit of
+            a question. None: not computed.
+    """
 
     memory_id: str
     score: float
+    coverage: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,18 +364,20 @@ class RecallRequest:
 
     Attributes:
         boost: The weight of *keywords*, 0..1.
-        min_relevance: The minimum score of a result.
+        min_relevance: The minimum relevance of a result, 0..1.
+        context: Neighbours in the session to return with each result, on either side, 0..2.
         max_tokens: A token budget, filled in order; memories that do not fit are skipped. None: no budget.
     """
 
     query: str
     filters: MemoryFilter = field(default_factory=MemoryFilter)
     top_k: int = 5
-    mode: RecallMode = "semantic"
+    mode: RecallMode = "hybrid"
     keywords: tuple[str, ...] = ()
     boost: float = 0.2
     min_relevance: float | None = None
     max_tokens: int | None = None
+    context: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +388,8 @@ class RankExplanation:
     Attributes:
         semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
         keyword_rank: Its rank among the hits by words, from 1; None if it is not among them.
-        text_score: Its word score as a share of the best one, 0..1.
+        text_score: Its word score, 0..1.
+        neighbour: The relevance of the best neighbour in its session, 0..1; None without a neighbour.
         matched_keywords: The keywords of the request that it contains.
         keyword_share: The share of the request's keywords that it contains, 0..1.
         decay: The factor by which age reduces its confidence, 0..1.
@@ -375,6 +400,7 @@ class RankExplanation:
     keyword_rank: int | None
     similarity: float | None
     text_score: float | None
+    neighbour: float | None
     matched_keywords: tuple[str, ...]
     keyword_share: float
     relevance: float
@@ -383,22 +409,47 @@ class RankExplanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecallContext:
+    """The memories stored just before and after a recalled one in its session, in the order of time."""
+
+    before: tuple[Memory, ...] = ()
+    after: tuple[Memory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """A recalled memory. *score* is its unrounded relevance (D-44). *similarity* is None if its vector was not compared."""
+    """
+    A recalled memory.
+
+    Attributes:
+        score: What it is ranked by, unrounded (D-44).
+        relevance: The probability that it answers the question, in 0..1 (D-44).
+        similarity: Its cosine similarity. None if its vector was not compared.
+        context: Its neighbours; None if the request did not ask for them.
+    """
 
     memory: Memory
     score: float
+    relevance: float
     similarity: float | None
     effective_confidence: float
     explanation: RankExplanation
+    context: RecallContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallResult:
-    """The result of a recall, best first. *notice* explains a fallback from semantic to keyword search (D-54)."""
+    """
+    The result of a recall, best first.
+
+    Attributes:
+        is_confident: Whether the best memory is as relevant as answers usually are (D-44).
+        notice: The reason of a fallback from semantic to keyword search (D-54).
+    """
 
     recall_id: str
     hits: tuple[RecallHit, ...]
+    is_confident: bool
     took_ms: float
     notice: str | None = None
 

@@ -44,6 +44,9 @@ class TextFeature(StrEnum):
     PHRASES = "phrases"
     """Finds words that are adjacent; without it, a phrase matches where all of its words occur."""
 
+    COVERAGE = "coverage"
+    """Computes `TextHit.coverage`; without it, the best hit of a question counts as one that has all of its words."""
+
     SHARED_BY_PROCESSES = "shared by processes"
     """Several processes of one host use the same index, and each sees the writes of the others at once."""
 

@@ -29,12 +29,6 @@ SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
 }
 """The order of scopes at equal relevance, lowest first (spec 4.3)."""
 
-SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.55, 0.45
-"""The weights of hybrid recall, measured on the development half of LoCoMo and on SciFact."""
-
-FULL_SIMILARITY = 0.7
-"""The cosine similarity that counts as 1. Between a question and its answer it is seldom higher."""
-
 _CONFIDENCE_DECIMALS = 12
 """Decimals of a confidence after feedback, so that it becomes 0.82 and not 0.8200000000000001."""
 
@@ -45,26 +39,31 @@ class Candidate:
     A candidate for recall, before its record is read.
 
     Attributes:
-        relevance: Without the keyword boost.
+        score: What it is ranked by, without the keyword boost.
+        relevance: The probability that it answers the question, in 0..1.
+        similarity: Its cosine similarity, where known.
+        text_score: Its word score, in 0..1.
+        neighbour: The relevance of the best neighbour in its session; None without one.
         semantic_rank: Its rank among the hits by meaning, from 1. *keyword_rank* is the same for hits by words.
-        text_score: Its word score as a share of the best one.
     """
 
     memory_id: str
-    relevance: float
+    score: float
+    relevance: float = 0.0
     similarity: float | None = None
     text_score: float | None = None
+    neighbour: float | None = None
     semantic_rank: int | None = None
     keyword_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedMemory:
-    """A candidate with its record; *relevance* includes the keyword boost."""
+    """A candidate with its record; *score* includes the keyword boost."""
 
     candidate: Candidate
     memory: Memory
-    relevance: float
+    score: float
     matched_keywords: tuple[str, ...]
     keyword_share: float
     decay: float
@@ -104,16 +103,16 @@ def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float
     return min(confidence, max(round(confidence * 0.95, _CONFIDENCE_DECIMALS), base / 2))
 
 
-def round_relevance(relevance: float) -> float:
-    """Return *relevance* rounded to two decimals; equal values count as ties (D-44)."""
-    return round(relevance, 2)
+def round_for_ranking(score: float) -> float:
+    """Return *score* rounded to two decimals; equal values count as ties (D-44)."""
+    return round(score, 2)
 
 
 def ranking_key(ranked_memory: RankedMemory) -> tuple[float, int, float, timedelta, str]:
-    """Return the key that sorts best first: relevance, scope, effective confidence, newest, id (D-44)."""
+    """Return the key that sorts best first: score, scope, effective confidence, newest, id (D-44)."""
     memory = ranked_memory.memory
     return (
-        -round_relevance(ranked_memory.relevance),
+        -round_for_ranking(ranked_memory.score),
         SCOPE_PRIORITY[memory.memory_scope],
         -ranked_memory.effective_confidence,
         datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
@@ -121,33 +120,12 @@ def ranking_key(ranked_memory: RankedMemory) -> tuple[float, int, float, timedel
     )
 
 
-def boost_relevance(relevance: float, *, share: float, boost: float, is_bounded: bool) -> float:
+def boost_score(score: float, *, share: float, boost: float, is_bounded: bool) -> float:
     """
-    Return *relevance* raised by the share of matching keywords (D-44).
+    Return *score* raised by the share of matching keywords (D-44).
 
     Args:
         is_bounded: Keep the result in 0..1, as for hybrid and keyword recall. *boost* is then the weight of the keywords.
     """
-    raised = relevance + boost * share
+    raised = score + boost * share
     return raised / (1 + boost) if is_bounded else raised
-
-
-def fuse_scores(similarities: Mapping[str, float], scores: Mapping[str, float], *, best: float | None = None) -> dict[str, float]:
-    """
-    Return the relevance, in 0..1, of each memory found by meaning or by words (D-44, hybrid).
-
-    It is the weighted sum of two parts: the similarity as a share of `FULL_SIMILARITY`, which does not depend on the other hits, and
-    the word score as a share of the best. A memory found by only one method can rank first.
-
-    Args:
-        similarities: Cosine similarities, where known, of all hits.
-        scores: Scores above 0 of the hits by words.
-        best: The best score; None for the highest of *scores*.
-    """
-    best = max(scores.values(), default=1.0) if best is None else best
-    relevances = {
-        memory_id: SIMILARITY_WEIGHT * min(max(similarity / FULL_SIMILARITY, 0.0), 1.0) for memory_id, similarity in similarities.items()
-    }
-    for memory_id, score in scores.items():
-        relevances[memory_id] = relevances.get(memory_id, 0.0) + TEXT_WEIGHT * score / best
-    return relevances

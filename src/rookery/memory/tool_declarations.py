@@ -80,12 +80,13 @@ RECALL = ToolDeclaration(
         "include_scopes": "",
         **_FIELD_FILTERS,
         "source": "The origin.",
-        "min_relevance": "Minimum score.",
+        "min_relevance": "Minimum relevance; 0 to 1.",
         "min_confidence": "",
         "keywords": "Words that raise the score.",
         "boost_keywords": "Weight of the keywords; 0.2 by default.",
         "mode": "hybrid by default.",
         "max_tokens": "Token budget in total.",
+        "context": "Neighbours in the session to return with each; 0 by default.",
     },
 )
 SEARCH = ToolDeclaration(

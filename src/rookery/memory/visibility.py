@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryScope
+from rookery.memory.models import AccessFields, AccessFilter, IndexDocument, Memory, MemoryScope
 
 _ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
 _PROJECT_OPTIONAL_SCOPES = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, MemoryScope.SESSION})
@@ -10,15 +10,20 @@ _PROJECT_OPTIONAL_SCOPES = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, Mem
 
 def is_visible(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
     """Return whether *access_filter* allows *memory*. Archiving is not part of the rule; the record store checks it (D-46)."""
+    return is_readable(access_filter, memory) and _matches_fields(access_filter, memory)
+
+
+def is_readable(access_filter: AccessFilter, memory: Memory | IndexDocument | AccessFields) -> bool:
+    """Return whether *access_filter* allows *memory*, without its filters by field: type, tags, labels, source, times and confidence."""
     return (
         memory.workspace_id == access_filter.workspace_id
+        and (memory.expires_at is None or memory.expires_at > access_filter.at)
         and _matches_space(access_filter, memory)
         and _matches_owner(access_filter, memory)
-        and _matches_fields(access_filter, memory)
     )
 
 
-def _matches_space(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
+def _matches_space(access_filter: AccessFilter, memory: Memory | IndexDocument | AccessFields) -> bool:
     if memory.org is None:
         restricted = access_filter.org is not None or access_filter.orgs is not None
         if restricted and memory.memory_scope not in _ORG_OPTIONAL_SCOPES:
@@ -33,7 +38,7 @@ def _matches_space(access_filter: AccessFilter, memory: Memory | IndexDocument) 
     return access_filter.projects is None or memory.project in access_filter.projects
 
 
-def _matches_owner(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
+def _matches_owner(access_filter: AccessFilter, memory: Memory | IndexDocument | AccessFields) -> bool:
     if access_filter.scopes is not None and memory.memory_scope not in access_filter.scopes:
         return False
     match memory.memory_scope:
@@ -47,8 +52,7 @@ def _matches_owner(access_filter: AccessFilter, memory: Memory | IndexDocument) 
 
 def _matches_fields(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
     return (
-        (memory.expires_at is None or memory.expires_at > access_filter.at)
-        and (access_filter.type is None or memory.type == access_filter.type)
+        (access_filter.type is None or memory.type == access_filter.type)
         and (access_filter.source is None or memory.source == access_filter.source)
         and access_filter.tags.issubset(memory.tags)
         and (not access_filter.labels or access_filter.labels.issubset(memory.labels))

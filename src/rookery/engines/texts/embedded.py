@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ from rookery.engines.texts.term_cache import (
     TermCacheLimits,
     delete_stale_caches,
     filter_visible,
+    inverse_frequency,
     rows_to_json,
 )
 from rookery.kernel.clock import to_micros
@@ -108,6 +109,8 @@ _READ = f"SELECT {_COLUMNS} FROM document WHERE workspace_id = ? AND memory_id =
 _DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
 _INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
 _PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 - own words
+_ROW = "SELECT id FROM document WHERE workspace_id = ? AND memory_id = ?"
+_HAS_WORD = "SELECT 1 FROM fts WHERE fts MATCH ? AND rowid = ?"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
@@ -201,16 +204,19 @@ class EmbeddedTextIndex:
             return []
         async with self._use_file() as file:
 
-            def find(connection: sqlite3.Connection) -> tuple[list[tuple[float, str]], bool]:
+            def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool]:
                 cached = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
-                return (file.search(connection, fts_query, end), False) if cached is None else (cached, True)
+                best = sorted(file.search(connection, fts_query, end) if cached is None else cached)
+                hits = [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
+                if hits and query.is_question and offset == 0:
+                    hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, fts_query, hits[0].memory_id))
+                return hits, cached is not None
 
             hits, is_from_cache = await self._read(file, find, self._timeout_s)
         if fts_query.is_approximate:
             self.question_counts.from_cache += is_from_cache
             self.question_counts.from_sqlite += not is_from_cache
-        best = sorted(hits)
-        return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
+        return hits
 
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         fts_query = None if query is None or access_filter is None else build_query(query, access_filter)
@@ -353,6 +359,20 @@ class _TextFile:
         terms = self._frequencies.select_rare_terms(connection, query, min_documents=limit) if query.is_approximate else query.terms
         best = self._search_terms(connection, query, terms, limit)
         return self._search_terms(connection, query, query.terms, limit) if len(best) < limit and len(terms) < len(query.terms) else best
+
+    def compute_coverage(self, connection: sqlite3.Connection, query: FtsQuery, memory_id: str) -> float:
+        """Return the share of the words of *query* that the memory has, weighted by their inverse document frequency (bm25)."""
+        row = connection.execute(_ROW, (query.values["workspace_id"], memory_id)).fetchone()
+        if row is None or not query.words:
+            return 1.0  # deleted meanwhile, or a query of phrases alone
+        total, matched = 0.0, 0.0
+        counts = self.cache.count_documents(query.words)
+        for word in query.words:
+            weight = self._frequencies.compute_weight(connection, word) if counts is None else inverse_frequency(*counts[word])
+            total += weight
+            if connection.execute(_HAS_WORD, (any_term_expression([word]), row[0])).fetchone() is not None:
+                matched += weight
+        return matched / total
 
     def _search_terms(self, connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
         if query.is_approximate and query.is_unfiltered and not query.row_conditions:
@@ -512,6 +532,10 @@ class _DocumentFrequencies:
         """Return the fraction of all documents that match *expression*."""
         total = self._count(connection, None)
         return self._count(connection, expression) / total if total else 1.0
+
+    def compute_weight(self, connection: sqlite3.Connection, word: str) -> float:
+        """Return the inverse document frequency of *word*."""
+        return inverse_frequency(self._count(connection, any_term_expression([word])), self._count(connection, None))
 
     def _count(self, connection: sqlite3.Connection, expression: str | None) -> int:
         now_s, key = time.monotonic(), expression or ""

@@ -150,6 +150,11 @@ class TermCache:
         """True if the cache contains all documents, or the store is too small for a cache."""
         return self._count_new() == 0
 
+    def count_documents(self, words: Iterable[str]) -> dict[str, tuple[int, int]] | None:
+        """Return for each of *words* the approximate number of documents that have it, and that of all. None if there is no cache yet."""
+        snapshot = self._snapshot
+        return None if snapshot is None else {word: (snapshot.count_rows(word), snapshot.row_count) for word in words}
+
     def search(self, connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]] | None:
         """Return (score, memory id) of the best documents; lower scores are better. None if SQLite must answer."""
         snapshot = self._snapshot
@@ -308,7 +313,7 @@ class _Snapshot:
         self._analyze = analyzer.analyze
         self._context_weight = context_weight
         self._searcher = index.searcher()
-        self._row_count = max(self._searcher.num_docs, 1)
+        self.row_count = max(self._searcher.num_docs, 1)
         last = self._searcher.search(Query.all_query(), 1, count=False, order_by_field="row").hits
         self.last_row = self._get_rows([address for _, address in last])[0] if last else 0
 
@@ -318,7 +323,7 @@ class _Snapshot:
 
     def compute_share(self, tokens: Iterable[str]) -> float:
         """Return the fraction of rows with one of *tokens*. A row with two of them counts twice."""
-        return sum(self._searcher.doc_freq("tokens", token) for token in tokens) / self._row_count
+        return sum(self._searcher.doc_freq("tokens", token) for token in tokens) / self.row_count
 
     def search(self, words: Sequence[str], required_tokens: Sequence[Sequence[str]], limit: int) -> dict[int, float]:
         """Return the scores of the best rows with any of *words* and one of each of *required_tokens*; higher scores are better."""
@@ -368,8 +373,8 @@ class _Snapshot:
 
     def _inverse_frequency(self, stems: Iterable[str]) -> float:
         """Return the sum of the inverse document frequencies (bm25) of *stems*."""
-        total = self._row_count
-        return sum(math.log(1 + (total - min(count, total) + 0.5) / (count + 0.5)) for count in map(self._count_stem, stems))
+        total = self.row_count
+        return sum(inverse_frequency(count, total) for count in map(self._count_stem, stems))
 
     def _term_query(self, field: str, term: str, option: str) -> Query:
         return Query.term_query(self._schema, field, term, option)
@@ -416,6 +421,11 @@ def filter_visible(connection: sqlite3.Connection, rows: Iterable[int], query: F
 def _load_texts(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, tuple[str, str]]:
     records = connection.execute(_TEXTS, (_MAX_READ_CHARS, rows_to_json(rows))).fetchall() if rows else []
     return {row: (content, context) for row, content, context in records}
+
+
+def inverse_frequency(count: int, total: int) -> float:
+    """Return the inverse document frequency (bm25) of a word that *count* of *total* documents have."""
+    return math.log(1 + (total - min(count, total) + 0.5) / (count + 0.5))
 
 
 def _bm25_weight(count: float, length: float) -> float:

@@ -304,7 +304,9 @@ class RecallBody(RequestModel):
     until: Annotated[Timestamp, Field(description="Only memories created before this time.")] | None = None
     min_confidence: Confidence | None = None
     min_relevance: (
-        Annotated[float, Field(ge=0, le=1, description="The minimum `score` of a memory. Scores of different modes are not comparable.")]
+        Annotated[
+            float, Field(ge=0, le=1, description="The minimum `relevance` of a memory: the probability that it answers the question.")
+        ]
         | None
     ) = None
     keywords: (
@@ -315,6 +317,9 @@ class RecallBody(RequestModel):
         Annotated[RecallMode, Field(description="semantic: by meaning; keyword: by words; hybrid: by both, with the best results.")] | None
     ) = None
     explain: Annotated[bool, Field(description="Return an explanation of each memory's rank.")] | None = None
+    context: (
+        Annotated[int, Field(ge=0, le=2, description="Return this many memories stored before and after each one in its session.")] | None
+    ) = None
     max_tokens: (
         Annotated[
             int, Field(ge=1, le=1_000_000, description="A token budget, filled in order of rank. Memories that do not fit are skipped.")
@@ -334,6 +339,7 @@ class RecallBody(RequestModel):
             boost=0.2 if self.boost_keywords is None else self.boost_keywords,
             min_relevance=self.min_relevance,
             max_tokens=self.max_tokens,
+            context=self.context or 0,
         )
 
 

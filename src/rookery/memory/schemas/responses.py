@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
-from rookery.kernel.schema import Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
+from rookery.kernel.schema import OMITTED_IF_NONE, Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
 from rookery.memory.models import (
     MEMORY_FIELDS,
     SCORE_DECIMALS,
@@ -17,6 +17,7 @@ from rookery.memory.models import (
     BootMemories,
     Memory,
     MemoryState,
+    RecallContext,
     RecallHit,
     RecallResult,
     RememberResult,
@@ -162,6 +163,7 @@ class ExplanationResponse(ResponseModel):
     ranks: RanksResponse
     similarity: Score | None
     text_score: Score | None
+    neighbour: Score | None
     matched_keywords: Sequence[str]
     keyword_share: Score
     scope: str
@@ -169,8 +171,33 @@ class ExplanationResponse(ResponseModel):
     effective_confidence: Score
 
 
+class NeighbourResponse(ResponseModel):
+    """A memory beside a recalled one in its session."""
+
+    id: str
+    content: str
+    type: str
+    agent_id: str | None
+    created_at: Timestamp
+
+
+class ContextResponse(ResponseModel):
+    """The memories stored just before and after a recalled one in its session, in the order of time."""
+
+    before: list[NeighbourResponse]
+    after: list[NeighbourResponse]
+
+
 class RecalledMemory(ResponseModel):
-    """A recalled memory (spec 4.3, D-42)."""
+    """
+    A recalled memory (spec 4.3, D-42).
+
+    Attributes:
+        score: What the memories are ranked by; comparable within one answer.
+        relevance: The probability that the memory answers the question, in 0..1; comparable between answers.
+        similarity: The cosine similarity of question and memory, if both were compared.
+        context: Its neighbours in the session, if the request has *context*.
+    """
 
     id: str
     content: str
@@ -184,11 +211,13 @@ class RecalledMemory(ResponseModel):
     metadata: dict[str, object]
     source: str
     score: float
+    relevance: float
     similarity: float | None
     confidence: float
     effective_confidence: float
     created_at: Timestamp
     updated_at: Timestamp
+    context: Annotated[ContextResponse | None, OMITTED_IF_NONE] = None
 
 
 class ExplainedMemory(RecalledMemory):
@@ -198,10 +227,17 @@ class ExplainedMemory(RecalledMemory):
 
 
 class RecallResponse(ResponseModel):
-    """The memories that match a question, best first. *notice* states a fallback to another mode (D-54)."""
+    """
+    The memories that match a question, best first.
+
+    Attributes:
+        is_confident: Whether the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
+        notice: The reason of a fallback to another mode (D-54).
+    """
 
     recall_id: str
     memories: list[RecalledMemory]
+    is_confident: bool
     took_ms: int
     notice: OmittedIfNone = None
 
@@ -211,6 +247,7 @@ class ExplainedResponse(ResponseModel):
 
     recall_id: str
     memories: list[ExplainedMemory]
+    is_confident: bool
     took_ms: int
     notice: OmittedIfNone = None
 
@@ -322,14 +359,19 @@ class MemorySerializer:
 
     def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse | ExplainedResponse:
         """Return the result of a recall."""
-        took_ms, notice = round(result.took_ms), result.notice
+        fields = {
+            "recall_id": result.recall_id,
+            "is_confident": result.is_confident,
+            "took_ms": round(result.took_ms),
+            "notice": result.notice,
+        }
         if explain:
             explained = [
                 ExplainedMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
             ]
-            return ExplainedResponse.model_construct(recall_id=result.recall_id, memories=explained, took_ms=took_ms, notice=notice)
+            return ExplainedResponse.model_construct(None, memories=explained, **fields)
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
-        return RecallResponse.model_construct(recall_id=result.recall_id, memories=memories, took_ms=took_ms, notice=notice)
+        return RecallResponse.model_construct(None, memories=memories, **fields)
 
     def serialize_boot(self, caller: Caller, boot: BootMemories) -> MemoryBootResponse:
         """Return the memories that an agent starts with."""
@@ -370,9 +412,16 @@ def _recalled_fields(hit: RecallHit) -> dict[str, object]:
         **read_fields(hit.memory, _RECALLED_FIELDS),
         "memory_scope": hit.memory.memory_scope.value,
         "score": round_score(hit.score),
+        "relevance": round_score(hit.relevance),
         "similarity": None if hit.similarity is None else round_score(hit.similarity),
         "effective_confidence": round_score(hit.effective_confidence),
+        "context": None if hit.context is None else _serialize_context(hit.context),
     }
+
+
+def _serialize_context(context: RecallContext) -> ContextResponse:
+    before, after = ([NeighbourResponse.model_validate(memory) for memory in memories] for memories in (context.before, context.after))
+    return ContextResponse.model_construct(None, before=before, after=after)
 
 
 def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:

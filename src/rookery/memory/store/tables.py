@@ -64,6 +64,13 @@ IS_SESSION_SCOPE = memories.c.memory_scope == literal_column("'session'")
 """The condition of scope session, as a literal, because SQLite would otherwise not use the partial index below."""
 
 Index("ix_memories_session_id", memories.c.session_id, sqlite_where=IS_SESSION_SCOPE, postgresql_where=IS_SESSION_SCOPE)
+_IS_IN_SESSION = and_(memories.c.session_id.is_not(None), memories.c.archived_at.is_(None))
+Index(
+    "ix_memories_session_order",
+    *(memories.c[name] for name in ("workspace_id", "session_id", "created_at", "id")),
+    sqlite_where=_IS_IN_SESSION,
+    postgresql_where=_IS_IN_SESSION,
+)
 
 IS_IN_WORKSPACE = memories.c.workspace_id + 0 == bindparam("workspace")
 """

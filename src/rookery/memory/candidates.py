@@ -1,0 +1,271 @@
+"""The candidates of a recall: hits of the indexes, and the relevance that each has before its record is read (D-44, D-46)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rookery.kernel.db import Database
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.tracing import start_span
+from rookery.memory.concurrency import gather_pair
+from rookery.memory.embedding_migration import IndexVersion
+from rookery.memory.fusion import SimilarityScale, compute_competition, estimate_relevance, fuse, lift, weigh_neighbours
+from rookery.memory.models import AccessFilter, RecallMode, RecallRequest, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.ports import TextIndex
+from rookery.memory.ranking import Candidate
+from rookery.memory.similarity_scales import SimilarityScales
+from rookery.memory.store.neighbours import Neighbour, find_neighbours
+from rookery.memory.text_queries import parse_keywords, parse_question
+from rookery.memory.vector_filter import build_vector_filter, filter_ids
+
+MAX_NEIGHBOUR_CANDIDATES = 100
+"""Candidates whose neighbours are read, best first. With 40 instead, recall of single turns was 2 points lower."""
+
+_NO_EMBEDDER_NOTICE = "Results are by keywords only: the embedder is unavailable: {reason}"
+
+
+@dataclass(slots=True)
+class RecallQuery:
+    """
+    A recall in progress.
+
+    Attributes:
+        mode: The requested mode, or `keyword` if the vectors or the embedder are not available (D-54).
+        index: The vector index in use; None if vectors are not searched.
+        notice: The reason for a mode other than the requested one.
+    """
+
+    request: RecallRequest
+    access_filter: AccessFilter
+    mode: RecallMode
+    index: IndexVersion | None = None
+    vector: Vector | None = None
+    scale: SimilarityScale | None = None
+    notice: str | None = None
+
+    def fall_back(self, notice: str) -> None:
+        """Search by keywords from here on."""
+        self.index, self.mode, self.notice = None, "keyword", notice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """
+    The hits of the indexes for a query.
+
+    Attributes:
+        scores: What each hit is ranked by, without the keyword boost.
+        is_complete: True if the indexes have no further hits.
+        similarities: Cosine similarities, where known. *normalized* has them on their scale.
+        text_scores: Word scores, of the best one its coverage, of others in proportion, best first.
+        neighbours: The relevance of the best neighbour in the session, where there is one.
+        competition: The mean relevance of the best candidates.
+    """
+
+    mode: RecallMode
+    scores: Mapping[str, float]
+    is_complete: bool
+    similarities: Mapping[str, float] = field(default_factory=dict[str, float])
+    normalized: Mapping[str, float] = field(default_factory=dict[str, float])
+    text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    neighbours: Mapping[str, float] = field(default_factory=dict[str, float])
+    semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
+    keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
+    competition: float = 0.0
+
+    def get_candidate(self, memory_id: str) -> Candidate:
+        """Return the scores and ranks of one memory."""
+        neighbour = self.neighbours.get(memory_id)
+        text_score = self.text_scores.get(memory_id)
+        return Candidate(
+            memory_id=memory_id,
+            score=self.scores[memory_id],
+            relevance=estimate_relevance(
+                self.mode,
+                similarity=self.normalized.get(memory_id),
+                text_score=text_score,
+                neighbour=neighbour or 0.0,
+                competition=self.competition,
+            ),
+            similarity=self.similarities.get(memory_id),
+            text_score=text_score,
+            neighbour=neighbour,
+            semantic_rank=self.semantic_ranks.get(memory_id),
+            keyword_rank=self.keyword_ranks.get(memory_id),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hits:
+    """The hits of each index. *keywords* are those of the request's keywords, *limit* the number requested of each index."""
+
+    vectors: Sequence[VectorHit] = ()
+    texts: Sequence[TextHit] = ()
+    keywords: Sequence[TextHit] = ()
+    limit: int
+
+    @property
+    def are_complete(self) -> bool:
+        return max(len(self.vectors), len(self.texts), len(self.keywords)) < self.limit
+
+
+class CandidateSearch:
+    """The search for candidates in the indexes."""
+
+    def __init__(self, *, db: Database, texts: TextIndex, scales: SimilarityScales) -> None:
+        self._db = db
+        self._texts = texts
+        self._scales = scales
+
+    async def find(self, query: RecallQuery, limit: int) -> Candidates:
+        """
+        Return the candidates of *query*, at most *limit* of each index. Without its embedder, *query* becomes one by keywords.
+
+        Raises:
+            EngineUnavailable: An index that the mode needs is down.
+            NotEmbeddable: The embedder returns no vector for the question.
+        """
+        try:
+            return await self._search(query, limit)
+        except EngineUnavailable as error:
+            if error.engine != "embedder" or query.index is None:
+                raise
+            query.fall_back(_NO_EMBEDDER_NOTICE.format(reason=error.reason))
+        return await self._search(query, limit)
+
+    async def _search(self, query: RecallQuery, limit: int) -> Candidates:
+        """Search the indexes that the mode needs, concurrently where the searches are independent (D-44)."""
+        request, access = query.request, query.access_filter
+        keywords, index = parse_keywords(request.keywords), query.index
+        if index is None:
+            text_hits, keyword_hits = await gather_pair(
+                self._search_text(parse_question(request.query), access, limit), self._search_text(keywords, access, limit)
+            )
+            return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
+        if query.mode == "semantic":
+            vector_hits, keyword_hits = await gather_pair(
+                self._search_vectors(index, query, limit), self._search_text(keywords, access, limit)
+            )
+            hits = _Hits(vectors=vector_hits, keywords=keyword_hits, limit=limit)
+            return _semantic_candidates(hits, await _complete_similarities(index, query, hits), query.scale)
+        (vector_hits, text_hits), keyword_hits = await gather_pair(
+            gather_pair(self._search_vectors(index, query, limit), self._search_text(parse_question(request.query), access, limit)),
+            self._search_text(keywords, access, limit),
+        )
+        hits = _Hits(vectors=vector_hits, texts=text_hits, keywords=keyword_hits, limit=limit)
+        return await self._hybrid_candidates(index, query, hits)
+
+    async def _search_vectors(self, index: IndexVersion, query: RecallQuery, limit: int) -> list[VectorHit]:
+        if query.vector is None:
+            with start_span("embedding"):
+                query.vector = await index.embedder.embed_query(query.request.query)
+        if query.scale is None:
+            query.scale = await self._scales.get_scale(index, query.access_filter.workspace_id, query.vector)
+        with start_span("vector search"):
+            return await index.vectors.search(query.vector, where=build_vector_filter(query.access_filter), limit=limit)
+
+    async def _search_text(self, text_query: TextQuery, access_filter: AccessFilter, limit: int) -> list[TextHit]:
+        if not text_query.any_of:
+            return []
+        with start_span("text search"):
+            return await self._texts.search(text_query, access_filter=access_filter, limit=limit)
+
+    async def _hybrid_candidates(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> Candidates:
+        similarities = await _complete_similarities(index, query, hits)
+        normalized, text_scores = _normalize(similarities, query.scale), _normalize_text_scores(hits.texts)
+        relevances = {
+            memory_id: fuse(normalized.get(memory_id), text_scores.get(memory_id))
+            for memory_id in dict.fromkeys([*similarities, *text_scores, *(hit.memory_id for hit in hits.keywords)])
+        }
+        neighbours = await self._weigh_neighbours(index, query, relevances)
+        return Candidates(
+            mode="hybrid",
+            scores={memory_id: lift(relevance, neighbours.get(memory_id, 0.0)) for memory_id, relevance in relevances.items()},
+            is_complete=hits.are_complete,
+            similarities=similarities,
+            normalized=normalized,
+            text_scores=text_scores,
+            neighbours=neighbours,
+            semantic_ranks=_rank_hits(hits.vectors),
+            keyword_ranks=_rank_hits(hits.texts),
+            competition=compute_competition(relevances.values()),
+        )
+
+    async def _weigh_neighbours(self, index: IndexVersion, query: RecallQuery, relevances: Mapping[str, float]) -> dict[str, float]:
+        """Return the relevance of the best neighbour of each of the best candidates that has one."""
+        best = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))[:MAX_NEIGHBOUR_CANDIDATES]
+        with start_span("neighbours"):
+            neighbours = await self._db.lookup(lambda tx: find_neighbours(tx, query.access_filter, best))
+            others = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - relevances.keys()
+            similarities = _normalize(await _look_up_similarities(index, query, others), query.scale)
+        # A neighbour that is no candidate matched too few words to count.
+        all_relevances = dict(relevances) | {memory_id: fuse(similarity, None) for memory_id, similarity in similarities.items()}
+        return {memory_id: _weigh(pairs, all_relevances) for memory_id, pairs in neighbours.items()}
+
+
+def _weigh(neighbours: Sequence[Neighbour], relevances: Mapping[str, float]) -> float:
+    return weigh_neighbours((neighbour.distance, relevances.get(neighbour.memory_id, 0.0)) for neighbour in neighbours)
+
+
+async def _look_up_similarities(index: IndexVersion, query: RecallQuery, ids: Collection[str]) -> dict[str, float]:
+    """Return the similarities of *ids*, where known."""
+    if not ids or query.vector is None:
+        return {}
+    hits = await index.vectors.search(query.vector, where=filter_ids(query.access_filter.workspace_id, ids), limit=len(ids))
+    return {hit.memory_id: hit.similarity for hit in hits}
+
+
+async def _complete_similarities(index: IndexVersion, query: RecallQuery, hits: _Hits) -> dict[str, float]:
+    """Return the similarities of the hits by meaning, and of those by words where known."""
+    similarities = {hit.memory_id: hit.similarity for hit in hits.vectors}
+    others = {hit.memory_id for hit in (*hits.texts, *hits.keywords)} - similarities.keys()
+    return similarities | await _look_up_similarities(index, query, others)
+
+
+def _semantic_candidates(hits: _Hits, similarities: Mapping[str, float], scale: SimilarityScale | None) -> Candidates:
+    normalized = _normalize(similarities, scale)
+    return Candidates(
+        mode="semantic",
+        scores={hit.memory_id: 0.0 for hit in hits.keywords} | dict(similarities),
+        is_complete=hits.are_complete,
+        similarities=similarities,
+        normalized=normalized,
+        semantic_ranks=_rank_hits(hits.vectors),
+        competition=compute_competition(normalized.values()),
+    )
+
+
+def _keyword_candidates(hits: _Hits) -> Candidates:
+    text_scores = _normalize_text_scores(hits.texts)
+    # Of the best one, not of its coverage: with smaller scores, more of them would be equal at two decimals.
+    best = max((hit.score for hit in hits.texts), default=1.0)
+    return Candidates(
+        mode="keyword",
+        scores={hit.memory_id: 0.0 for hit in hits.keywords} | {hit.memory_id: hit.score / best for hit in hits.texts},
+        is_complete=hits.are_complete,
+        text_scores=text_scores,
+        keyword_ranks=_rank_hits(hits.texts),
+        competition=compute_competition(text_scores.values()),
+    )
+
+
+def _normalize(similarities: Mapping[str, float], scale: SimilarityScale | None) -> dict[str, float]:
+    return {} if scale is None else {memory_id: scale.normalize(similarity) for memory_id, similarity in similarities.items()}
+
+
+def _normalize_text_scores(text_hits: Sequence[TextHit]) -> dict[str, float]:
+    """
+    Return the word scores in 0..1. The best hit's is its coverage, so that one common word of a question does not count as a full match.
+
+    An engine that computes no coverage gives the best hit 1.
+    """
+    if not text_hits:
+        return {}
+    best = max(text_hits, key=lambda hit: hit.score)
+    coverage = 1.0 if best.coverage is None else best.coverage
+    return {hit.memory_id: coverage * hit.score / best.score for hit in text_hits}
+
+
+def _rank_hits(hits: Sequence[VectorHit] | Sequence[TextHit]) -> dict[str, int]:
+    return {hit.memory_id: rank for rank, hit in enumerate(hits, start=1)}

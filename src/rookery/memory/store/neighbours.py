@@ -1,0 +1,103 @@
+"""
+Queries on the neighbours of memories in their sessions: the memories stored just before and after.
+
+A session is ordered by (created_at, id). A batch or an import may store any number of memories at the same time, so each side is two
+seeks of the index, among the memories of the same time and among the others. None of them reads more than two entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import ColumnElement, ScalarSelect, bindparam, case, func, select
+
+from rookery.kernel.db import Mapper, Tx
+from rookery.memory.models import AccessFields, AccessFilter
+from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
+from rookery.memory.visibility import is_readable
+
+MAX_DISTANCE = 2
+"""The farthest neighbour on either side."""
+
+_DISTANCES = (-2, -1, 1, 2)
+_other = memories.alias("other")
+_ACCESS_FIELDS = Mapper(AccessFields, memories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A memory beside another one in a session. *distance* is -2 or -1 for earlier ones, 1 or 2 for later ones."""
+
+    distance: int
+    memory_id: str
+
+
+def _seek(side: Literal[-1, 1], *, offset: int, is_same_time: bool) -> ScalarSelect[str]:
+    """Return the id of the neighbour after *offset* others, among the memories of the same time or among the earlier or later ones."""
+    own, other = memories.c, _other.c
+    left, right = (other.id, own.id) if is_same_time else (other.created_at, own.created_at)
+    columns = (other.id,) if is_same_time else (other.created_at, other.id)
+    return (
+        select(other.id)
+        .where(
+            other.workspace_id == own.workspace_id,
+            other.session_id == own.session_id,
+            other.archived_at.is_(None),
+            *([other.created_at == own.created_at] if is_same_time else []),
+            left < right if side < 0 else left > right,
+        )
+        .order_by(*(column.desc() if side < 0 else column.asc() for column in columns))
+        .limit(1)
+        .offset(offset)
+        .correlate(memories)
+        .scalar_subquery()
+    )
+
+
+def _neighbour(distance: int) -> ColumnElement[str]:
+    side: Literal[-1, 1] = -1 if distance < 0 else 1
+    if abs(distance) == 1:
+        return func.coalesce(_seek(side, offset=0, is_same_time=True), _seek(side, offset=0, is_same_time=False))
+    return func.coalesce(
+        _seek(side, offset=1, is_same_time=True),
+        case(
+            (_seek(side, offset=0, is_same_time=True).is_(None), _seek(side, offset=1, is_same_time=False)),
+            else_=_seek(side, offset=0, is_same_time=False),
+        ),
+    )
+
+
+_NEIGHBOURS = select(memories.c.id, *(_neighbour(distance).label(f"at{distance}") for distance in _DISTANCES)).where(
+    IS_IN_WORKSPACE,
+    memories.c.id.in_(bindparam("ids", expanding=True)),
+    memories.c.session_id.is_not(None),
+    memories.c.archived_at.is_(None),
+)
+_BY_IDS = select(*_ACCESS_FIELDS.columns).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> dict[str, tuple[Neighbour, ...]]:
+    """
+    Return the readable neighbours of *ids*, earliest first.
+
+    A hidden, expired or foreign neighbour is left out, and no farther one takes its place. Memories without a session, and those without
+    neighbours, are left out. The filters by field, such as a type, do not apply to neighbours.
+    """
+    if not ids:
+        return {}
+    rows = tx.fetch_all(_NEIGHBOURS, {"workspace": access_filter.workspace_id, "ids": ids})
+    candidates = [(row.text("id"), [(distance, row.maybe_text(f"at{distance}")) for distance in _DISTANCES]) for row in rows]
+    others = {other for _, pairs in candidates for _, other in pairs if other is not None}
+    if not others:
+        return {}
+    access_fields = _ACCESS_FIELDS.fetch_all(tx, _BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(others)})
+    readable = {fields.id for fields in access_fields if is_readable(access_filter, fields)}
+    neighbours = {
+        memory_id: tuple(
+            Neighbour(distance=distance, memory_id=other) for distance, other in pairs if other is not None and other in readable
+        )
+        for memory_id, pairs in candidates
+    }
+    return {memory_id: pairs for memory_id, pairs in neighbours.items() if pairs}

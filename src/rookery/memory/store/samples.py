@@ -1,0 +1,31 @@
+"""Queries for a sample of a workspace's memories, spread evenly over their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, func, select
+
+from rookery.kernel.db import Tx, fetch_count
+from rookery.memory.store.tables import memories
+
+_IN_WORKSPACE = memories.c.workspace_id == bindparam("workspace")
+_FIRST = select(memories.c.id).where(_IN_WORKSPACE).order_by(memories.c.created_at, memories.c.id).limit(bindparam("most"))
+_COUNT = select(func.count()).select_from(memories).where(_IN_WORKSPACE)
+_numbered = (
+    select(memories.c.id, func.row_number().over(order_by=(memories.c.created_at, memories.c.id)).label("number"))
+    .where(_IN_WORKSPACE)
+    .subquery()
+)
+_SAMPLE = select(_numbered.c.id).where(_numbered.c.number % bindparam("step") == 0).limit(bindparam("most"))
+
+
+def list_first_ids(tx: Tx, workspace_id: int, *, limit: int) -> Sequence[str]:
+    """Return the ids of the oldest memories of the workspace, archived ones too."""
+    return [row.text("id") for row in tx.fetch_all(_FIRST, {"workspace": workspace_id, "most": limit})]
+
+
+def sample_ids(tx: Tx, workspace_id: int, *, size: int) -> Sequence[str]:
+    """Return *size* ids of the workspace, or fewer if it has fewer, archived ones too. The same workspace gives the same ids."""
+    step = max(1, fetch_count(tx, _COUNT, {"workspace": workspace_id}) // size)
+    return [row.text("id") for row in tx.fetch_all(_SAMPLE, {"workspace": workspace_id, "step": step, "most": size})]

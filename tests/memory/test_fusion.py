@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.memory.fusion import (
+    SECOND_NEIGHBOUR_FACTOR,
+    SimilarityScale,
+    compute_competition,
+    estimate_relevance,
+    estimate_scale,
+    fuse,
+    is_confident,
+    lift,
+    weigh_neighbours,
+)
+from rookery.memory.models import RecallMode
+
+MODES: list[RecallMode] = ["semantic", "keyword", "hybrid"]
+shares = st.floats(0, 1)
+cosines = st.floats(-1, 1)
+samples = st.lists(cosines, max_size=50)
+backgrounds = st.lists(cosines, min_size=1, max_size=8)
+
+
+@given(shares, shares, shares)
+def test_a_better_similarity_word_score_or_neighbour_never_lowers_a_score(share: float, other_share: float, fixed: float) -> None:
+    """Scores rise with each of their parts and stay from 0 to 1 (D-44)."""
+    lower, higher = sorted([share, other_share])
+
+    assert 0 <= fuse(lower, fixed) <= fuse(higher, fixed) <= 1
+    assert 0 <= fuse(fixed, lower) <= fuse(fixed, higher) <= 1
+    assert fixed <= lift(fixed, lower) <= lift(fixed, higher) <= 1
+    assert lift(lower, fixed) <= lift(higher, fixed)
+
+
+def test_a_memory_without_neighbours_keeps_its_score() -> None:
+    """Only sessions have neighbours (D-44)."""
+    assert lift(0.4, weigh_neighbours([])) == 0.4
+
+
+def test_the_best_neighbour_counts_and_the_second_one_counts_less() -> None:
+    """The relevance of the second memory before or after counts at 0.7 (D-44)."""
+    assert weigh_neighbours([(-1, 0.2), (1, 0.5), (2, 0.6)]) == 0.5
+    assert weigh_neighbours([(-2, 0.9), (1, 0.5)]) == pytest.approx(SECOND_NEIGHBOUR_FACTOR * 0.9)
+
+
+@given(samples, backgrounds, cosines, cosines)
+def test_an_estimated_scale_keeps_the_order_of_similarities(
+    similarities: list[float], background: list[float], cosine: float, other_cosine: float
+) -> None:
+    """Any sample, even an empty or constant one, gives a scale from 0 to 1 (D-44)."""
+    scale = estimate_scale(similarities, background=background)
+    lower, higher = sorted([cosine, other_cosine])
+
+    assert 0 <= scale.normalize(lower) <= scale.normalize(higher) <= 1
+
+
+@given(st.lists(st.floats(0, 0.5), min_size=30, max_size=60), st.floats(0.1, 0.45))
+def test_a_model_whose_cosines_are_all_high_has_the_same_scale(similarities: list[float], offset: float) -> None:
+    """The distance to the other memories counts, not the height of a cosine: e5's are all near 0.8 (D-44)."""
+    low = estimate_scale(similarities, background=[0.0])
+    high = estimate_scale([similarity + offset for similarity in similarities], background=[offset])
+
+    assert high.zero == pytest.approx(low.zero + offset)
+    assert high.normalize(high.zero) == low.normalize(low.zero) == 0
+
+
+def test_similarities_beyond_the_scale_count_as_none_or_full() -> None:
+    """The built-in model's scale is from 0 to 0.7 (D-44)."""
+    scale = SimilarityScale(zero=0.0, full=0.7)
+
+    assert [scale.normalize(similarity) for similarity in (-0.3, 0.0, 0.35, 0.7, 0.9)] == [0, 0, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_relevance_is_a_probability_that_rises_with_the_match_and_falls_with_the_competition(mode: RecallMode) -> None:
+    """A match that stands out is more relevant than the same match among equals (D-44)."""
+
+    def relevance(match: float, competition: float) -> float:
+        return estimate_relevance(mode, similarity=match, text_score=match, neighbour=0.0, competition=competition)
+
+    assert 0 < relevance(0.2, 0.1) < relevance(0.8, 0.1) < 1
+    assert relevance(0.8, 0.5) < relevance(0.8, 0.1)
+    assert is_confident(mode, relevance(1.0, 0.05))
+    assert not is_confident(mode, relevance(0.0, 0.2))
+
+
+def test_missing_competitors_count_as_no_match() -> None:
+    """In a workspace with few memories a match stands out more easily; the mean is over twenty (D-44)."""
+    assert compute_competition([0.5, 1.0]) == pytest.approx(1.5 / 20)
+    assert compute_competition([0.5] * 30) == pytest.approx(0.5)
