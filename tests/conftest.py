@@ -31,6 +31,7 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from rookery.wiring import Rookery, build_platform
+from tests.deadlines import HANG_S
 from tests.openapi_check import OpenApiCheck
 
 pytest_plugins = ["tests.postgres", "tests.key_leaks"]
@@ -79,7 +80,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def eventually(claim: Callable[[], Awaitable[T] | T], *, within_s: float = 10.0) -> T:
+async def eventually(claim: Callable[[], Awaitable[T] | T], *, within_s: float = HANG_S) -> T:
     """Return what *claim* returns once that is true; fail after *within_s* seconds."""
     deadline = time.monotonic() + within_s
     while True:
@@ -153,7 +154,7 @@ class Caller:
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, key: str | None, key_id: str = "") -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.http = httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=30)
+        self.http = httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=HANG_S)
         self.key = key
         self.key_id = key_id
 

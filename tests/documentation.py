@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rookery.cli import COMMANDS, load_command
 from tests.conftest import lend_model
+from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = [
@@ -84,8 +85,6 @@ ANY = "…"
 """In a shown response it matches any text; as the field "…": "…" of an object it matches any other fields."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_START_S = 90.0
-_COMMAND_S = 40.0
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,7 @@ class Terminal:
 
     def _shell(self, shown: Example) -> str:
         process = subprocess.run(
-            ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+            ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=HANG_S, check=False
         )
         assert process.returncode == 0, f"{shown.where}: it ended with {process.returncode}: {process.stderr}"
         return process.stdout
@@ -274,7 +273,7 @@ class Terminal:
                 case _:
                     assert word.startswith("http"), f"{shown.where}: {word} is not a supported option"
                     url = word
-        return httpx2.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=_COMMAND_S).text
+        return httpx2.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=HANG_S).text
 
     def _run_as_operator(self, arguments: list[str], shown: Example) -> str:
         """Run the command line with *arguments*; store the id and key that it creates as $ID and $NEW_KEY."""
@@ -353,20 +352,20 @@ for line in sys.stdin:
 
 def _first_run(path: Path, server: subprocess.Popen[bytes]) -> Mapping[str, str]:
     """Wait until the server is ready and has listed its tool server; return the keys of the first run."""
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + HANG_S
     last = "nothing"
     while time.monotonic() < deadline and server.poll() is None:
         try:
             keys = cast("Mapping[str, str]", json.loads(path.read_text(encoding="utf-8")))
             headers = {"Authorization": f"Bearer {keys['api_key']}"}
-            body = httpx2.get(f"{keys['url']}/api/v1/mcp/servers", headers=headers, timeout=5).json()
+            body = httpx2.get(f"{keys['url']}/api/v1/mcp/servers", headers=headers, timeout=HANG_S).json()
             if all(server_["health"] == "online" and server_["tool_count"] for server_ in body["servers"]):
                 return keys
             last = str(body)
         except (OSError, ValueError, httpx2.TransportError) as error:
             last = repr(error)
         time.sleep(0.05)
-    message = f"no server within {_START_S:.0f} s (it ended with {server.poll()}); last seen: {last}"
+    message = f"no server within {HANG_S:.0f} s (it ended with {server.poll()}); last seen: {last}"
     raise TimeoutError(message)
 
 

@@ -26,12 +26,11 @@ import pytest
 from psycopg import sql
 
 from rookery.migrations import migrate
+from tests.deadlines import HANG_S
 
 ADDRESS = "TEST_POSTGRES_URL"
 """The environment variable with the address of the server, which workers inherit. It is not a setting of Rookery."""
 
-_START_TIMEOUT_S = 60
-_STOP_TIMEOUT_S = 20
 _MAX_START_ATTEMPTS = 3
 _TEMPLATE = "rookery_template"
 _TEMPLATE_LOCK = 0x526F6F6B
@@ -87,7 +86,7 @@ def start_postgres(directory: Path) -> Generator[str]:
         user=user_id,
         cwd=directory,
         stdout=subprocess.DEVNULL,
-        timeout=_START_TIMEOUT_S,
+        timeout=HANG_S,
         check=True,
     )
     log = directory / "log"
@@ -249,7 +248,7 @@ def _supervised(command: list[str | Path], log: Path, user_id: int | None) -> Ge
         finally:
             if supervisor.stdin:
                 supervisor.stdin.close()
-            supervisor.wait(_STOP_TIMEOUT_S)
+            supervisor.wait(HANG_S)
 
 
 def _free_port() -> int:
@@ -260,7 +259,7 @@ def _free_port() -> int:
 
 def _accepts_connections(url: str, supervisor: subprocess.Popen[bytes]) -> bool:
     """Wait until the server accepts connections; another process may take its port first."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline and supervisor.poll() is None:
         try:
             _session(url).close()

@@ -31,9 +31,9 @@ from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.secret import Secret
 from rookery.wiring import build_platform
 from tests.conftest import eventually, lend_model
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 
-_PROCESS_TIMEOUT_S = 60
 _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x < {rows}) SELECT randomblob({size}) FROM f"
 
 # The work of the commands without the rest of the platform, which takes seconds to load.
@@ -112,7 +112,7 @@ def _back_up_under_load(server: Server, archive: Path) -> None:
     with ThreadPoolExecutor(2) as writers:
         results = [writers.submit(write, writer_number) for writer_number in range(2)]
         try:
-            assert _start_script(_CREATE, server.folder, archive).wait(_PROCESS_TIMEOUT_S) == 0
+            assert _start_script(_CREATE, server.folder, archive).wait(HANG_S) == 0
         finally:
             is_over.set()
         assert sum(result.result() for result in results) > 0
@@ -190,8 +190,8 @@ def test_a_backup_of_two_stores_keeps_the_order_of_writes(tmp_path: Path) -> Non
 
     def write() -> None:
         with (
-            closing(sqlite3.connect(folder / "vectors.db", timeout=30)) as vectors,
-            closing(sqlite3.connect(folder / "records.db", timeout=30)) as records,
+            closing(sqlite3.connect(folder / "vectors.db", timeout=HANG_S)) as vectors,
+            closing(sqlite3.connect(folder / "records.db", timeout=HANG_S)) as records,
         ):
             while not is_over.is_set():
                 for connection in (vectors, records):
@@ -236,7 +236,7 @@ async def test_a_killed_backup_leaves_no_file_and_the_next_one_cleans_up(large: 
     out = tmp_path / "out"
     out.mkdir()
     process = _start_script(_CREATE, large, out / "saved.tar.gz")
-    await eventually(lambda: list(out.glob(".rookery-backup-*/vectors.db")) or process.poll() is not None, within_s=30)
+    await eventually(lambda: list(out.glob(".rookery-backup-*/vectors.db")) or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     remaining = [entry.name for entry in out.iterdir()]
@@ -254,7 +254,7 @@ async def test_a_killed_restore_leaves_a_folder_that_cannot_be_used(large: Path,
     archive, new = tmp_path / "saved.tar", tmp_path / "new"
     create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
     process = _start_script(_RESTORE, archive, new)
-    await eventually(lambda: (new / ".restoring" / "vectors.db").exists() or process.poll() is not None, within_s=30)
+    await eventually(lambda: (new / ".restoring" / "vectors.db").exists() or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     assert process.returncode == -signal.SIGKILL
@@ -340,7 +340,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_file(large: Path, tmp_path: Path)
 
     processes = [_start_script(limit + _CREATE, large, out / "x.tar"), _start_script(limit + _RESTORE, archive, new)]
 
-    assert [process.wait(_PROCESS_TIMEOUT_S) for process in processes] == [1, 1]
+    assert [process.wait(HANG_S) for process in processes] == [1, 1]
     assert (list(out.iterdir()), list(new.iterdir())) == ([], [])
 
 

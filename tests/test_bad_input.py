@@ -221,7 +221,6 @@ async def test_each_invalid_field_of_recall_is_named(instance: Instance, subtest
             assert any(name.startswith(field) for name in response.json()["errors"]), response.text
 
 
-@pytest.mark.timeout(240)
 async def test_schemathesis_finds_no_500_and_no_undocumented_response(instance: Instance, route_table: RouteTable) -> None:
     """
     Issues 3 and 7: a schemathesis run over the whole document finds no 500, except the failure of a tool, which the spec documents.

@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 
 from tests import key_leaks
+from tests.deadlines import HANG_S
 from tests.processes import run_server
-
-_TIMEOUT_S = 60.0
 
 
 def _read_banner(folder: Path) -> str:
@@ -24,15 +23,13 @@ def _read_banner(folder: Path) -> str:
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
     with subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL) as process:
         os.close(slave)
-        output, deadline = b"", time.monotonic() + _TIMEOUT_S
+        output, deadline = b"", time.monotonic() + HANG_S
         try:
-            while (
-                b"Ctrl-C stops the server." not in output and time.monotonic() < deadline and select.select([master], [], [], _TIMEOUT_S)[0]
-            ):
+            while b"Ctrl-C stops the server." not in output and time.monotonic() < deadline and select.select([master], [], [], HANG_S)[0]:
                 output += os.read(master, 65536)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(HANG_S)
             os.close(master)
     text = output.decode().replace("\r\n", "\n")
     key_leaks.DETECTOR.add_keys_from(text)

@@ -15,6 +15,7 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from rookery.cli.parameters import convert_on_demand
+from tests.deadlines import HANG_S
 
 _TYPER_SERIES = "0.29"
 
@@ -72,7 +73,7 @@ def test_the_public_hooks_of_a_parameter_import_pydantic(hook: str) -> None:
     """If a hook converts without pydantic, use it and do not change the class of finished parameters."""
     command = [sys.executable, "-c", _HOOK_IMPORTS_PYDANTIC.format(hook=hook)]
 
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip() == "True"
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout.strip() == "True"
 
 
 def test_typer_creates_the_classes_that_are_changed() -> None:

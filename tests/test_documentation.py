@@ -33,6 +33,7 @@ from rookery.tools.models import CommandTarget, FailureCode, HttpTarget, Server,
 from rookery.tools.servers.servers_file import parse_servers_file
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
+from tests.deadlines import HANG_S
 from tests.documentation import (
     PAGES,
     ROOT,
@@ -187,7 +188,6 @@ def test_every_block_of_settings_is_valid(tmp_path: Path) -> None:
         assert load_settings(variables).warnings == (), block.where
 
 
-@pytest.mark.timeout(180)
 def test_every_documented_command_prints_the_documented_output(model_folder: Path, subtests: pytest.Subtests) -> None:
     """House 6: the commands of README, tutorial and how-tos run against a real server."""
     targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE))
@@ -327,7 +327,7 @@ def _parse_assignments(text: str) -> dict[str, str]:
 
 def _expand(value: str) -> str:
     """Return the value of an assignment that contains a command, as a shell expands it."""
-    return subprocess.run(["sh", "-c", f"printf %s {value}"], capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(["sh", "-c", f"printf %s {value}"], capture_output=True, text=True, check=True, timeout=HANG_S).stdout
 
 
 def _headings(page: Path) -> set[str]:

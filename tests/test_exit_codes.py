@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.deadlines import HANG_S
+
 WRONG_USAGE = [
     "keys create --name a --scope foo:bar",
     "keys create --name a --scope brain:read --expires-at 2020-01-01",
@@ -70,17 +72,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     folder = tmp_path_factory.mktemp("data")
     settings = {"ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0", "COLUMNS": "80"}
     subprocess.run(
-        [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init"], env=settings, check=True, capture_output=True, timeout=60
+        [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init"], env=settings, check=True, capture_output=True, timeout=HANG_S
     )
     command = [sys.executable, "-c", _RUN_ALL, str(folder), json.dumps([*WRONG_USAGE, *NOT_FOUND, *SUCCESSFUL])]
     process = subprocess.run(
-        command, env=settings, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+        command, env=settings, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=HANG_S
     )
     assert process.returncode == 0, process.stderr
     return {line: (code, err) for line, (code, err) in json.loads(process.stdout).items()}
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("line", "code"), [*((line, 2) for line in WRONG_USAGE), *((line, 1) for line in NOT_FOUND)])
 def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], line: str, code: int) -> None:
     """Issue 14, D-04: exit code 2 is wrong usage, 1 is a failure or a missing resource."""
@@ -92,7 +93,6 @@ def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], l
     assert "Invalid value:" not in err
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("line", SUCCESSFUL)
 def test_a_successful_command_has_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
     """D-04: exit code 0 is success."""

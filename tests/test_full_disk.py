@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 
 _SIZE_MIB = 96
@@ -48,13 +49,13 @@ def on_small_disk(folder: Path) -> Iterator[Sequence[str]]:
 def _fill(wrapper: Sequence[str], folder: Path) -> None:
     """Fill the disk to the last byte."""
     fill_command = [*wrapper, "sh", "-c", 'cat /dev/zero >> "$0"', str(folder / "ballast")]
-    assert b"No space left" in subprocess.run(fill_command, capture_output=True, timeout=30, check=False).stderr
+    assert b"No space left" in subprocess.run(fill_command, capture_output=True, timeout=HANG_S, check=False).stderr
 
 
 def _run_rookery(wrapper: Sequence[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     command = [*wrapper, sys.executable, "-m", "rookery", "--data-dir", str(folder), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def _remember(server: Server, content: str, **fields: object) -> httpx2.Response:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import HANG_S
 from tests.key_leaks import LeakDetector
 
 _ROOT = Path(__file__).parent.parent
@@ -65,7 +66,6 @@ def test_allowed_command_that_creates_a_key():
 """
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_leak_fails_its_test(tmp_path: Path, workers: int) -> None:
     """Issue: a key in any line, exception or trace fails the test, with xdist too, and is not printed again."""
@@ -87,7 +87,7 @@ def test_every_leak_fails_its_test(tmp_path: Path, workers: int) -> None:
         "test_leaks.py",
     ]
 
-    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S)
 
     failed = set(re.findall(r"^(?:FAILED|ERROR) test_leaks.py::(\w+)", process.stdout, re.MULTILINE))
     passed = set(re.findall(r"^PASSED test_leaks.py::(\w+)", process.stdout, re.MULTILINE))

@@ -17,14 +17,15 @@ import pytest
 from rookery.kernel.http.connection_limit import raise_file_limit
 from rookery.serving import make_owner_lookup
 from tests.conftest import lend_model
+from tests.deadlines import HANG_S
 from tests.processes import run_server
+from tests.stopwatch import Stopwatch
 
 _SILENT_CONNECTIONS = 1100
 _MAX_REQUEST_S = 1.0
 """Maximum time of a request. A request on an idle machine takes a hundredth of it."""
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "], ids=["silent", "half of the head"])
 def test_requests_are_served_beside_more_silent_connections_than_the_limit(tmp_path: Path, model_folder: Path, sent: bytes) -> None:
     """D-16: 1,100 silent connections at a limit of 1,000; new and existing connections are served."""
@@ -38,16 +39,17 @@ def test_requests_are_served_beside_more_silent_connections_than_the_limit(tmp_p
             connection = silent.enter_context(socket.create_connection((address.hostname, address.port)))
             connection.sendall(sent)
         took_s = list[float]()
-        for number in range(20):
-            started = time.perf_counter()
-            if number % 2:
-                status = server.client.get("/api/v1/rate-limit").status_code
-            else:
-                status = httpx2.get(f"{server.url}/api/v1/rate-limit", headers=dict(server.client.headers)).status_code
-            took_s.append(time.perf_counter() - started)
-            assert status == 200
+        with Stopwatch() as watch:
+            for number in range(20):
+                started = time.perf_counter()
+                if number % 2:
+                    status = server.client.get("/api/v1/rate-limit").status_code
+                else:
+                    status = httpx2.get(f"{server.url}/api/v1/rate-limit", headers=dict(server.client.headers)).status_code
+                took_s.append(time.perf_counter() - started)
+                assert status == 200
 
-        assert max(took_s) < _MAX_REQUEST_S
+        assert max(took_s) / watch.slowness < _MAX_REQUEST_S
         assert server.log().count("connections.full") == 1
 
 
@@ -71,10 +73,10 @@ def test_the_doctor_reports_a_low_limit_of_open_files(tmp_path: Path, model_fold
     limits = "ulimit -Sn 256; ulimit -Hn 600; "
 
     limits_process = subprocess.run(
-        ["/bin/sh", "-c", f'{limits}exec "$0" -c "$1"', sys.executable, script], capture_output=True, text=True, check=True, timeout=30
+        ["/bin/sh", "-c", f'{limits}exec "$0" -c "$1"', sys.executable, script], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     doctor_process = subprocess.run(
-        ["/bin/sh", "-c", f'{limits}exec "$@"', "sh", *doctor], capture_output=True, text=True, check=False, timeout=30
+        ["/bin/sh", "-c", f'{limits}exec "$@"', "sh", *doctor], capture_output=True, text=True, check=False, timeout=HANG_S
     )
 
     assert limits_process.stdout.split() == ["400", "600", "600"]

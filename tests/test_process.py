@@ -14,11 +14,11 @@ import httpx2
 import pytest
 
 from tests.conftest import eventually, lend_model
+from tests.deadlines import HANG_S
 from tests.processes import Server, is_running, run_server
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes in /proc"),
-    pytest.mark.timeout(240),  # the time-outs of the servers are shorter
 ]
 
 
@@ -55,7 +55,7 @@ async def test_the_second_start_creates_no_keys(folder: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=HANG_S,
         )
         assert json.loads(process.stdout) == {"workspace_id": keys["workspace_id"], "api_key": None, "agent_key": None}
         assert second.stop() == 0
@@ -76,7 +76,7 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_continues(folder
     with run_server(folder) as server:
 
         def write() -> None:
-            with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=10) as client:
+            with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=HANG_S) as client:
                 for number in range(10_000):
                     try:
                         response = client.post(
@@ -99,7 +99,7 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_continues(folder
             response = server.client.get("/v1/brain/memories?state=indexed&per_page=1")
             return response.json()["meta"]["total"] >= len(acknowledged)
 
-        await eventually(all_indexed, within_s=45)
+        await eventually(all_indexed)
         for memory_id in acknowledged[::10]:
             assert server.client.get(f"/v1/brain/memories/{memory_id}").json()["state"] == "indexed"
 
@@ -124,14 +124,14 @@ async def test_a_clean_stop_leaves_no_process_behind_and_stores_the_usage(folder
         children = server.children()
         assert server.stop() == 0
 
-        await eventually(lambda: not any(is_running(pid) for pid in children), within_s=2)
+        await eventually(lambda: not any(is_running(pid) for pid in children))
     with run_server(folder) as server:
         process = subprocess.run(
             [sys.executable, "-m", "rookery", "--data-dir", str(folder), "keys", "list", "--json"],
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=HANG_S,
         )
         assert [key["call_count"] for key in json.loads(process.stdout)] == [1]
 
@@ -151,7 +151,7 @@ async def test_derived_indexes_may_be_deleted_and_rebuilt(folder: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=HANG_S,
         )
         report = json.loads(process.stdout)
 
@@ -198,7 +198,7 @@ def test_an_invalid_setting_is_a_one_line_error_at_the_start(tmp_path: Path, var
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=HANG_S,
         env=environment,
     )
 
@@ -226,7 +226,7 @@ def test_a_start_with_invalid_arguments_is_a_one_line_error(tmp_path: Path, argu
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=HANG_S,
         cwd=tmp_path,
         env={**os.environ, "COLUMNS": "40", "ROOKERY_DATA_DIR": str(tmp_path / "home")},
     )
@@ -240,8 +240,10 @@ def test_the_warning_for_a_misspelt_setting_has_the_nearest_name(tmp_path: Path)
     """D-02: an unknown ROOKERY_ variable is a warning with the nearest name, and an error with ROOKERY_STRICT."""
     environment = {**os.environ, "ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "migrate"]
-    lenient = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=environment)
-    strict = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env={**environment, "ROOKERY_STRICT": "true"})
+    lenient = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S, env=environment)
+    strict = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=HANG_S, env={**environment, "ROOKERY_STRICT": "true"}
+    )
 
     assert lenient.returncode == 0
     assert "ROOKERY_DATABASE_URL" in lenient.stderr

@@ -7,14 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from rookery.kernel.data_folder import SERVER_FILE
 from rookery.kernel.running_server import find_server
 from tests.conftest import lend_model
 from tests.processes import run_rookery, run_server
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def _run_rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

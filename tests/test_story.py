@@ -15,12 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Instance, lend_model
-
-_START_S = 40.0
-_STOP_S = 20.0
+from tests.deadlines import HANG_S
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.skipif(sys.platform == "win32" or shutil.which("curl") is None, reason="needs a pseudo-terminal and curl")
 def test_the_first_start_shows_keys_and_three_requests_that_work(tmp_path: Path, model_folder: Path) -> None:
     """D-03, issue: on a terminal only the first start shows workspace, two keys and three curl commands that work unchanged."""
@@ -54,13 +51,13 @@ def _run_on_terminal(folder: Path, expected: str) -> tuple[str, list[str], int]:
             outputs = [_run_shell(line) for line in screen.splitlines() if line.startswith("curl ")]
         finally:
             server.terminate()
-            server.wait(_STOP_S)
+            server.wait(HANG_S)
             os.close(master)
     return screen, outputs, server.returncode
 
 
 def _read_until(terminal: int, expected: str) -> str:
-    output, deadline = b"", time.monotonic() + _START_S
+    output, deadline = b"", time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
             output += os.read(terminal, 65536)
@@ -70,7 +67,7 @@ def _read_until(terminal: int, expected: str) -> str:
 
 
 def _run_shell(line: str) -> str:
-    return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, timeout=HANG_S).stdout
 
 
 async def test_a_memory_is_remembered_indexed_and_recalled(instance: Instance) -> None:

@@ -15,8 +15,6 @@ from tests.conftest import eventually, lend_model
 from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery
 
-pytestmark = pytest.mark.timeout(240)
-
 SETTINGS = {"ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0"}
 
 
@@ -60,7 +58,7 @@ async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "worker"]
     with subprocess.Popen(command, env=SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
         try:
-            await eventually(lambda: is_found(folder, "When do we ship?"), within_s=HANG_S)
+            await eventually(lambda: is_found(folder, "When do we ship?"))
         finally:
             worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=HANG_S) == 0
@@ -87,7 +85,7 @@ async def test_a_worker_runs_beside_a_server(folder: Path) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == f"Rookery works on {folder}; Ctrl-C stops it.\n"
         assert _run_rookery(folder, "remember", "The rook nests in the elm.").stderr == ""
-        await eventually(lambda: is_found(folder, "Where does the bird live?"), within_s=HANG_S)
+        await eventually(lambda: is_found(folder, "Where does the bird live?"))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=HANG_S) == 0
     assert server.stop() == 0

@@ -94,11 +94,11 @@ def test_no_header_causes_an_internal_error(headers: list[tuple[bytes, bytes]]) 
 )  # fmt: skip
 def test_malformed_tokens_are_not_taken_for_keys(token: bytes) -> None:
     """Spec 5.2, 5.3; notes 3.1: 73 bytes, NUL and non-ASCII never reach bcrypt. The check is fast, whatever the length."""
-    started = time.perf_counter()
+    started = time.process_time()
 
     assert not is_api_key(token)
     assert not is_agent_key(token)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_the_lookup_is_the_first_eight_characters_of_the_random_part() -> None:

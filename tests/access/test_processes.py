@@ -7,16 +7,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
 from rookery.access.models import Tier
 from tests.access.makers import Access
 from tests.access.worker import Worker, run_workers
 from tests.conftest import OPERATOR, lend_model
+from tests.deadlines import HANG_S
 from tests.processes import run_server
-
-pytestmark = pytest.mark.timeout(120)
 
 
 async def test_a_change_takes_effect_in_another_process_with_the_next_request(access: Access, data_dir: Path, database_url: str) -> None:
@@ -121,7 +119,7 @@ def test_two_servers_on_one_folder_share_limits_and_changes(tmp_path: Path, mode
         agent, api = ({"Authorization": f"Bearer {key}"} for key in (agent_key["key"], free_key["plaintext_key"]))
 
         def count_statuses(url: str, headers: dict[str, str], times: int) -> Counter[int]:
-            with httpx2.Client(base_url=url, headers=headers, timeout=30) as client:
+            with httpx2.Client(base_url=url, headers=headers, timeout=HANG_S) as client:
                 return Counter(client.get("/v1/brain/tags").status_code for _ in range(times))
 
         with run_server(folder) as second:
@@ -134,5 +132,5 @@ def test_two_servers_on_one_folder_share_limits_and_changes(tmp_path: Path, mode
             first.client.patch(f"/api/v1/api-keys/{free_key['id']}", json={"scopes": ["mcp:read"]}).raise_for_status()
             assert count_statuses(second.url, api, 1) == {403: 1}
             first.client.post(f"/api/v1/agent-keys/{agent_key['id']}/revoke").raise_for_status()
-            response = httpx2.get(f"{second.url}/v1/brain/tags", headers=agent, timeout=30)
+            response = httpx2.get(f"{second.url}/v1/brain/tags", headers=agent, timeout=HANG_S)
             assert (response.status_code, response.json()["error"]) == (401, "key_revoked")

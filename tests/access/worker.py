@@ -25,8 +25,7 @@ from rookery.kernel.db import open_database
 from rookery.kernel.errors import RookeryError
 from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock
-
-_STOP_S = 20
+from tests.deadlines import HANG_S
 
 
 class WorkerRequest(TypedDict):
@@ -83,7 +82,7 @@ class Worker:
     def kill(self) -> None:
         """Kill it with SIGKILL."""
         self.process.kill()
-        self.process.wait(_STOP_S)
+        self.process.wait(HANG_S)
 
 
 @contextmanager
@@ -102,7 +101,7 @@ def _stop(running: Sequence[subprocess.Popen[str]]) -> None:
     for process in running:
         cast("IO[str]", process.stdin).close()
         try:
-            process.wait(_STOP_S)
+            process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
 

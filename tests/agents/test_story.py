@@ -13,6 +13,7 @@ import pytest
 from mcp import Client
 
 from tests.conftest import lend_model
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 from tests.tools.gateway.clients import ERAS, open_client
 
@@ -42,7 +43,7 @@ def test_over_http_an_agent_is_killed_and_another_finishes(server: Server) -> No
     """Issue 6, D-61, D-62: the example, with real processes. The killed agent's task is claimed again, and none is completed twice."""
     environment = {**os.environ, "ROOKERY_KEY": server.keys["api_key"]}
     result = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--url", server.url], env=environment, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, str(EXAMPLE), "--url", server.url], env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
     assert result.returncode == 0, result.stdout + result.stderr

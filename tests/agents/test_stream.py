@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.agents.session_makers import SESSIONS, get_nested
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 
 
@@ -50,7 +51,7 @@ def follow(server: Server, session: str, key: str | None = None, **headers: str)
     """Follow the events of a session."""
     request_headers = {"Authorization": f"Bearer {key or server.keys['api_key']}", **headers}
     with (
-        httpx2.Client(base_url=server.url, headers=request_headers, timeout=20) as client,
+        httpx2.Client(base_url=server.url, headers=request_headers, timeout=HANG_S) as client,
         client.stream("GET", f"{SESSIONS}/{session}/stream") as response,
     ):
         assert response.status_code == 200
@@ -110,11 +111,16 @@ def test_a_stream_has_the_events_of_other_processes(server: Server) -> None:
     with run_server(server.folder) as other_server, follow(server, session) as stream:
         assert next(stream).name == "status"
         response = httpx2.post(
-            f"{other_server.url}{SESSIONS}/{session}/events", json={"message": "from afar"}, headers=dict(server.client.headers), timeout=20
+            f"{other_server.url}{SESSIONS}/{session}/events",
+            json={"message": "from afar"},
+            headers=dict(server.client.headers),
+            timeout=HANG_S,
         )
         assert response.status_code == 201
         assert next(stream).data["message"] == "from afar"
-        end_response = httpx2.post(f"{other_server.url}{SESSIONS}/{session}/end", json={}, headers=dict(server.client.headers), timeout=20)
+        end_response = httpx2.post(
+            f"{other_server.url}{SESSIONS}/{session}/end", json={}, headers=dict(server.client.headers), timeout=HANG_S
+        )
         assert end_response.status_code == 200
 
         assert next(stream) == Event("end", None, {"status": "completed"})

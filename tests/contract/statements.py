@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import httpx2
 
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery, run_server
 
 TOOLBOX = Path(__file__).resolve().parent / "servers" / "toolbox.py"
@@ -80,7 +81,7 @@ class Api:
         if content is not None:
             request_headers["Content-Type"] = "application/json"
         return httpx2.request(
-            method, f"{self.server.url}{path}", content=content, headers=request_headers | dict(headers or {}), timeout=40
+            method, f"{self.server.url}{path}", content=content, headers=request_headers | dict(headers or {}), timeout=HANG_S
         )
 
     def get(self, path: str, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - as above

@@ -15,9 +15,9 @@ from typing import Any
 
 from rookery_client import verify_webhook
 from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
+from tests.deadlines import HANG_S
 
 HOOKS = "/api/v1/webhooks"
-DELIVERY_TIMEOUT_S = 15.0
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Receiver:
 
     def wait(self, number: int = 1) -> list[tuple[dict[str, str], bytes]]:
         """Return the requests once there are *number*."""
-        deadline = time.monotonic() + DELIVERY_TIMEOUT_S
+        deadline = time.monotonic() + HANG_S
         while len(self.requests) < number:
             assert time.monotonic() < deadline, f"{len(self.requests)} deliveries, expected {number}"
             time.sleep(0.02)
@@ -153,7 +153,7 @@ def _(api: Api) -> None:
         path = f"{HOOKS}/{endpoint['id']}"
         assert api.post(f"{path}/test").status_code == 202
         hook.wait()
-        deadline = time.monotonic() + DELIVERY_TIMEOUT_S
+        deadline = time.monotonic() + HANG_S
         while not (rows := api.get(f"{path}/deliveries").json()["data"]):
             assert time.monotonic() < deadline
             time.sleep(0.05)

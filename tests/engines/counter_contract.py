@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from rookery.access.ports import CounterFeature, RateLimitCounter, WindowCount
 from rookery.access.rate_limits import LocalCounter
+from tests.deadlines import HANG_S
 
 WINDOW = 60_000_000
 START = 1_764_000_000_000_000
@@ -152,7 +153,7 @@ class CounterContract(ABC):
         command = [sys.executable, "-c", _PROCESS, *arguments]
         processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
 
-        passed = [int(process.communicate(timeout=50)[0]) for process in processes]
+        passed = [int(process.communicate(timeout=HANG_S)[0]) for process in processes]
 
         assert sum(passed) == limit
         assert [process.returncode for process in processes] == [0, 0, 0]

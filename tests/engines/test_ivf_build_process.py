@@ -14,6 +14,7 @@ import pytest
 
 from rookery.engines.vectors import ivf_build, ivf_file
 from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess
+from tests.deadlines import HANG_S
 from tests.engines.conftest import make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
 
@@ -54,7 +55,7 @@ async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent
     command = [sys.executable, "-m", "rookery.engines.vectors.ivf_build"]
 
     def run(request_line: bytes) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(command, input=request_line, capture_output=True, check=False, timeout=50)
+        return subprocess.run(command, input=request_line, capture_output=True, check=False, timeout=HANG_S)
 
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         busy_process = subprocess.Popen(command, stdin=subprocess.PIPE)

@@ -17,12 +17,12 @@ from rookery.engines import upstreams
 from rookery.tools.errors import ConnectionLost
 from rookery.tools.models import CommandTarget, JsonObject, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
+from tests.deadlines import HANG_S
 from tests.tools.makers import SERVERS, make_caller, make_odd_server, text_of
 
 CALLER = make_caller()
 CONNECTORS = upstreams.open([])
 MUDDLED = Server(id="muddled", name="muddled", target=CommandTarget(command=sys.executable, args=("-I", "-S", str(SERVERS / "muddled.py"))))
-_TIMEOUT_S = 30.0
 UNRELATED_MESSAGES = ["stranger", "unasked", "nobody", "no number", "progress", "log"]
 
 
@@ -77,7 +77,7 @@ async def test_each_caller_gets_its_own_response_in_any_order_of_messages(plans:
             call_muddled(session, notices[number], batch=len(plans), place=positions[number], mark=number, **asdict(plan))
             for number, plan in enumerate(plans)
         ]
-        results = await asyncio.wait_for(asyncio.gather(*calls), _TIMEOUT_S)
+        results = await asyncio.wait_for(asyncio.gather(*calls), HANG_S)
 
     assert results == [str(number) for number in range(len(plans))]
     for number, plan in enumerate(plans):
@@ -117,7 +117,7 @@ async def test_a_server_that_exits_fails_every_pending_call() -> None:
         with pytest.raises(ConnectionLost):
             await session.request("tools/call", {"name": "crash", "arguments": {}}, RequestOptions(caller=CALLER))
 
-        errors = await asyncio.wait_for(asyncio.gather(*pending_calls, return_exceptions=True), _TIMEOUT_S)
+        errors = await asyncio.wait_for(asyncio.gather(*pending_calls, return_exceptions=True), HANG_S)
         with pytest.raises(ConnectionLost) as unsent_error:
             await session.request("tools/call", {"name": "count", "arguments": {}}, RequestOptions(caller=CALLER))
 

@@ -14,6 +14,7 @@ from rookery.engines.similarity.vector_matrix import VectorMatrix
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 
 
 class LetterEmbedder:
@@ -83,7 +84,7 @@ async def test_a_query_does_not_wait_for_slow_texts(cached_similarity: Similarit
     await cached_similarity.preload(["apple"])
     embedder.unblocked.clear()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         assert await cached_similarity.compare("a", ["apple", "bread"]) == [1.0, None]
     embedder.unblocked.set()
     await cached_similarity.preload(["bread"])
@@ -125,7 +126,7 @@ async def test_closing_ends_running_embeddings(embedder: LetterEmbedder) -> None
     task = asyncio.create_task(engine.preload(["apple"]))
     await eventually(engine_is_busy)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         await engine.aclose()
         await task
 

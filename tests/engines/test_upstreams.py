@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -22,6 +21,8 @@ from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, R
 from rookery.tools.models import CommandTarget, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
+from tests.stopwatch import Stopwatch
 from tests.tools.makers import (
     BIN,
     SERVERS,
@@ -142,7 +143,7 @@ async def test_a_session_unknown_to_the_upstream_is_lost_and_the_call_was_not_ha
             await call(session, "write")
 
         assert error.value.was_handled is False
-        assert await asyncio.wait_for(session.wait_closed(), 1)
+        assert await asyncio.wait_for(session.wait_closed(), HANG_S)
 
 
 async def test_a_truncated_response_fails_only_its_call(legacy_url: str) -> None:
@@ -168,7 +169,7 @@ async def test_an_upstream_that_sends_endless_requests_is_disconnected(legacy_ur
     watch_task = asyncio.create_task(watch())
     async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         pending = asyncio.create_task(call(session, "flood"))
-        assert "without reading the results" in await asyncio.wait_for(session.wait_closed(), 20)
+        assert "without reading the results" in await asyncio.wait_for(session.wait_closed(), HANG_S)
     with pytest.raises(ConnectionLost, match="without reading the results"):
         await pending
     watch_task.cancel()
@@ -189,7 +190,7 @@ async def test_a_result_over_http_larger_than_10_mib_is_rejected(legacy_url: str
 async def test_a_url_without_an_mcp_server_fails_to_connect_with_a_reason(legacy_url: str, path: str, needs_login: bool) -> None:
     """The error distinguishes a required login from an unreachable server (D-33)."""
     with pytest.raises(ConnectFailed) as error:
-        await asyncio.wait_for(connect(make_http_server(f"{legacy_url}/{path}")).__aenter__(), 10)
+        await asyncio.wait_for(connect(make_http_server(f"{legacy_url}/{path}")).__aenter__(), HANG_S)
 
     assert error.value.needs_login is needs_login
     assert str(error.value)
@@ -314,7 +315,7 @@ async def test_a_crash_without_a_call_is_detected() -> None:
     async with connect(make_odd_server()) as session:
         os.kill(int(text_of(await call(session, "pid"))), signal.SIGKILL)
 
-        assert await asyncio.wait_for(session.wait_closed(), 5) == "The server was killed by signal 9"
+        assert await asyncio.wait_for(session.wait_closed(), HANG_S) == "The server was killed by signal 9"
 
 
 async def test_a_result_larger_than_10_mib_is_rejected() -> None:
@@ -405,9 +406,10 @@ async def test_a_server_that_ignores_signals_is_killed_with_its_children() -> No
     """The whole process group is killed within 5 seconds (D-32)."""
     async with connect(make_odd_server("--deaf", "--grandchild")) as session:
         pids = [int(text_of(await call(session, "pid"))), int(text_of(await call(session, "spawn")))]
-        started = time.monotonic()
+        watch = Stopwatch().start()
+    watch.stop()
 
-    assert time.monotonic() - started < 5
+    assert watch.reference_s < 5
     assert not any(is_alive(pid) for pid in pids)
 
 
@@ -428,7 +430,7 @@ async def test_a_killed_guard_process_leaves_no_server() -> None:
         guard = psutil.Process(pid).parent()
         assert guard is not None
         guard.kill()
-        await asyncio.wait_for(session.wait_closed(), 5)
+        await asyncio.wait_for(session.wait_closed(), HANG_S)
 
     await eventually(lambda: not is_alive(pid))
 
@@ -478,7 +480,7 @@ async def test_a_killed_rookery_leaves_no_stopped_process(stopped: str) -> None:
     process.kill()
     await process.wait()
 
-    await eventually(lambda: not is_alive(server) and not is_alive(guard), within_s=5)
+    await eventually(lambda: not is_alive(server) and not is_alive(guard))
 
 
 async def test_a_program_that_downloads_gets_sigterm_and_time_to_exit(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded, make_filter
 from tests.engines.ivf import OpenIndex, build_ivf_file
 
@@ -35,7 +36,7 @@ async def test_a_large_workspace_is_not_ready_before_its_ivf_file(open_vectors: 
         assert await index.is_ready(2)
         assert await index.is_ready(3)
 
-    await eventually(lambda: index.is_ready(1), within_s=30)
+    await eventually(lambda: index.is_ready(1))
     assert (index.loaded_rows, index.listed_rows) == (40, 40)
     assert await find_ids(index, limit=100) == IDS
 
@@ -59,7 +60,7 @@ async def test_an_existing_ivf_file_is_opened_by_the_first_query(open_vectors: O
     build_ivf_file(tmp_path)
     index = open_vectors(LIMITS)
 
-    await eventually(lambda: index.is_ready(1), within_s=30)
+    await eventually(lambda: index.is_ready(1))
 
     assert index.listed_rows == 40
     assert [hit.memory_id for hit in await index.search(EAST, where=build_vector_filter(make_filter(1)), limit=100)] == IDS
@@ -71,7 +72,7 @@ async def test_a_damaged_ivf_file_is_rebuilt_before_the_workspace_is_ready(open_
     (path / "meta.json").write_bytes(b"")
     index = open_vectors(LIMITS)
 
-    await eventually(lambda: index.is_ready(1), within_s=30)
+    await eventually(lambda: index.is_ready(1))
 
     assert index.listed_rows == 40
     assert await find_ids(index, limit=100) == IDS
@@ -84,7 +85,7 @@ async def test_all_vectors_are_loaded_if_the_ivf_file_cannot_be_built(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     index = open_vectors(LIMITS)
 
-    await eventually(lambda: index.is_ready(1), within_s=30)
+    await eventually(lambda: index.is_ready(1))
 
     assert (index.loaded_rows, index.listed_rows) == (40, 0)
     assert await find_ids(index, limit=100) == IDS
@@ -97,7 +98,7 @@ async def test_closing_the_index_ends_the_warm_up(open_vectors: OpenIndex, tmp_p
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
 
-        await asyncio.wait_for(index.close(), 30)
+        await asyncio.wait_for(index.close(), HANG_S)
 
     assert index.loaded_rows == 0
 

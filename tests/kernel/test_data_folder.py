@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rookery.kernel.data_folder import describe_exposure, make_private
+from tests.deadlines import HANG_S
 
 
 def _mode(path: Path) -> int:
@@ -25,7 +26,7 @@ def _init(folder: Path) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=HANG_S,
         umask=0o022,
     )
     return process.stderr

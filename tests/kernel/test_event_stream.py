@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, MutableMapping
 import pytest
 
 from rookery.kernel.http import EventStream, accepts_events, encode_event
+from tests.deadlines import HANG_S
 
 SCOPE: dict[str, object] = {"type": "http"}
 
@@ -54,7 +55,7 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
         if sent.count(b": still here\n\n") == 3:
             gate.set()
 
-    await asyncio.wait_for(EventStream(parts(), keep_alive_s=0.01)(SCOPE, never_disconnect, send), 10)
+    await asyncio.wait_for(EventStream(parts(), keep_alive_s=0.01)(SCOPE, never_disconnect, send), HANG_S)
 
     assert sent[0] == b""
     assert set(sent[1:-2]) == {b": still here\n\n"}
@@ -88,7 +89,7 @@ async def test_a_disconnected_caller_ends_the_source_of_the_stream() -> None:
     stream = EventStream(parts())
     tasks_before = asyncio.all_tasks()
 
-    await asyncio.wait_for(stream(SCOPE, receive, send), 10)
+    await asyncio.wait_for(stream(SCOPE, receive, send), HANG_S)
     await asyncio.sleep(0)
 
     assert has_ended.is_set()

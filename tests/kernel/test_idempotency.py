@@ -46,6 +46,7 @@ from rookery.kernel.secret import Secret
 from rookery.memory.store.tables import memories
 from rookery.wiring import build_platform
 from tests.conftest import OPERATOR, Caller, FakeClock, Instance, Settings, eventually, lend_model
+from tests.deadlines import HANG_S
 from tests.documentation import ROOT, code, table
 from tests.processes import earlier_worker_id, run_server
 
@@ -725,7 +726,7 @@ def folder(tmp_path: Path, model_folder: Path) -> Path:
 
 
 def _query(database: Path, statement: str) -> list[object]:
-    with closing(sqlite3.connect(database, timeout=10, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(database, timeout=HANG_S, isolation_level=None)) as connection:
         return [row[0] for row in connection.execute(statement).fetchall()]
 
 
@@ -740,7 +741,7 @@ async def test_a_request_of_a_server_killed_before_its_response_does_not_run_aga
         lock_connection.execute("BEGIN EXCLUSIVE")
         headers = {"Authorization": f"Bearer {server.keys['api_key']}", **key_header}
         request_task = asyncio.create_task(
-            asyncio.to_thread(httpx2.post, f"{server.url}/v1/brain/remember", json=body, headers=headers, timeout=30)
+            asyncio.to_thread(httpx2.post, f"{server.url}/v1/brain/remember", json=body, headers=headers, timeout=HANG_S)
         )
         await eventually(lambda: _query(records, "SELECT count(*) FROM memories") == [2])
         server.kill()

@@ -19,6 +19,7 @@ from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Job, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
 from tests.conftest import FakeClock, eventually
+from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
 
 
@@ -184,7 +185,7 @@ async def test_jobs_that_become_ready_while_a_worker_waits_form_one_batch(databa
     assert not has_asked.is_set()
     for _ in range(3):
         await _fill(queue, 1)
-    await asyncio.wait_for(has_asked.wait(), 10)
+    await asyncio.wait_for(has_asked.wait(), HANG_S)
     await _fill(queue, 2)
     batches_before = list(handler.batches)
     continued.set()

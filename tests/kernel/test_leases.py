@@ -16,6 +16,7 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Database
 from rookery.kernel.db.leases import Leases, find_dead_workers, make_worker_id
 from tests.conftest import FakeClock
+from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
 
 _LEASE = timedelta(seconds=30)
@@ -66,7 +67,7 @@ def test_two_processes_with_one_pid_have_different_ids() -> None:
     """Each child below is process 1 of a container of its own, if the system allows this test to make them."""
     command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _PRINT_ID]
     try:
-        outputs = [subprocess.run(command, input="\n", capture_output=True, text=True, check=True, timeout=60).stdout for _ in range(2)]
+        outputs = [subprocess.run(command, input="\n", capture_output=True, text=True, check=True, timeout=HANG_S).stdout for _ in range(2)]
     except (FileNotFoundError, subprocess.CalledProcessError):
         pytest.skip("this user may not make containers")
     first, second = (output.strip().split(":") for output in outputs)

@@ -36,6 +36,7 @@ from rookery.kernel.ids import ALPHANUMERIC
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.redaction import redact
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.kernel.conftest import FakeGuard
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
@@ -453,7 +454,7 @@ raise LookupError("main " + KEY)
 
 def test_uncaught_errors_are_logged_without_keys() -> None:
     """The errors come from tasks, callbacks, threads, destructors, warnings and the main program (spec 5.2)."""
-    process = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=30, check=False)
+    process = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=HANG_S, check=False)
 
     assert process.returncode == 1
     assert process.stdout == ""

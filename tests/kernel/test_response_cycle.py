@@ -13,8 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rookery.kernel.http.connection import HttpConnection
 from tests.conftest import eventually
-
-_WAIT_S = 5.0
+from tests.deadlines import HANG_S
 
 
 def _start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
@@ -102,7 +101,7 @@ async def _send(port: int, request: bytes) -> bytes:
     writer.write(request)
     received = b""
     try:
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(HANG_S):
             while chunk := await reader.read(65536):
                 received += chunk
     except ConnectionError:

@@ -27,6 +27,7 @@ from rookery.kernel.sealing import DecryptionFailed, KeyRotation, KeySource, Sea
 from rookery.kernel.secret import Secret
 from rookery.wiring import build_platform
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 
 FIRST, SECOND, THIRD = (Secret(f"{word} secret key of this test, 0123456789") for word in ("first", "second", "third"))
 _MANY = 70
@@ -300,7 +301,7 @@ async def test_a_rotation_can_be_killed_at_any_step(box: Box, database_url: str,
     await box.put(running_sealer, *names)
     old = box.source().read_key_texts()[0]
     command = [sys.executable, "-c", _ROTATE_AND_KILL, database_url, str(box.folder), step]
-    process = await asyncio.to_thread(subprocess.run, command, check=False, timeout=30)
+    process = await asyncio.to_thread(subprocess.run, command, check=False, timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
 
     all_texts = {name: f"text {name}" for name in names}

@@ -22,8 +22,8 @@ from rookery.kernel.http.responses import error_response, json_response
 from rookery.kernel.http.tls import TlsServer
 from rookery.serving import open_listening_socket
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 
-WAIT_S = 10.0
 GET = b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
 LARGE_BODY_BYTES = 8_000_000
 
@@ -91,7 +91,7 @@ class Client:
 
     async def read_response(self) -> tuple[bytes, bytes]:
         """Return the head and the content of the next response."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             head = await self.reader.readuntil(b"\r\n\r\n")
             return head, await self.reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
 
@@ -99,7 +99,7 @@ class Client:
         """Return all bytes until the server closes the connection."""
         received = b""
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(HANG_S):
                 while chunk := await self.reader.read(65536):
                     received += chunk
         except ConnectionError:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import httpx2
 
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 
 WRITERS = 4
 _ROUND_S = (0.4, 2.0)
-_SETTLE_S = 60.0
 _SAMPLE = 60
 
 
@@ -90,7 +90,7 @@ class CrashRun:
 
     def _write(self, server: Server, seed: str) -> None:
         random_source, own_memories = random.Random(seed), list[WrittenMemory]()
-        with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=20) as client:
+        with httpx2.Client(base_url=server.url, headers=dict(server.client.headers), timeout=HANG_S) as client:
             while True:
                 try:
                     self._write_once(client, random_source, own_memories)
@@ -146,7 +146,7 @@ class CrashRun:
     def _repeat(self, client: httpx2.Client) -> None:
         for key, body in list(self.unanswered.items())[-2 * WRITERS :]:
             path = "/v1/brain/remember/batch" if "memories" in body else "/v1/brain/remember"
-            deadline = time.monotonic() + _SETTLE_S
+            deadline = time.monotonic() + HANG_S
             response = client.post(path, json=body, headers={"Idempotency-Key": key})
             while response.status_code == 409 and "idempotency_in_progress" in response.text and time.monotonic() < deadline:
                 time.sleep(0.5)  # until the claim of the killed process ends
@@ -154,7 +154,7 @@ class CrashRun:
             self._expect(response.status_code < 300 or "supersedes_id" in body, f"{key} sent again: {response.text}")
 
     def _wait_until_indexed(self, server: Server) -> None:
-        deadline = time.monotonic() + _SETTLE_S
+        deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline:
             pending = server.client.get("/v1/brain/memories?state=pending_embed&per_page=1").json()["meta"]["total"]
             if pending == 0:

@@ -90,7 +90,7 @@ async def test_memories_are_indexed_while_others_are_stored_without_a_pause(rig:
         return (await rig.reload(first)).indexed_at is not None
 
     try:
-        await eventually(is_indexed, within_s=30)
+        await eventually(is_indexed)
     finally:
         stop_writers.set()
         await asyncio.gather(*writers)

@@ -17,6 +17,7 @@ from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import Draft, RememberResult
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.memory.makers import MemoryRig, make_caller, make_draft
 
 
@@ -126,7 +127,7 @@ def test_each_caller_gets_the_result_of_its_own_item(items: list[int], bad: set[
             futures.append(asyncio.ensure_future(batcher.run(value)) if waits[number % len(waits)] else batcher.submit(value))
             if pauses[number % len(pauses)]:
                 await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 20)
+        results = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), HANG_S)
         for item, result in zip(items, results, strict=True):
             assert isinstance(result, KeyError) if item in bad else result == -item
 

@@ -20,9 +20,8 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock
+from tests.deadlines import HANG_S
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
-
-_TIMEOUT_S = 30.0
 
 
 @dataclass
@@ -36,7 +35,7 @@ class _BlockingEmbedder(StemEmbedder):
         """Return the vectors of each passage."""
         if any("heron" in passage.content for passage in passages):
             self.waiting.set()
-            await asyncio.wait_for(self.go.wait(), _TIMEOUT_S)
+            await asyncio.wait_for(self.go.wait(), HANG_S)
         return await super().embed_passages(passages)
 
 
@@ -51,11 +50,11 @@ async def _change_during_reindex(
     memory = await quick.remember("The heron nests on the roof.")
     await quick.run_jobs()
     reindex = asyncio.create_task(slow.services.reindexer.reindex(ReindexRequest()))
-    await asyncio.wait_for(embedder.waiting.wait(), _TIMEOUT_S)
+    await asyncio.wait_for(embedder.waiting.wait(), HANG_S)
     await quick.services.records.change(make_caller(), memory.id, change)
     await quick.run_jobs()
     embedder.go.set()
-    await asyncio.wait_for(reindex, _TIMEOUT_S)
+    await asyncio.wait_for(reindex, HANG_S)
 
     current = await quick.reload(memory)
     by_words = await quick.services.recall.find(make_caller(), RecallRequest(query="otter", mode="keyword"))
@@ -122,7 +121,7 @@ class _BlockingIndex:
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Delete the documents after `go` is set."""
         self.waiting.set()
-        await asyncio.wait_for(self.go.wait(), _TIMEOUT_S)
+        await asyncio.wait_for(self.go.wait(), HANG_S)
         await self.index.drop(workspace_id, ids)
 
     async def start(self) -> None:
@@ -145,11 +144,11 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
     indexer = Indexer(db=rig.db, embedder=rig.embedder, vectors=slow, texts=rig.texts, clock=rig.clock, migration=migration)
     await rig.services.records.archive(make_caller(), memory.id)
     deletion = asyncio.create_task(indexer.delete(1, [memory.id]))
-    await asyncio.wait_for(slow.waiting.wait(), _TIMEOUT_S)
+    await asyncio.wait_for(slow.waiting.wait(), HANG_S)
     await rig.services.records.restore(make_caller(), memory.id)
     await rig.run_jobs()
     slow.go.set()
-    await asyncio.wait_for(deletion, _TIMEOUT_S)
+    await asyncio.wait_for(deletion, HANG_S)
 
     for mode in ("semantic", "keyword"):
         recall = await rig.services.recall.find(make_caller(), RecallRequest(query="otter", mode=mode))

@@ -13,7 +13,6 @@ KILLS = 2
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc"),
-    pytest.mark.timeout(400),
 ]
 
 

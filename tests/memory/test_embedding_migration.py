@@ -303,7 +303,7 @@ async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[Embed
         body = {"memories": [{"content": content, "type": "fact"} for content in contents]}
         server.client.post("/v1/brain/remember/batch", json=body).raise_for_status()
         indexed_path = "/v1/brain/memories?per_page=1&state=indexed"
-        await eventually(lambda: server.client.get(indexed_path).json()["meta"]["total"] == count, within_s=60)
+        await eventually(lambda: server.client.get(indexed_path).json()["meta"]["total"] == count)
         keys = server.keys
 
     def embedded() -> list[str]:
@@ -318,7 +318,7 @@ async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[Embed
         server.client.headers["Authorization"] = f"Bearer {keys['api_key']}"
         two.delay_s = 0.2
         first_run = _start_command(tmp_path / "data", "brain", "reindex", "--stale", **new_settings)
-        await eventually(lambda: len(embedded()) > 64, within_s=60)
+        await eventually(lambda: len(embedded()) > 64)
         first_run.kill()
         await asyncio.to_thread(first_run.communicate)
         recall_during = recall()

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
 from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
@@ -69,7 +67,6 @@ def _fill_stores(server: Server) -> None:
     server.client.post(f"/v1/brain/recall/{recalled['recall_id']}/feedback", json=used).raise_for_status()
 
 
-@pytest.mark.timeout(180)
 def test_forgotten_memories_are_in_no_file(model_folder: Path, tmp_path: Path) -> None:
     """No index, log, free page, delivery or row of a running server contains their words; other data stays (D-41)."""
     folder = tmp_path / "data"
@@ -95,7 +92,6 @@ def test_forgotten_memories_are_in_no_file(model_folder: Path, tmp_path: Path) -
     assert len(_files_containing(folder, *kept_words)) >= len(kept_words)
 
 
-@pytest.mark.timeout(180)
 def test_pruned_redacted_and_workspace_data_is_in_no_file(model_folder: Path, tmp_path: Path) -> None:
     """Redacted text leaves the indexes with the stale re-index; a deleted workspace leaves no data (spec 4.4; D-41)."""
     folder = tmp_path / "data"

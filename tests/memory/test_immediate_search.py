@@ -17,6 +17,7 @@ from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
 from tests.conftest import FakeClock, eventually
+from tests.deadlines import HANG_S
 from tests.memory.makers import HERON, MemoryRig, build_rig, make_caller, make_draft
 
 SearchFunction = Literal["semantic", "keyword", "hybrid"]
@@ -198,7 +199,7 @@ async def test_a_memory_is_stored_while_the_index_fails(rig: MemoryRig, texts: _
 async def test_an_index_that_hangs_delays_the_response_only_briefly(rig: MemoryRig, texts: _ControlledTexts) -> None:
     """The caller does not wait for the index; search finds the memory when the index continues (D-51)."""
     texts.gate.clear()
-    memory = await asyncio.wait_for(rig.remember(), timeout=30)
+    memory = await asyncio.wait_for(rig.remember(), timeout=HANG_S)
     found_before = await _search(rig, "heron")
     texts.gate.set()
     await rig.run_jobs()

@@ -36,7 +36,7 @@ async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_
             result = await recall(restored_rig, mode)
             assert (result.notice is not None) == (mode != "keyword")
             assert sorted(hit.memory.content for hit in result.hits) == ["heron boat", "heron roof"]
-    await eventually(lambda: restored_rig.vectors.is_ready(1), within_s=30)
+    await eventually(lambda: restored_rig.vectors.is_ready(1))
     result = await recall(restored_rig, "semantic")
 
     await restored_rig.close()

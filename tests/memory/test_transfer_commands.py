@@ -25,13 +25,13 @@ from rookery.memory.transfer.items import copy_id
 from rookery.migrations import migrate
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
+from tests.deadlines import HANG_S
 from tests.memory.command_line import Platform
 from tests.memory.makers import make_memory
 from tests.memory.transfers import parse_lines
 from tests.processes import Server, get_environment, run_rookery, run_server
 
 MEMORY_COUNT = 2_000
-_WAIT_S = 40.0
 
 
 def _environment() -> dict[str, str]:
@@ -77,7 +77,6 @@ def _recall_contents(server: Server, query: str, mode: str) -> list[str]:
     return [memory["content"] for memory in response.json()["memories"]]
 
 
-@pytest.mark.timeout(120)
 def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_path: Path) -> None:
     """Full text finds imported memories immediately, and semantic recall after the server ran their jobs (issue 6)."""
     folder = tmp_path / "data"
@@ -93,7 +92,7 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
             "import", "-", "--new-ids", "--json", data_dir=folder, environment=_environment(), standard_input=export.stdout_bytes
         )
         by_words = _recall_contents(server, "Fridays", "keyword")
-        deadline = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + HANG_S
         while not (by_meaning := _recall_contents(server, "When do we ship?", "semantic")) and time.monotonic() < deadline:
             time.sleep(0.05)
         history = server.client.get(f"/v1/brain/memories/{copy_id(1, second)}/history").json()
@@ -104,7 +103,6 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
     assert [entry["id"] for entry in history["data"]] == [copy_id(1, first), copy_id(1, second)]
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_import_can_be_repeated(platform: Platform, tmp_path: Path) -> None:
     """The second run stores the remaining memories, each once (issue 6)."""
     source = tmp_path / "all.jsonl"
@@ -112,7 +110,7 @@ def test_a_killed_import_can_be_repeated(platform: Platform, tmp_path: Path) -> 
     asyncio.run(_make_workspace(platform.folder))
     command = [sys.executable, "-m", "rookery", "--data-dir", str(platform.folder), "import", str(source)]
     with subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + HANG_S
         while not _count_stored(platform.folder) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)

@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.deadlines import HANG_S
+
 Message = dict[str, object]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_RESPONSE_TIMEOUT_S = 120.0
-_STOP_TIMEOUT_S = 10.0
 _CHILD = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 """Chromium reads commands from descriptor 3 and writes responses to 4."""
 
@@ -176,7 +176,7 @@ class Browser:
             message["sessionId"] = session
         future = self._waiting[self._last_id] = asyncio.get_running_loop().create_future()
         self._writer.write(json.dumps(message).encode() + b"\0")
-        async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
+        async with asyncio.timeout(HANG_S):
             return await future
 
     async def open(self, origin: str, *, key: str | None = None) -> Page:
@@ -249,7 +249,7 @@ async def run_chromium(folder: Path) -> AsyncGenerator[Browser]:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(_STOP_TIMEOUT_S)
+        process.wait(HANG_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(_STOP_TIMEOUT_S)
+        process.wait(HANG_S)

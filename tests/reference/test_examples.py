@@ -54,7 +54,6 @@ def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples
     assert examples.keys() <= {name for route in routes for name in route.all_names}, "there are examples of unknown operations"
 
 
-@pytest.mark.timeout(120)
 async def test_the_examples_match_the_current_responses(data_dir: Path, model_folder: Path, examples: Examples) -> None:
     """D-83: a new recording has the same statuses, fields and types."""
     lend_model(model_folder, data_dir)

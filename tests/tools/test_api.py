@@ -13,6 +13,7 @@ from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.store import calls as store
 from tests.conftest import Instance, eventually, run_instance
+from tests.deadlines import HANG_S
 from tests.tools.makers import make_odd_entry
 
 BASE = "/api/v1/mcp"
@@ -276,7 +277,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
     scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers}
     scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80)}
 
-    await asyncio.wait_for(instance.transport.app(scope, receive, send), 10)
+    await asyncio.wait_for(instance.transport.app(scope, receive, send), HANG_S)
 
     await eventually(marker.exists)
     await instance.rookery.tools.journal.flush()

@@ -24,6 +24,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.documents import PROTOCOL_VERSIONS
 from tests.conftest import SECRET_KEY, Caller, Instance, run_instance
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery
 from tests.real_servers import node
 from tests.tools.makers import make_odd_entry
@@ -369,6 +370,6 @@ def test_the_set_up_texts_run(server_process: Server, tmp_path: Path) -> None:
         for client, command in runners.items():
             file = tmp_path / f"{client}.mjs"
             file.write_text(texts[client])
-            process = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=40, check=False)
+            process = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
             assert (process.returncode, expected in process.stdout) == (0, True), (client, process.stdout, process.stderr)
             assert server_process.keys["api_key"] not in texts[client]

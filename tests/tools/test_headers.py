@@ -19,6 +19,7 @@ from rookery.tools.models import HttpTarget, OAuthConfig, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from rookery.tools.servers.header_forwarding import find_forwarding_fault, select_forwarded_headers
 from tests.conftest import run_instance
+from tests.deadlines import HANG_S
 from tests.tools.makers import CONNECTORS, SERVERS, free_port, make_caller, text_of
 from tests.tools.oauth_server import OAuthServer, run_oauth_server
 
@@ -235,7 +236,7 @@ async def test_a_session_lost_with_a_400_is_closed_like_one_lost_with_a_404(misb
                 await call(session, "large", size=3)
 
             assert not error.value.was_handled
-            assert "no longer exists" in await asyncio.wait_for(session.wait_closed(), 5)
+            assert "no longer exists" in await asyncio.wait_for(session.wait_closed(), HANG_S)
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
@@ -304,6 +305,6 @@ async def test_the_end_of_the_stream_fails_the_calls_in_flight_at_once(misbehavi
     async with connect(misbehaving.make_entry(path="/sse")) as session:
         misbehaving.control(drop=True)
 
-        assert "closed the event stream" in await asyncio.wait_for(session.wait_closed(), 10)
+        assert "closed the event stream" in await asyncio.wait_for(session.wait_closed(), HANG_S)
         with pytest.raises(ConnectionLost):
             await call(session, "large", size=3)

@@ -26,6 +26,7 @@ from rookery.tools.ports import RequestOptions
 from rookery.tools.servers.logins import CONSENT_TIMEOUT, Logins, PendingLogin
 from rookery.tools.store import logins as store
 from tests.conftest import OPERATOR, SECRET_KEY, FakeClock, eventually
+from tests.deadlines import HANG_S
 from tests.tools.makers import make_caller
 from tests.tools.oauth_server import OAuthServer, authorize, run_oauth_server
 
@@ -402,7 +403,7 @@ async def test_a_process_killed_during_a_renewal_blocks_others_only_briefly(
         await asyncio.wait_for(asyncio.shield(waiting), 0.3)
     clock.advance(seconds=31)
 
-    assert await asyncio.wait_for(waiting, 20)
+    assert await asyncio.wait_for(waiting, HANG_S)
     assert oauth_server.control()["renewed"] == 1
 
 
@@ -442,7 +443,7 @@ async def test_a_renewal_that_returns_the_rejected_token_is_not_repeated(logins:
     oauth_server.control(closed=True)
 
     with pytest.raises(ConnectFailed, match="rejects the token") as failed:
-        await asyncio.wait_for(call_tool(logins, server), 10)
+        await asyncio.wait_for(call_tool(logins, server), HANG_S)
 
     assert failed.value.needs_login
     assert oauth_server.control()["renewed"] <= 2

@@ -45,7 +45,7 @@ async def start_server(start: Start, name: str, folder: Path) -> Tools:
     """Start the domain with one real server, and wait until it was listed."""
     tools = await start({name: ENTRIES[name](folder)}, timing=SupervisionTimeouts(connect_timeout_s=40))
     server = server_of(tools)
-    await eventually(lambda: tools.catalogue.is_known(server), within_s=40)
+    await eventually(lambda: tools.catalogue.is_known(server))
     return tools
 
 

@@ -16,12 +16,12 @@ import pytest
 from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.models import CallOutcome
 from rookery.tools.ports import OnLog, OnProgress
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 from tests.tools.makers import SERVERS, make_odd_entry, make_odd_server
 
 CALL = "/api/v1/mcp/tools/call"
 STREAM = {"Accept": "text/event-stream"}
-_DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Ser
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx2.Client]:
     """A client that reads responses as they arrive; the server's own client reads them whole to search for keys."""
-    with httpx2.Client(base_url=server.url, headers=server.client.headers, timeout=_DEADLINE_S) as http_client:
+    with httpx2.Client(base_url=server.url, headers=server.client.headers, timeout=HANG_S) as http_client:
         yield http_client
 
 
@@ -74,7 +74,7 @@ def make_body(tool: str, server: str = "talker", **arguments: object) -> dict[st
 
 def wait_for_file(path: Path) -> bool:
     """Wait for a file; return whether it exists."""
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + HANG_S
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return path.exists()
@@ -222,7 +222,7 @@ async def test_a_slow_reader_costs_little_memory_and_blocks_no_upstream() -> Non
         return CallOutcome(server=make_odd_server(), tool="t", duration_ms=0)
 
     running_call = RunningCall(call)
-    await asyncio.wait_for(all_sent.wait(), 10)
+    await asyncio.wait_for(all_sent.wait(), HANG_S)
     await running_call.wait_started()
     notices = [notice async for notice in running_call.iter_notices()]
     await running_call.stop()

@@ -42,7 +42,7 @@ class EventRecorder:
         async def load() -> list[Json]:
             return await self.list_payloads(type)
 
-        return cast("Json", cast("list[Json]", await eventually(load, within_s=30))[0]["data"])
+        return cast("Json", cast("list[Json]", await eventually(load))[0]["data"])
 
     async def list_types(self) -> list[str]:
         """Return the types of all events so far, oldest first."""

@@ -66,7 +66,7 @@ class WebhookRig:
         """Return the states of its deliveries, oldest first."""
         return [delivery.state.value for delivery in await self.list_deliveries(endpoint)]
 
-    async def wait_until_finished(self, endpoint: WebhookEndpoint, *, within_s: float = 30) -> list[Delivery]:
+    async def wait_until_finished(self, endpoint: WebhookEndpoint) -> list[Delivery]:
         """Wait until no delivery is open and return all."""
 
         def count_open(tx: Tx) -> int:
@@ -76,7 +76,7 @@ class WebhookRig:
         async def none_is_open() -> bool:
             return not await self.db.read(count_open)
 
-        await eventually(none_is_open, within_s=within_s)
+        await eventually(none_is_open)
         return await self.list_deliveries(endpoint)
 
     async def wait_for_attempts(self, endpoint: WebhookEndpoint, times: int, position: int = 0) -> DeliveryDetails:
@@ -86,7 +86,7 @@ class WebhookRig:
             details = await self.get_delivery(endpoint, position)
             return details if len(details.attempts) == times and details.attempts[-1].outcome is not None else None
 
-        details = await eventually(find_details, within_s=30)
+        details = await eventually(find_details)
         assert details is not None
         return details
 

@@ -52,7 +52,7 @@ async def test_the_examples_of_the_reference_match_real_deliveries(settings: Set
         ):
             assert (await instance.admin.post(path, body)).is_success, path
 
-        await eventually(lambda: examples.keys() <= {request.event["type"] for request in receiver.received}, within_s=30)
+        await eventually(lambda: examples.keys() <= {request.event["type"] for request in receiver.received})
 
     events = {request.event["type"]: request.event for request in receiver.received}
     assert {name: list(differences(example, events[name])) for name, example in examples.items()} == {name: [] for name in examples}

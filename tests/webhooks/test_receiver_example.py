@@ -18,12 +18,12 @@ from rookery.kernel.config import Settings
 from rookery.kernel.ids import random_text
 from tests import key_leaks
 from tests.conftest import Caller, Instance, eventually, run_instance
+from tests.deadlines import HANG_S
 from tests.documentation import ROOT
 
 Json = dict[str, object]
 
 EXAMPLE = ROOT / "examples" / "webhook_receiver.py"
-_WAIT_S = 30.0
 
 
 class Example:
@@ -49,14 +49,14 @@ class Example:
     async def wait_handled(self, start: str) -> None:
         """Wait for a line that begins with *start*, and until the inbox has no open event, which a kill would repeat."""
         await self._wait_for_line(start)
-        await eventually(self._is_inbox_done, within_s=_WAIT_S)
+        await eventually(self._is_inbox_done)
 
     async def _wait_for_line(self, start: str) -> str:
         def find_line() -> str:
             assert self._process.poll() is None, "\n".join(self.read_lines())
             return next((line for line in self.read_lines()[self._first_line :] if line.startswith(start)), "")
 
-        return await eventually(find_line, within_s=_WAIT_S)
+        return await eventually(find_line)
 
     def _is_inbox_done(self) -> bool:
         with closing(sqlite3.connect(self._inbox)) as file:
@@ -110,7 +110,7 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejec
 
 
 async def _must_reject_forgeries(url: str) -> None:
-    async with httpx2.AsyncClient(timeout=30) as client:
+    async with httpx2.AsyncClient(timeout=HANG_S) as client:
         for headers in (
             {"X-Webhook-Signature": "sha256=" + "0" * 64},
             {"webhook-id": "evt_1", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"},
@@ -131,4 +131,4 @@ async def _wait_delivered(caller: Caller, path: str, count: int) -> list[Json]:
         rows = cast("list[Json]", (await caller.get(f"{path}/deliveries")).json()["data"])
         return rows if len(rows) == count and {row["state"] for row in rows} == {"delivered"} else []
 
-    return await eventually(load, within_s=_WAIT_S)
+    return await eventually(load)

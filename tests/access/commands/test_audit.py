@@ -17,6 +17,7 @@ import pytest
 
 from rookery.access.audit_log import GENESIS_HASH
 from tests.access.commands.command_line import CommandLine
+from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -243,7 +244,7 @@ def test_the_python_code_of_the_how_to_verifies_an_export(cli: CommandLine, tmp_
     def run_program() -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": ""}
         command = [sys.executable, "-S", "-c", program, str(path)]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30, check=False)
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANG_S, check=False)
 
     assert len(program.splitlines()) <= 15
     result = run_program()

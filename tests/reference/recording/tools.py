@@ -21,7 +21,7 @@ async def play(recorder: Recorder) -> None:
     async def is_listed() -> bool:
         return (await kim.get(f"{_BASE}/servers/library/tools")).json().get("tools") not in (None, [])
 
-    await eventually(is_listed, within_s=30)
+    await eventually(is_listed)
     await recorder.send(kim, f"GET {_BASE}/servers")
     await recorder.send(kim, f"GET {_BASE}/servers/{{serverId}}", serverId="library")
     await recorder.send(kim, f"GET {_BASE}/servers/{{serverId}}/tools", serverId="library")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rookery.kernel.errors import RookeryError
 from rookery.tools.discovery.client_files import CLIENT_FILES, ClientFileBroken, add_entry
 from rookery.tools.discovery.client_guides import SetupTarget, list_setups
+from tests.deadlines import HANG_S
 from tests.tools.commands.command_line import CommandLine
 
 TARGET = SetupTarget(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
@@ -52,7 +53,7 @@ def test_it_prints_the_set_up_and_opens_no_store(tmp_path: Path) -> None:
     environment |= {"ROOKERY_PORT": "9123", "ROOKERY_KEY": "the key itself"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "data"), "connect", "claude-code"]
 
-    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S, check=True)
 
     assert json.loads(process.stdout)["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
     assert "the key itself" not in process.stdout + process.stderr

@@ -10,6 +10,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.deadlines import HANG_S
 from tests.processes import Server
 
 Json = dict[str, object]
@@ -25,7 +26,7 @@ async def open_client(
 ) -> AsyncGenerator[Client]:
     """Open a client of the SDK at *path*; the mode "legacy" uses the older era. *fields* are those of `Client`."""
     headers = {"Authorization": f"Bearer {key or gateway.keys['agent_key']}"}
-    http = httpx2.AsyncClient(headers=headers, timeout=30)
+    http = httpx2.AsyncClient(headers=headers, timeout=HANG_S)
     transport = streamable_http_client(gateway.url + path, http_client=http)
     async with http, Client(transport, mode=mode, cache=None, **fields) as sdk_client:  # pyright: ignore[reportArgumentType] - fields by name
         yield sdk_client
@@ -41,6 +42,6 @@ async def post_later(
     if "name" in params:
         headers["Mcp-Name"] = str(params["name"])
     headers["Authorization"] = f"Bearer {key or gateway.keys['agent_key']}"
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=HANG_S) as http:
         response = await http.post(gateway.url + path, json=body, headers=headers)
     return cast("Json", response.json())

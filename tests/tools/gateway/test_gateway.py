@@ -14,6 +14,7 @@ from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.error_bodies import error_body
 from tests.processes import Server
 from tests.tools.gateway.clients import ERAS, Json, open_client, post_later
@@ -211,7 +212,7 @@ async def test_a_changed_list_is_announced_in_both_eras(gateway: Server) -> None
         await _wait_all_listed(older)
         async with newer.listen(tools_list_changed=True) as changes:
             await older.call_tool("later__test_trigger_tool_change", {})
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_S):
                 async for _ in changes:
                     break
                 await announced.wait()
@@ -240,7 +241,7 @@ async def test_a_changed_resource_is_announced_to_subscribers(gateway: Server, s
                 return bool(updates)
 
             await eventually(is_announced)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_S):
                 first = await anext(aiter(changes))
         await older.session.send_request(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)), types.EmptyResult)
         await older.call_tool(f"{server}__test_simple_text", {})
@@ -274,7 +275,7 @@ async def test_a_session_belongs_to_its_key(gateway: Server) -> None:
     other = _create_key(gateway, "mcp:read", "mcp:write")
     accept = {"Accept": "application/json, text/event-stream"}
     own_headers = {"Authorization": f"Bearer {gateway.keys['agent_key']}", **accept}
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:
         opened = await http.post("/mcp", json={**MESSAGE, "params": HELLO}, headers=own_headers)
         session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
         ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
@@ -291,7 +292,7 @@ async def test_an_invalid_message_is_rejected_with_an_error_body(gateway: Server
     """D-36, D-10, D-16: invalid bodies, foreign pages and unknown servers are rejected before the MCP server runs."""
     key = {"Authorization": f"Bearer {gateway.keys['agent_key']}"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=key, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=key, timeout=HANG_S) as http:
         responses = [
             await http.post("/mcp", content=b"{"),
             await http.post("/mcp", json=[message]),
@@ -321,7 +322,7 @@ async def _wait_all_listed(mcp: Client) -> None:
         tools = {tool.name.partition("__")[0] for tool in (await mcp.list_tools()).tools}
         return {"odd", "later", "older"} <= tools
 
-    await eventually(are_listed, within_s=30)
+    await eventually(are_listed)
 
 
 async def _wait_all_listed_over_http(gateway: Server) -> None:

@@ -13,8 +13,10 @@ import psutil
 import pytest
 
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.error_bodies import error_body
 from tests.processes import Server, run_server
+from tests.stopwatch import Stopwatch
 from tests.tools.gateway.clients import LATER, Json
 from tests.tools.makers import make_odd_entry
 
@@ -57,7 +59,7 @@ async def test_the_sessions_of_a_key_are_limited(gateway: Server) -> None:
     _, greedy = create_key(gateway, "greedy")
     _, modest = create_key(gateway, "modest")
     invalid = {**OPENING, "params": {**HELLO, "clientInfo": 1}}
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:
         responses = [await http.post("/mcp", json=invalid, headers=greedy) for _ in range(5)]
         for _ in range(11):
             responses += await asyncio.gather(*(http.post("/mcp", json=OPENING, headers=greedy) for _ in range(10)))
@@ -86,11 +88,11 @@ async def test_a_client_that_does_not_read_costs_little(gateway: Server) -> None
     body, request_headers = make_later_message("tools/call", headers, name="odd__flood", arguments=arguments, meta={"progressToken": "p"})
 
     async with (
-        httpx2.AsyncClient(base_url=gateway.url, timeout=60) as http,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http,
         http.stream("POST", "/mcp", json=body, headers=request_headers) as unread,
     ):
         assert unread.status_code == 200
-        row = await eventually(lambda: _find_row(gateway, "flood"), within_s=60)
+        row = await eventually(lambda: _find_row(gateway, "flood"))
         growth = process.memory_info().rss - before
 
     assert cast("Json", row)["success"] is True
@@ -101,7 +103,7 @@ async def test_pending_server_requests_per_client_are_limited(gateway: Server) -
     """D-36: each pending request costs memory; beyond 32 the server gets an error."""
     _, headers = create_key(gateway, "asked")
     request_count = 0
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:
         session = {"Mcp-Session-Id": (await http.post("/mcp", json=OPENING, headers=headers)).headers["mcp-session-id"]}
         call: Json = {
             "jsonrpc": "2.0",
@@ -124,7 +126,7 @@ async def test_the_streams_of_a_revoked_or_suspended_key_end(gateway: Server, ac
     """D-36, D-21: open streams end within seconds of a revocation or suspension."""
     key_id, headers = create_key(gateway, f"watcher-{action}")
     body, request_headers = make_later_message("subscriptions/listen", headers, notifications={"toolsListChanged": True})
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:
         session = {"Mcp-Session-Id": (await http.post("/mcp", json=OPENING, headers=headers)).headers["mcp-session-id"]}
         async with (
             http.stream("GET", "/mcp", headers={**headers, **session}) as older,
@@ -133,8 +135,9 @@ async def test_the_streams_of_a_revoked_or_suspended_key_end(gateway: Server, ac
             assert (older.status_code, newer.status_code) == (200, 200)
             stopped = await asyncio.to_thread(gateway.client.post, f"/api/v1/agent-keys/{key_id}/{action}")
             assert stopped.is_success, stopped.text
-            async with asyncio.timeout(20):
+            with Stopwatch() as watch:
                 await asyncio.gather(older.aread(), newer.aread())
+            assert watch.reference_s < 20
 
 
 def _find_row(gateway: Server, tool: str) -> Json | None:

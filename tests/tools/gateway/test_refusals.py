@@ -11,6 +11,7 @@ import pytest
 from mcp import MCPError
 
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.processes import Server
 from tests.tools.gateway.clients import ERAS, Json, open_client
 from tests.tools.gateway.test_hostile_peers import ACCEPT, OPENING
@@ -27,7 +28,7 @@ def post(gateway: Server, path: str = "/mcp", *, key: str | None = None, content
         **headers,
     }
     body: Mapping[str, object] = {"json": OPENING} if content is None else {"content": content}
-    return httpx2.post(gateway.url + path, headers=request_headers, timeout=30, **body)  # pyright: ignore[reportArgumentType] - one of the two
+    return httpx2.post(gateway.url + path, headers=request_headers, timeout=HANG_S, **body)  # pyright: ignore[reportArgumentType] - one of the two
 
 
 async def open_error(gateway: Server, path: str, *, key: str, mode: str) -> str:

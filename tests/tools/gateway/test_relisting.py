@@ -14,7 +14,9 @@ import mcp_types as types
 import pytest
 
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
+from tests.stopwatch import Stopwatch
 from tests.tools.gateway.clients import open_client
 from tests.tools.makers import SERVERS
 
@@ -69,8 +71,8 @@ async def test_a_server_that_failed_is_retried_without_a_call(gateway: GatewaySe
         await eventually(lambda: gateway.count_failures("waited") > 0)
         gateway.allow_start("waited")
 
-        await eventually(lambda: gateway.get_health("waited")[0] == "online", within_s=45)
-        await asyncio.wait_for(announced.wait(), 10)
+        await eventually(lambda: gateway.get_health("waited")[0] == "online")
+        await asyncio.wait_for(announced.wait(), HANG_S)
 
 
 async def test_listing_tools_retries_a_missing_server_at_once(gateway: GatewaySetup) -> None:
@@ -81,20 +83,22 @@ async def test_listing_tools_retries_a_missing_server_at_once(gateway: GatewaySe
         if isinstance(message, types.ToolListChangedNotification):
             announced.set()
 
-    await eventually(lambda: gateway.count_failures("wanted") >= 2, within_s=30)  # the next automatic attempt would be 30 s later
+    await eventually(lambda: gateway.count_failures("wanted") >= 2)  # the next automatic attempt would be 30 s later
     gateway.allow_start("wanted")
     async with open_client(gateway.server, mode="legacy", message_handler=on_message) as mcp:
 
         async def is_listed() -> bool:
             return "wanted__echo" in [tool.name for tool in (await mcp.list_tools()).tools]
 
-        await eventually(is_listed, within_s=20)
-        await asyncio.wait_for(announced.wait(), 10)
+        with Stopwatch() as watch:
+            await eventually(is_listed)
+        assert watch.reference_s < 20
+        await asyncio.wait_for(announced.wait(), HANG_S)
 
 
 async def test_a_successful_check_brings_a_server_online(gateway: GatewaySetup) -> None:
     """After a successful `rookery servers check` the server is online (issue 14, D-32)."""
-    await eventually(lambda: gateway.count_failures("checked") >= 2, within_s=30)
+    await eventually(lambda: gateway.count_failures("checked") >= 2)
     failures_before = gateway.count_failures("checked")
     gateway.allow_start("checked")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
@@ -103,7 +107,9 @@ async def test_a_successful_check_brings_a_server_online(gateway: GatewaySetup) 
     output, _ = await check.communicate()
 
     assert check.returncode == 0, output
-    await eventually(lambda: gateway.get_health("checked")[0] == "online", within_s=20)
+    with Stopwatch() as watch:
+        await eventually(lambda: gateway.get_health("checked")[0] == "online")
+    assert watch.reference_s < 20
     assert gateway.get_health("checked")[1] > 0
     assert gateway.count_failures("checked") == failures_before
 

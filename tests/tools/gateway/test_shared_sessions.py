@@ -22,6 +22,7 @@ from rookery.tools.models import CommandTarget
 from rookery.tools.models import Server as Entry
 from rookery.tools.ports import RequestOptions
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
 from tests.tools.gateway.clients import ERAS, Json, open_client, post_later
 from tests.tools.makers import SERVERS, make_caller, make_odd_entry
@@ -184,7 +185,7 @@ async def test_progress_reaches_the_call_that_requested_it(gateway: GatewaySetup
         }
         params: Json = {"name": "progress", "arguments": {"steps": steps[key], "pause": 0.02}, "_meta": meta}
         headers = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "progress"}
-        async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=HANG_S) as http:
             response = await http.post("/mcp/odd", json={**body, "params": params}, headers={**headers, "Authorization": f"Bearer {key}"})
         messages = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line.startswith("data: {")]
         return {int(message["params"]["total"]) for message in messages if message.get("method") == "notifications/progress"}
@@ -206,7 +207,7 @@ async def test_no_key_cancels_the_call_of_another(gateway: GatewaySetup, tmp_pat
         "params": {"name": "slow", "arguments": {"seconds": 2, "mark": str(tmp_path / "mark")}},
     }
     cancel: Json = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-    async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=gateway.server.url, timeout=HANG_S) as http:
         first, second = [
             {"Mcp-Session-Id": (await http.post("/mcp/odd", json=opening, headers=headers)).headers["mcp-session-id"]}
             for headers in (own_headers, other_headers)

@@ -181,7 +181,7 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
             time.sleep(0.01)
         return text(json.dumps([ANSWERS.get(request_id) for request_id in names]))
     if name == "spawn":
-        child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        child = subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return text(child.pid)
     if name == "unreadable":
         content = {"deep": b"[" * 300 + b"]" * 300, "surrogate": b'"\\ud800"', "bytes": b'"\xff\xfe"', "cut": b'"'}[str(arguments["how"])]
@@ -264,7 +264,7 @@ def main() -> None:  # noqa: C901 - a table of flags
     if "--deaf" in FLAGS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "--grandchild" in FLAGS:
-        subprocess.Popen(["sleep", "300"], stdin=subprocess.DEVNULL)
+        subprocess.Popen(["sleep", "3600"], stdin=subprocess.DEVNULL)
     if "--noise" in FLAGS:
         sys.stdout.write("Welcome to odd!\n{not json\n\n[]\n\x00\xff\n")
         sys.stdout.flush()
