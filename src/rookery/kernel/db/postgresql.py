@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx, TxCallbacks
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 
 T = TypeVar("T")
@@ -37,17 +37,16 @@ _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 """Upserts compiled for PostgreSQL."""
 
 
-class PostgresTx:
+class PostgresTx(TxCallbacks):
     """A `Tx` on a connection of SQLAlchemy, run inside its greenlet."""
 
-    __slots__ = ("_before_commit", "_connection", "callbacks")
+    __slots__ = ("_connection",)
 
     dialect: Literal["postgresql"] = "postgresql"
 
     def __init__(self, connection: Connection) -> None:
+        super().__init__()
         self._connection = connection
-        self._before_commit: dict[Callable[[Tx, list[object]], None], list[object]] = {}
-        self.callbacks: list[Callable[[], None]] = []
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         result = self._connection.execute(_select_dialect(statement), params or {})
@@ -65,17 +64,6 @@ class PostgresTx:
         if not params:
             return 0
         return self._connection.execute(_select_dialect(statement), list(params), execution_options=_ROWCOUNT_OPTIONS).rowcount
-
-    def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
-        self._before_commit.setdefault(work, []).append(item)
-
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def run_before_commit(self) -> None:
-        """Run the functions registered by `before_commit`."""
-        for work, items in self._before_commit.items():
-            work(self, items)
 
 
 class PostgresDatabase:

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import CompiledStatement, Statement, StatementCompiler
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, Tx
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, Tx, TxCallbacks
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.sqlite import SqliteWriter, connect
 
@@ -22,18 +22,17 @@ _READER_THREADS = 4
 _READ_TIMEOUT_S = 30.0
 
 
-class SqliteTx:
+class SqliteTx(TxCallbacks):
     """A `Tx` on a connection of the sqlite3 driver."""
 
-    __slots__ = ("_before_commit", "_compile", "_connection", "callbacks")
+    __slots__ = ("_compile", "_connection")
 
     dialect: Literal["sqlite"] = "sqlite"
 
     def __init__(self, connection: sqlite3.Connection, compiler: StatementCompiler) -> None:
+        super().__init__()
         self._connection = connection
         self._compile = compiler
-        self._before_commit: dict[Callable[[Tx, list[object]], None], list[object]] = {}
-        self.callbacks: list[Callable[[], None]] = []
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         params = params or {}
@@ -64,17 +63,6 @@ class SqliteTx:
         if pieces is None:
             return self._connection.executemany(compiled.sql, [compiled.bind(values)[1] for values in params]).rowcount
         return sum(self._connection.execute(*piece).rowcount for piece in pieces)
-
-    def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
-        self._before_commit.setdefault(work, []).append(item)
-
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def run_before_commit(self) -> None:
-        """Run the functions registered by `before_commit`."""
-        for work, items in self._before_commit.items():
-            work(self, items)
 
 
 class SqliteDatabase:

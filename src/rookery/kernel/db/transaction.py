@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement
@@ -50,6 +50,27 @@ class Tx(Protocol):
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the event loop after the commit of this transaction, before its caller continues."""
         ...
+
+
+class TxCallbacks:
+    """The part of a `Tx` that both dialects share: the work at its end, and the callbacks after its commit."""
+
+    __slots__ = ("_before_commit", "callbacks")
+
+    def __init__(self) -> None:
+        self._before_commit: dict[Callable[[Any, list[object]], None], list[object]] = {}
+        self.callbacks: list[Callable[[], None]] = []
+
+    def before_commit(self, work: Callable[[Any, list[object]], None], item: object) -> None:
+        self._before_commit.setdefault(work, []).append(item)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def run_before_commit(self) -> None:
+        """Run the functions registered by `before_commit`."""
+        for work, items in self._before_commit.items():
+            work(self, items)
 
 
 def fetch_count(tx: Tx, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
