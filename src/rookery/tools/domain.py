@@ -6,36 +6,16 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from rookery.kernel.domain import Domain
-from rookery.kernel.http.cross_origin import list_allowed_origins
 from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.runtime import Runtime
-from rookery.tools.api import ToolsApi
-from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
-from rookery.tools.gateway.routes import GatewayApi
+from rookery.tools.api import list_operations
 from rookery.tools.store import calls, catalogue, logins, servers
 from rookery.tools.wiring import ToolServices
-
-TOOLS_PREFIX = "/api/v1/mcp"
 
 
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     services, settings = runtime.use(ToolServices), runtime.settings
-    api = ToolsApi(
-        catalogue=services.catalogue,
-        sessions=services.sessions,
-        runner=services.calls,
-        analytics=services.analytics,
-        resources=services.resources,
-        workspace_servers=services.workspace_servers,
-        checker=services.checker,
-        logins=LoginApi(services.logins, services.catalogue, runtime.clock, settings.public_url_of(CALLBACK_PATH)),
-        discovery=services.discovery,
-        search=services.search,
-        api=settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
-        is_discovery_public=settings.is_discovery_public,
-        has_docs=settings.has_api_docs,
-    )
     retention = timedelta(days=settings.tool_calls_days)
 
     async def delete_old_calls() -> int:
@@ -57,13 +37,7 @@ def build(runtime: Runtime) -> Domain:
         return "ok" if services.catalogue.file_state.error is None else "servers.json is invalid; the last valid version is in use"
 
     return Domain(
-        operations=[
-            (TOOLS_PREFIX, api.gateway_operations()),
-            ("", api.host_operations()),
-            ("", GatewayApi(services.gateway, list_allowed_origins(settings)).operations()),
-            ("/api/v1", api.platform_operations()),
-            ("/api/agent", api.agent_operations()),
-        ],
+        operations=list_operations(services, settings, runtime.clock),
         periodic_tasks=[
             PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_calls),
             PeriodicTask(name="embeddings of new tools", interval_s=10, run=services.search.preload_embeddings, needs_tool_servers=True),

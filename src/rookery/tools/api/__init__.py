@@ -2,86 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
+from rookery.kernel.clock import Clock
+from rookery.kernel.config import Settings
 from rookery.kernel.http import Operation
+from rookery.kernel.http.cross_origin import list_allowed_origins
 from rookery.tools.api.analytics import AnalyticsApi
 from rookery.tools.api.calls import ToolCallApi
 from rookery.tools.api.discovery import DiscoveryApi
 from rookery.tools.api.listing import ListingApi
-from rookery.tools.api.logins import LoginApi
+from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
 from rookery.tools.api.pages import HtmlPages
 from rookery.tools.api.servers import WorkspaceServerApi
-from rookery.tools.calling.analytics import CallAnalytics
-from rookery.tools.calling.tool_runner import ToolRunner
-from rookery.tools.catalogue import Catalogue
-from rookery.tools.discovery.documents import Discovery
-from rookery.tools.discovery.tool_search import ToolSearch
-from rookery.tools.resources import ResourceReader
-from rookery.tools.serializers import ServerSerializer
-from rookery.tools.servers.server_check import ServerChecker
-from rookery.tools.servers.workspace_servers import WorkspaceServers
-from rookery.tools.supervision.session_pool import SessionPool
+from rookery.tools.gateway.routes import GatewayApi
+from rookery.tools.wiring import ToolServices
+
+TOOLS_PREFIX = "/api/v1/mcp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsApi:
-    """
-    All operations of the tools domain.
-
-    Attributes:
-        api: The absolute URL of the routes under {base_url}, for published documents.
-        is_discovery_public: The routes of D-35 require no key.
-        has_docs: The pages link to the API documentation.
-    """
-
-    catalogue: Catalogue
-    sessions: SessionPool
-    runner: ToolRunner
-    analytics: CallAnalytics
-    resources: ResourceReader
-    workspace_servers: WorkspaceServers
-    checker: ServerChecker
-    logins: LoginApi
-    discovery: Discovery
-    search: ToolSearch
-    api: str
-    is_discovery_public: bool
-    has_docs: bool = False
-
-    def gateway_operations(self) -> list[Operation]:
-        """Return the operations under {base_url}'s prefix."""
-        serializer = ServerSerializer(self.catalogue, self.sessions, self.resources, self.discovery)
-        return [
-            *ListingApi(self.catalogue, self.resources, serializer).operations(),
-            *self._calls().operations(),
-            *self._discovery().api_operations(),
-        ]
-
-    def agent_operations(self) -> list[Operation]:
-        """Return the operations under {mcp_url}'s prefix of the agents domain."""
-        return AnalyticsApi(self.catalogue, self.analytics).operations()
-
-    def host_operations(self) -> list[Operation]:
-        """Return the operations at the root of {mcp_url}: discovery, and the spec's second path of a call."""
-        calls = [operation for operation in self._calls().operations() if operation.path == "/tools/call"]
-        aliases = [replace(operation, path=f"/mcp{operation.path}") for operation in calls]
-        return [*self._discovery().host_operations(), *aliases, *self.logins.host_operations()]
-
-    def platform_operations(self) -> list[Operation]:
-        """Return the operations under {api_url}'s prefix: servers that workspaces added, and logins."""
-        servers = WorkspaceServerApi(self.workspace_servers, self.catalogue, self.sessions, self.checker)
-        return [*servers.operations(), *self.logins.operations()]
-
-    def _calls(self) -> ToolCallApi:
-        return ToolCallApi(self.catalogue, self.runner, self.resources)
-
-    def _discovery(self) -> DiscoveryApi:
-        return DiscoveryApi(
-            catalogue=self.catalogue,
-            discovery=self.discovery,
-            search=self.search,
-            api=self.api,
-            is_public=self.is_discovery_public,
-            pages=HtmlPages(has_docs=self.has_docs),
-        )
+def list_operations(services: ToolServices, settings: Settings, clock: Clock) -> list[tuple[str, Sequence[Operation]]]:
+    """Return all operations under their prefixes. The second path of a call, at the root, is that of the spec."""
+    catalogue, sessions = services.catalogue, services.sessions
+    calls = ToolCallApi(catalogue, services.calls, services.resources).operations()
+    logins = LoginApi(services.logins, catalogue, clock, settings.public_url_of(CALLBACK_PATH))
+    discovery = DiscoveryApi(
+        catalogue=catalogue,
+        discovery=services.discovery,
+        search=services.search,
+        api=settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
+        is_public=settings.is_discovery_public,
+        pages=HtmlPages(has_docs=settings.has_api_docs),
+    )
+    listing = ListingApi(catalogue, services.resources, services.serializer)
+    aliases = [replace(operation, path=f"/mcp{operation.path}") for operation in calls if operation.path == "/tools/call"]
+    added_servers = WorkspaceServerApi(services.workspace_servers, catalogue, sessions, services.checker)
+    return [
+        (TOOLS_PREFIX, [*listing.operations(), *calls, *discovery.api_operations()]),
+        ("", [*discovery.host_operations(), *aliases, *logins.host_operations()]),
+        ("", GatewayApi(services.gateway, list_allowed_origins(settings)).operations()),
+        ("/api/v1", [*added_servers.operations(), *logins.operations()]),
+        ("/api/agent", AnalyticsApi(catalogue, services.analytics).operations()),
+    ]
