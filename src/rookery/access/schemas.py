@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from datetime import date
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -12,11 +12,9 @@ from rookery.access.key_fields import (
     MAX_LIST_ITEMS,
     MAX_NAME_LENGTH,
     MAX_RATE_PER_MINUTE,
-    UNSET,
     KeyChanges,
     NewAgentKey,
     NewApiKey,
-    Unset,
     resolve_enforcement,
 )
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
@@ -24,7 +22,8 @@ from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestr
 from rookery.access.scopes import PRESETS
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
-T = TypeVar("T")
+_CHANGE_NAMES = {"scopes": "grants", "permissions": "grants", "rate_limit_tier": "tier"}
+"""The names of fields in `KeyChanges`, where they differ from those of a body."""
 
 
 def _split_names(value: object) -> object:
@@ -138,20 +137,10 @@ class _ChangeBody(_RestrictionFields):
     name: Name = "unchanged"
     expires_at: Expiry = None
 
-    def _or_unset(self, field: str, value: T) -> T | Unset:
-        return value if field in self.model_fields_set else UNSET
-
-    def _shared_changes(self) -> KeyChanges:
-        restrictions = self.to_restrictions()
-        return KeyChanges(
-            name=self._or_unset("name", self.name),
-            expires_at=self._or_unset("expires_at", self.expires_at),
-            servers=self._or_unset("servers", restrictions.servers),
-            tools=self._or_unset("tools", restrictions.tools),
-            orgs=self._or_unset("orgs", restrictions.orgs),
-            projects=self._or_unset("projects", restrictions.projects),
-            tool_limits=self._or_unset("tool_limits", restrictions.tool_limits),
-        )
+    def _to_changes(self, **converted: object) -> KeyChanges:
+        """Return the change with the fields that were sent; *converted*: values in place of those of the body."""
+        values: dict[str, Any] = {**dict(self), **asdict(self.to_restrictions()), **converted}
+        return KeyChanges(**{_CHANGE_NAMES.get(name, name): values[name] for name in self.model_fields_set})
 
 
 class ApiKeyChangeBody(_ChangeBody):
@@ -163,12 +152,7 @@ class ApiKeyChangeBody(_ChangeBody):
 
     def to_changes(self) -> KeyChanges:
         """Return the changes."""
-        return replace(
-            self._shared_changes(),
-            grants=self._or_unset("scopes", tuple(self.scopes)),
-            tier=self._or_unset("rate_limit_tier", Tier(self.rate_limit_tier)),
-            agent_id=self._or_unset("agent_id", self.agent_id),
-        )
+        return self._to_changes(scopes=tuple(self.scopes), rate_limit_tier=Tier(self.rate_limit_tier))
 
 
 class AgentKeyChangeBody(_ChangeBody):
@@ -183,13 +167,7 @@ class AgentKeyChangeBody(_ChangeBody):
 
     def to_changes(self) -> KeyChanges:
         """Return the changes."""
-        return replace(
-            self._shared_changes(),
-            grants=self._or_unset("permissions", tuple(self.permissions)),
-            rate_limit=self._or_unset("rate_limit", self.rate_limit),
-            ip_restriction=self._or_unset("ip_restriction", self.ip_restriction),
-            ip_list=self._or_unset("ip_list", tuple(self.ip_list)),
-        )
+        return self._to_changes(permissions=tuple(self.permissions), ip_list=tuple(self.ip_list))
 
 
 class RotateBody(RequestModel):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -334,15 +335,8 @@ def _generate_secret() -> Secret:
 
 
 def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -> WebhookEndpoint:
-    new = replace(
-        old,
-        url=old.url if change.url is None else change.url,
-        events=old.events if change.events is None else change.events,
-        description=old.description if change.description is None else change.description,
-        include_content=old.include_content if change.include_content is None else change.include_content,
-        strict_order=old.strict_order if change.strict_order is None else change.strict_order,
-        concurrency=old.concurrency if change.concurrency is None else change.concurrency,
-    )
+    changed_values: dict[str, Any] = {name: value for name, value in asdict(change).items() if name != "enabled" and value is not None}
+    new = replace(old, **changed_values)
     if change.enabled is None or change.enabled is old.enabled:
         return new
     if change.enabled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from pydantic import AfterValidator, Field
@@ -70,16 +70,8 @@ class NewWebhookBody(RequestModel):
 
     def to_model(self) -> NewEndpoint:
         """Return the input for the new endpoint."""
-        return NewEndpoint(
-            url=self.url,
-            events=tuple(self.events),
-            secret=None if self.secret is None else Secret(self.secret),
-            description=self.description,
-            include_content=self.include_content,
-            strict_order=self.strict_order,
-            concurrency=self.concurrency,
-            enabled=self.enabled,
-        )
+        fields: dict[str, Any] = self.model_dump(exclude={"events", "secret"})
+        return NewEndpoint(**fields, events=tuple(self.events), secret=None if self.secret is None else Secret(self.secret))
 
 
 class WebhookChangeBody(RequestModel):
@@ -95,16 +87,8 @@ class WebhookChangeBody(RequestModel):
 
     def to_model(self) -> EndpointChange:
         """Return the changes."""
-        fields_set = self.model_fields_set
-        return EndpointChange(
-            url=self.url if "url" in fields_set else None,
-            events=tuple(self.events) if "events" in fields_set else None,
-            description=self.description if "description" in fields_set else None,
-            include_content=self.include_content if "include_content" in fields_set else None,
-            strict_order=self.strict_order if "strict_order" in fields_set else None,
-            concurrency=self.concurrency if "concurrency" in fields_set else None,
-            enabled=self.enabled if "enabled" in fields_set else None,
-        )
+        fields: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"events"})
+        return EndpointChange(**fields, events=tuple(self.events) if "events" in self.model_fields_set else None)
 
 
 class RotateSecretBody(RequestModel):

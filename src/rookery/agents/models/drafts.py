@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from rookery.agents.models.plans import Criterion, JsonObject, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.templates import StoredTemplate
@@ -87,10 +88,20 @@ class TaskState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChange:
-    """A change of a plan. Only the fields named in *fields_set* are applied."""
+class FieldChange:
+    """The base of changes. Only the fields named in *fields_set* are applied."""
 
     fields_set: frozenset[str]
+
+    def read(self, *names: str) -> dict[str, Any]:
+        """Return the new values of those *names* that change."""
+        return {name: getattr(self, name) for name in names if name in self.fields_set}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange(FieldChange):
+    """A change of a plan."""
+
     title: str = ""
     description: str = ""
     org: str | None = None
@@ -99,10 +110,9 @@ class PlanChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseChange:
-    """A change of a phase. Only the fields named in *fields_set* are applied. A new *position* shifts the phases in between."""
+class PhaseChange(FieldChange):
+    """A change of a phase. A new *position* shifts the phases in between."""
 
-    fields_set: frozenset[str]
     name: str = ""
     description: str = ""
     position: int = 1
@@ -112,9 +122,9 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChange:
+class TaskChange(FieldChange):
     """
-    A change of a task. Only the fields named in *fields_set* are applied.
+    A change of a task.
 
     Attributes:
         reason: The reason for the status on_hold or failed.
@@ -122,7 +132,6 @@ class TaskChange:
         force: Change the status although the task is claimed or blocked. The event records it.
     """
 
-    fields_set: frozenset[str]
     name: str = ""
     description: str = ""
     notes: str = ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from rookery.agents.models.drafts import FieldChange
+
 
 class SessionStatus(StrEnum):
     """The status of a session. ACTIVE and PAUSED are open, the others final."""
@@ -214,10 +216,9 @@ class SessionResumeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionChange:
-    """A change of a session. Only the fields named in *fields_set* are applied."""
+class SessionChange(FieldChange):
+    """A change of a session."""
 
-    fields_set: frozenset[str]
     status: SessionStatus = SessionStatus.ACTIVE
     goal: str | None = None
     context: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -152,10 +152,7 @@ class Phases:
             require_match("phase", phase.version, expected)
             changed_phase = replace(
                 phase,
-                name=change.name if "name" in change.fields_set else phase.name,
-                description=change.description if "description" in change.fields_set else phase.description,
-                acceptance_criteria=change.acceptance_criteria if "acceptance_criteria" in change.fields_set else phase.acceptance_criteria,
-                metadata=change.metadata if "metadata" in change.fields_set else phase.metadata,
+                **change.read("name", "description", "acceptance_criteria", "metadata"),
             )
             if "position" in change.fields_set:
                 changed_phase = _move(tx, changed_phase, change.position)

@@ -114,11 +114,7 @@ class Plans:
             require_match("plan", plan.version, expected)
             changed_plan = replace(
                 plan,
-                title=change.title if "title" in change.fields_set else plan.title,
-                description=change.description if "description" in change.fields_set else plan.description,
-                org=change.org if "org" in change.fields_set else plan.org,
-                project=change.project if "project" in change.fields_set else plan.project,
-                metadata=change.metadata if "metadata" in change.fields_set else plan.metadata,
+                **change.read("title", "description", "org", "project", "metadata"),
             )
             fields = diff_fields(plan, changed_plan, "title", "description", "org", "project", "metadata")
             if fields:

@@ -233,17 +233,7 @@ class Tasks:
 
 
 def _apply_change(task: Task, change: TaskChange) -> Task:
-    fields_set = change.fields_set
-    return replace(
-        task,
-        name=change.name if "name" in fields_set else task.name,
-        description=change.description if "description" in fields_set else task.description,
-        notes=change.notes if "notes" in fields_set else task.notes,
-        priority=change.priority if "priority" in fields_set else task.priority,
-        acceptance_criteria=change.acceptance_criteria if "acceptance_criteria" in fields_set else task.acceptance_criteria,
-        metadata=change.metadata if "metadata" in fields_set else task.metadata,
-        result=change.result if "result" in fields_set else task.result,
-    )
+    return replace(task, **change.read("name", "description", "notes", "priority", "acceptance_criteria", "metadata", "result"))
 
 
 def _apply_reason(task: Task, change: TaskChange) -> Task:

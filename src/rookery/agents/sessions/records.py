@@ -244,15 +244,6 @@ class SessionRecords:
 
 
 def _apply_change(session: AgentSession, change: SessionChange) -> AgentSession:
-    changed_session = session
-    if "status" in change.fields_set:
-        if change.status not in (SessionStatus.ACTIVE, SessionStatus.PAUSED):
-            raise WrongTransition("session", session.id, session.status.value, change.status.value, allowed=["active", "paused"])
-        changed_session = replace(changed_session, status=change.status)
-    if "goal" in change.fields_set:
-        changed_session = replace(changed_session, goal=change.goal)
-    if "context" in change.fields_set:
-        changed_session = replace(changed_session, context=change.context)
-    if "summary" in change.fields_set:
-        changed_session = replace(changed_session, summary=change.summary)
-    return changed_session
+    if "status" in change.fields_set and change.status not in (SessionStatus.ACTIVE, SessionStatus.PAUSED):
+        raise WrongTransition("session", session.id, session.status.value, change.status.value, allowed=["active", "paused"])
+    return replace(session, **change.read("status", "goal", "context", "summary"))
