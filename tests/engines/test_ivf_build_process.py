@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 from rookery.engines.vectors import ivf_build, ivf_file
 from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess
 from tests.deadlines import HANG_S
-from tests.engines.conftest import make_embedded
+from tests.engines.conftest import find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
 
 P = ParamSpec("P")
@@ -73,3 +75,35 @@ async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent
     assert waiting_process.wait(50) == 0
     waiting_process.stdin.close()
     assert sorted(path.suffix for path in (tmp_path / "vectors.lists").iterdir()) == ["", ".lists"]
+
+
+def kill_build(folder: Path) -> bool:
+    """Start a build and kill it while it writes. Return False if it ended before that."""
+    lists = folder / "vectors.lists"
+    shutil.rmtree(lists, ignore_errors=True)
+    lists.mkdir()
+    with subprocess.Popen([sys.executable, "-m", "rookery.engines.vectors.ivf_build"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(make_build_request(folder).to_json_line())
+        process.stdin.flush()
+        while not any(lists.glob("*.new")) and process.poll() is None:
+            pass  # the files are written within milliseconds
+        process.kill()
+    return process.returncode == -signal.SIGKILL
+
+
+async def test_a_killed_build_loses_nothing(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """Searches find all memories after a kill in the middle of a build, and the next build succeeds (D-01)."""
+    ids = [f"m{number:04}" for number in range(3000)]
+    await open_vectors().put([make_embedded(memory_id) for memory_id in ids])
+    assert any(kill_build(tmp_path) for _ in range(5))
+
+    index = open_vectors()
+    assert await find_ids(index, limit=5000) == ids
+    assert index.listed_rows == 0
+    assert await BuildProcess().run(make_build_request(tmp_path)) is BuildOutcome.DONE
+    listed_index = open_vectors()
+
+    assert await find_ids(listed_index, limit=5000) == ids
+    assert listed_index.listed_rows == 3000
+    assert not any((tmp_path / "vectors.lists").glob("*.new"))
