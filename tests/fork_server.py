@@ -36,8 +36,10 @@ _OTHER_MODULES = ("rookery.app", "rookery.serving", "rookery.tools.gateway.proto
 class ForkedProcess:
     """A process of the fork server. It has what tests need of `subprocess.Popen`."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int, stderr: int) -> None:
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd())}
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int, stderr: int, umask: int = -1
+    ) -> None:
+        request = {"arguments": list(arguments), "environment": dict(environment), "folder": str(Path.cwd()), "umask": umask}
         self.returncode: int | None = None
         self.pid = _connect().send(request, stdin, stdout, stderr)
         self._descriptor = os.pidfd_open(self.pid)
@@ -137,6 +139,9 @@ def _prepare(request: Mapping[str, object], descriptors: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(cast("dict[str, str]", request["environment"]))
     os.chdir(cast("str", request["folder"]))
+    umask = cast("int", request["umask"])
+    if umask >= 0:
+        os.umask(umask)
     time.tzset()
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process ends
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if os.isatty(1) else -1)  # noqa: SIM115 - as above

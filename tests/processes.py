@@ -28,6 +28,7 @@ def run_rookery(
     data_dir: Path | None = None,
     environment: Mapping[str, str] | None = None,
     standard_input: bytes = b"",
+    umask: int = -1,
 ) -> subprocess.CompletedProcess[str]:
     """
     Run a command in a process of its own, without a terminal, and return its exit code and output.
@@ -37,13 +38,14 @@ def run_rookery(
     Args:
         data_dir: The data folder, given before the command; by default none is given.
         environment: All variables; by default those of the tests without settings of Rookery.
+        umask: The mask for the modes of new files, or -1 for that of the tests, as in `subprocess.run`.
     """
     words = [*([] if data_dir is None else ["--data-dir", str(data_dir)]), *arguments]
     variables = get_environment() if environment is None else environment
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(standard_input)
         given.seek(0)
-        process = ForkedProcess(words, variables, stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno())
+        process = ForkedProcess(words, variables, stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno(), umask=umask)
         try:
             code = process.wait(HANG_S)
         finally:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import eventually, lend_model
 from tests.deadlines import HANG_S
-from tests.processes import Server, is_running, run_server
+from tests.processes import Server, is_running, run_rookery, run_server
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes in /proc"),
@@ -50,20 +50,14 @@ async def test_the_second_start_creates_no_keys(folder: Path) -> None:
     with run_server(folder) as second:
         assert second.client.get("/v1/brain/tags").status_code == 200
         assert json.loads((folder / "first-run.json").read_text(encoding="utf-8")) == keys
-        process = subprocess.run(
-            [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init", "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=HANG_S,
-        )
+        process = run_rookery("init", "--json", data_dir=folder)
         assert json.loads(process.stdout) == {"workspace_id": keys["workspace_id"], "api_key": None, "agent_key": None}
         assert second.stop() == 0
 
 
 async def test_the_first_run_has_a_tool_server(folder: Path) -> None:
     """Issue: after one command, a real tool can be called."""
-    with run_server(folder, has_starter_server=True) as server:
+    with run_server(folder, is_new_interpreter=True, has_starter_server=True) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         response = server.client.post("/api/v1/mcp/tools/call", json=call)
 
@@ -126,13 +120,7 @@ async def test_a_clean_stop_leaves_no_process_behind_and_stores_the_usage(folder
 
         await eventually(lambda: not any(is_running(pid) for pid in children))
     with run_server(folder) as server:
-        process = subprocess.run(
-            [sys.executable, "-m", "rookery", "--data-dir", str(folder), "keys", "list", "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=HANG_S,
-        )
+        process = run_rookery("keys", "list", "--json", data_dir=folder)
         assert [key["call_count"] for key in json.loads(process.stdout)] == [1]
 
 
@@ -146,13 +134,7 @@ async def test_derived_indexes_may_be_deleted_and_rebuilt(folder: Path) -> None:
             path.unlink()
     with run_server(folder) as server:
         assert _recall(server) == []
-        process = subprocess.run(
-            [sys.executable, "-m", "rookery", "--data-dir", str(folder), "brain:reindex", "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=HANG_S,
-        )
+        process = run_rookery("brain:reindex", "--json", data_dir=folder)
         report = json.loads(process.stdout)
 
         assert (report["total"], report["successes"], report["failures"]) == (1, 1, 0)
@@ -193,14 +175,7 @@ async def test_no_key_is_ever_logged(folder: Path) -> None:
 def test_an_invalid_setting_is_a_one_line_error_at_the_start(tmp_path: Path, variable: str, value: str, expected: str) -> None:
     """D-02: the server does not start with an invalid value; the error is one line without secrets."""
     environment = {**os.environ, variable: value, "COLUMNS": "300"}
-    process = subprocess.run(
-        [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "serve", "--port", "0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANG_S,
-        env=environment,
-    )
+    process = run_rookery("serve", "--port", "0", data_dir=tmp_path, environment=environment)
 
     assert process.returncode == 1, process.stderr
     lines = [line for line in process.stderr.splitlines() if line.strip()]
@@ -239,11 +214,8 @@ def test_a_start_with_invalid_arguments_is_a_one_line_error(tmp_path: Path, argu
 def test_the_warning_for_a_misspelt_setting_has_the_nearest_name(tmp_path: Path) -> None:
     """D-02: an unknown ROOKERY_ variable is a warning with the nearest name, and an error with ROOKERY_STRICT."""
     environment = {**os.environ, "ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400"}
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "migrate"]
-    lenient = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S, env=environment)
-    strict = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=HANG_S, env={**environment, "ROOKERY_STRICT": "true"}
-    )
+    lenient = run_rookery("migrate", data_dir=tmp_path, environment=environment)
+    strict = run_rookery("migrate", data_dir=tmp_path, environment={**environment, "ROOKERY_STRICT": "true"})
 
     assert lenient.returncode == 0
     assert "ROOKERY_DATABASE_URL" in lenient.stderr

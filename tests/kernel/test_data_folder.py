@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rookery.kernel.data_folder import describe_exposure, make_private
-from tests.deadlines import HANG_S
+from tests.processes import get_environment, run_rookery
 
 
 def _mode(path: Path) -> int:
@@ -20,15 +17,9 @@ def _mode(path: Path) -> int:
 
 def _init(folder: Path) -> str:
     """Run `rookery init` with the permissive umask of most systems, and return its standard error."""
-    process = subprocess.run(
-        [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init", "--json"],
-        env={**os.environ, "ROOKERY_BCRYPT_COST": "4"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANG_S,
-        umask=0o022,
-    )
+    environment = get_environment() | {"ROOKERY_BCRYPT_COST": "4"}
+    process = run_rookery("init", "--json", data_dir=folder, environment=environment, umask=0o022)
+    assert process.returncode == 0, process.stderr
     return process.stderr
 
 
