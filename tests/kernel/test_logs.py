@@ -228,6 +228,16 @@ def test_responses_of_upstreams_are_not_logged(stream: io.StringIO) -> None:
     assert "patient" not in stream.getvalue()
 
 
+@pytest.mark.parametrize("logger", ["faiss.loader", "httpx2", "alembic.runtime"])
+def test_progress_of_libraries_is_not_logged(stream: io.StringIO, logger: str) -> None:
+    """At the default level, a start has Rookery's own lines only. Warnings of libraries are logged."""
+    logging.getLogger(logger).info("loading")
+    logging.getLogger(logger).warning("this is slow")
+
+    assert "loading" not in stream.getvalue()
+    assert "this is slow" in stream.getvalue()
+
+
 def test_the_values_of_credential_headers_are_redacted(stream: io.StringIO) -> None:
     """Headers may contain keys of other systems with an unknown form (house rules 6)."""
     structlog.stdlib.get_logger("ours").info("dump", headers={"X-API-Key": "theirs-1", "cookie": "session=theirs-2", "accept": "*/*"})

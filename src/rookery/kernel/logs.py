@@ -33,7 +33,7 @@ __all__ = ["FailureLog", "LimitedWarning", "LogFormat", "configure_logging", "lo
 LogFormat = Literal["auto", "json", "console"]
 """The format of log lines. `auto`: console on a terminal, else JSON."""
 
-_NOISY_LOGGERS = ("httpx2", "httpcore2", "mcp", "alembic", "urllib3")
+_NOISY_LOGGERS = ("httpx2", "httpcore2", "mcp", "alembic", "urllib3", "faiss")
 _PAYLOAD_LOGGERS = ("mcp.client",)
 """Loggers of libraries that log payloads of tool servers, which belong to a workspace. Callers and Rookery's own lines get the errors."""
 
