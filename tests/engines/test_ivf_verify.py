@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,3 +129,17 @@ async def test_the_file_of_a_restored_database_is_ignored(open_vectors: OpenInde
 
     assert await find_ids(open_vectors()) == ["a", "new", "b"]
     assert not path.exists()
+
+
+async def test_search_is_exact_if_faiss_cannot_be_imported(
+    open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copied data folder may have an index, and the machine no faiss that it can load."""
+    await open_vectors().put([make_embedded("east", EAST), make_embedded("north", NORTH)])
+    build_ivf_file(tmp_path)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+
+    index = open_vectors()
+
+    assert await find_ids(index, NORTH) == ["north", "east"]
+    assert index.listed_rows == 0

@@ -109,10 +109,10 @@ class IvfFile:
         self.vectors: Floats = arrays["vectors"]
         self.columns: Columns = {name: arrays[name] for name in ROW.fields or ()}
         self.ids: npt.NDArray[np.bytes_] = arrays["ids"]
-        self._faiss = load_faiss()
         try:
+            self._faiss = load_faiss()
             self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
-        except RuntimeError as error:  # another version of faiss wrote it
+        except (RuntimeError, ImportError) as error:  # another version of faiss wrote it, or this machine has none
             raise IvfFileError(str(error)) from error
         # By default faiss starts threads in each search that read the lists in advance, which takes a millisecond.
         self._faiss.downcast_InvertedLists(self._index.invlists).prefetch_nthread = 0
