@@ -18,7 +18,7 @@ import orjson
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, select, update
 
 from rookery.kernel.clock import Clock, to_micros
-from rookery.kernel.db import Database, Row, Tx, metadata, upsert
+from rookery.kernel.db import Database, Row, Tx, metadata, purge_tables, upsert
 from rookery.kernel.db.leases import Leases, make_worker_id
 from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.ids import IdFactory
@@ -68,7 +68,6 @@ _SELECT_EXPIRED = select(stored_responses.c.id).where(stored_responses.c.until <
 _DELETE_EXPIRED = delete(stored_responses).where(
     stored_responses.c.id.in_(bindparam("ids", expanding=True)), stored_responses.c.until <= bindparam("now")
 )
-_PURGE = delete(stored_responses).where(stored_responses.c.workspace_id == bindparam("of_workspace"))
 
 StoredBodyKind = Literal["whole", "secret", "large", "made"]
 
@@ -238,9 +237,7 @@ class IdempotencyStore:
         return self._sealer.seal(tx, request.fingerprint + text, SealContext(_SEAL_PURPOSE, request.workspace_id, request.id))
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete the stored responses of a workspace; return their number."""
-    return tx.execute(_PURGE, {"of_workspace": workspace_id})
+purge = purge_tables(stored_responses)
 
 
 def _delete_batch(tx: Tx, now: int) -> int:

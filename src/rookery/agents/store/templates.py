@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, func,
 
 from rookery.agents.models.templates import JsonObject, StoredTemplate, Template, TemplateSource, TemplateVersion
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Mapper, Row, Tx, Value, encode_json, fetch_count, metadata, upsert
+from rookery.kernel.db import Mapper, Row, Tx, Value, encode_json, fetch_count, metadata, purge_tables, upsert
 
 plan_templates = Table(
     "plan_templates",
@@ -91,8 +91,6 @@ _CHANGE = (
 _DELETE_VERSION = delete(plan_template_versions).where(*_IS_VERSION)
 _DELETE_VERSIONS = delete(plan_template_versions).where(*_IS_VERSION_OF_TEMPLATE)
 _DELETE = delete(plan_templates).where(*_IS_TEMPLATE)
-_PURGE = delete(plan_templates).where(_IN_WORKSPACE)
-_PURGE_VERSIONS = delete(plan_template_versions).where(plan_template_versions.c.workspace_id == bindparam("workspace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,10 +215,7 @@ def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
     return tx.execute(_DELETE, {"workspace": workspace_id, "of_slug": slug}) == 1
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete all templates of a workspace. Return the number of deleted rows."""
-    deleted_count = tx.execute(_PURGE_VERSIONS, {"workspace": workspace_id})
-    return deleted_count + tx.execute(_PURGE, {"workspace": workspace_id})
+purge = purge_tables(plan_template_versions, plan_templates)
 
 
 def _add_version(tx: Tx, workspace_id: int, stored_template: StoredTemplate, at: datetime) -> None:

@@ -10,7 +10,7 @@ from rookery.kernel.db.database import Database, open_database
 from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count, purge_tables
 
 __all__ = [
     "TRANSACTION_HOOK",
@@ -29,5 +29,6 @@ __all__ = [
     "fetch_count",
     "metadata",
     "open_database",
+    "purge_tables",
     "upsert",
 ]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
+from sqlalchemy import Table, bindparam, delete
+
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement
 
@@ -81,6 +83,16 @@ def fetch_count(tx: Tx, statement: Statement, params: Mapping[str, Value | Seque
         msg = f"the first column holds {type(value).__name__}, not an integer"
         raise TypeError(msg)
     return value
+
+
+def purge_tables(*tables: Table) -> Callable[[Tx, int], int]:
+    """Return a function that deletes the rows of a workspace from *tables*, in this order, and returns their number."""
+    statements = [delete(table).where(table.c.workspace_id == bindparam("of_workspace")) for table in tables]
+
+    def purge(tx: Tx, workspace_id: int) -> int:
+        return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in statements)
+
+    return purge
 
 
 TransactionHook = Callable[[Tx, object], None]

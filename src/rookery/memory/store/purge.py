@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, select
 
-from rookery.kernel.db import Tx
+from rookery.kernel.db import Tx, purge_tables
 from rookery.memory.store.tables import (
     memories,
     memory_labels,
@@ -19,24 +19,12 @@ from rookery.memory.store.tables import (
 )
 
 _IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
-_DELETES = [
-    delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
-    for table in (
-        memory_tags,
-        memory_labels,
-        tombstones,
-        recall_feedback,
-        recalls,
-        merges,
-        runs,
-        training_rows,
-        training_workspaces,
-        memories,
-    )
-]
+_delete_rows = purge_tables(
+    memory_tags, memory_labels, tombstones, recall_feedback, recalls, merges, runs, training_rows, training_workspaces, memories
+)
 
 
 def purge_workspace(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
     """Delete every row of *workspace_id*. Return the ids of its memories, which the indexes still hold, and the number of rows."""
     ids = [row.text("id") for row in tx.fetch_all(_IDS, {"of_workspace": workspace_id})]
-    return ids, sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)
+    return ids, _delete_rows(tx, workspace_id)

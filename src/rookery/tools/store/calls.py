@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, func, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, metadata, purge_tables, upsert
 from rookery.tools.models import CallRecord
 
 tool_calls = Table(
@@ -78,7 +78,6 @@ def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[s
 
 
 _DELETE_BEFORE = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
-_PURGE = delete(tool_calls).where(tool_calls.c.workspace_id == bindparam("of_workspace"))
 
 
 def delete_calls(tx: Tx, *, called_before: datetime) -> int:
@@ -86,6 +85,4 @@ def delete_calls(tx: Tx, *, called_before: datetime) -> int:
     return tx.execute(_DELETE_BEFORE, {"before": to_micros(called_before)})
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete all records of a deleted workspace; return the number."""
-    return tx.execute(_PURGE, {"of_workspace": workspace_id})
+purge = purge_tables(tool_calls)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, or_, select, update
 
-from rookery.kernel.db import Mapper, Tx, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, metadata, purge_tables, upsert
 from rookery.kernel.sealing import SealContext, SealedColumn
 from rookery.tools.models import ALL_WORKSPACES
 
@@ -71,7 +71,6 @@ _DELETE_LOGINS = delete(tool_logins).where(
 _DELETE_EXPIRED_PENDING = delete(tool_logins).where(
     tool_logins.c.id.startswith(_PENDING_PREFIX, autoescape=True), tool_logins.c.changed_at < bindparam("before")
 )
-_PURGE = delete(tool_logins).where(tool_logins.c.workspace_id == bindparam("workspace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +172,4 @@ def delete_expired_pending(tx: Tx, *, before: int) -> int:
     return tx.execute(_DELETE_EXPIRED_PENDING, {"before": before})
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete all logins of a workspace; return the number."""
-    return tx.execute(_PURGE, {"workspace": workspace_id})
+purge = purge_tables(tool_logins)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, func, select, update
 
-from rookery.kernel.db import Mapper, Tx, fetch_count, metadata, upsert
+from rookery.kernel.db import Mapper, Tx, fetch_count, metadata, purge_tables, upsert
 from rookery.kernel.sealing import SealedColumn
 from rookery.tools.models import StoredServer, ToolStop
 
@@ -67,7 +67,7 @@ _CHANGE = (
     .values(entry=bindparam("written"), secrets=bindparam("sealed"), updated_at=bindparam("at"))
 )
 _REMOVE = delete(tool_servers).where(*_IS_SERVER)
-_PURGE = delete(tool_servers).where(_IN_WORKSPACE)
+_delete_servers, _delete_stops = purge_tables(tool_servers), purge_tables(tool_stops)
 _MAX_IDS_PER_STATEMENT = 200
 
 _STOPS = select(tool_stops).order_by(tool_stops.c.workspace_id, tool_stops.c.server_id, tool_stops.c.tool)
@@ -81,7 +81,6 @@ _DELETE_STOP = delete(tool_stops).where(
     tool_stops.c.server_id == bindparam("server"),
     tool_stops.c.tool == bindparam("of_tool"),
 )
-_PURGE_STOPS = delete(tool_stops).where(tool_stops.c.workspace_id == bindparam("workspace"))
 
 
 def get_revision(tx: Tx, name: str) -> int:
@@ -156,8 +155,7 @@ def delete_stop(tx: Tx, stop: ToolStop) -> bool:
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete all rows of a deleted workspace; return the number."""
-    removed_count = tx.execute(_PURGE, {"workspace": workspace_id})
-    removed_stop_count = tx.execute(_PURGE_STOPS, {"workspace": workspace_id})
+    removed_count, removed_stop_count = _delete_servers(tx, workspace_id), _delete_stops(tx, workspace_id)
     if removed_count:
         increment_revision(tx, SERVERS_REVISION)
     if removed_stop_count:

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, func, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.db import Tx, fetch_count, purge_tables
 from rookery.kernel.events import EventType
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import ENDPOINTS, SUBSCRIPTIONS, endpoints
@@ -34,7 +34,6 @@ _SELECT_AUTO_DISABLED = (
     .limit(bindparam("at_most"))
 )
 _REMOVE = delete(endpoints).where(*_IS_ONE)
-_PURGE = delete(endpoints).where(_OF_WORKSPACE)
 _DELETE_EXPIRED_SECRETS = (
     update(endpoints).where(endpoints.c.previous_until <= bindparam("now")).values(previous_secret=None, previous_until=None)
 )
@@ -91,6 +90,4 @@ def delete_expired_secrets(tx: Tx, now: datetime) -> int:
     return tx.execute(_DELETE_EXPIRED_SECRETS, {"now": to_micros(now)})
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete the endpoints of a workspace that is being deleted; return the number."""
-    return tx.execute(_PURGE, {"of_workspace": workspace_id})
+purge = purge_tables(endpoints)

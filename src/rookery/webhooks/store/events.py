@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import BindParameter, bindparam, delete, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx
+from rookery.kernel.db import Tx, purge_tables
 from rookery.webhooks.models import WebhookEvent
 from rookery.webhooks.store.tables import DELETED_MEMORY, EVENTS, attempts, deliveries, events
 
@@ -27,11 +27,6 @@ _SELECT_BY_MEMORY = select(events.c.id, events.c.body, events.c.full_body).where
 )
 _REDACT = update(events).where(events.c.id == bindparam("of_id")).values(body=bindparam("new_body"), full_body=None, about=DELETED_MEMORY)
 _DELETE_RESPONSES = update(attempts).where(attempts.c.delivery_id.in_(_DELIVERY_IDS)).values(response=None)
-_PURGE = (
-    delete(attempts).where(attempts.c.workspace_id == bindparam("of_workspace")),
-    delete(deliveries).where(deliveries.c.workspace_id == bindparam("of_workspace")),
-    delete(events).where(events.c.workspace_id == bindparam("of_workspace")),
-)
 
 
 def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
@@ -79,6 +74,4 @@ def _redact_body(body: bytes) -> bytes:
     return orjson.dumps(fields)
 
 
-def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete all events, deliveries and attempts of a workspace that is being deleted; return the number of rows."""
-    return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _PURGE)
+purge = purge_tables(attempts, deliveries, events)
