@@ -27,6 +27,7 @@ from rookery.engines import embedders
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
+from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
@@ -139,6 +140,17 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def lend_model(model_folder: Path, data_dir: Path) -> None:
     """Link the embedder's files into *data_dir*; they are only ever replaced as a whole."""
     shutil.copytree(model_folder, data_dir, copy_function=os.link, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def route_table(settings: Settings) -> RouteTable:
+    """The route table of the application."""
+    return build_route_table(build_platform(settings))
+
+
+def operation_name(endpoint: RouteEndpoint) -> str:
+    """Return the method and the path of an operation."""
+    return f"{endpoint.route.method} {endpoint.path}"
 
 
 @pytest.fixture

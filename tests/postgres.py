@@ -91,7 +91,7 @@ def start_postgres(directory: Path) -> Generator[str]:
     )
     log = directory / "log"
     for _ in range(_MAX_START_ATTEMPTS):
-        port = _free_port()
+        port = free_port()
         with _supervised([binaries / "postgres", "-D", data, "-p", str(port), *_options()], log, user_id) as supervisor:
             url = f"postgresql://postgres@127.0.0.1:{port}"
             if _accepts_connections(url, supervisor):
@@ -197,7 +197,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests on PostgreSQL or the others, never both: `make test` and `make test-engines` are halves of one suite."""
     is_engine_run = config.getoption("--engines") is True
-    deselected = [item for item in items if (item.get_closest_marker("external_service") is not None) != is_engine_run]
+    left_out = "embedded_store" if is_engine_run else "external_service"
+    deselected = [
+        item
+        for item in items
+        if item.get_closest_marker(left_out) is not None or (is_engine_run and item.get_closest_marker("external_service") is None)
+    ]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         deselected_set = set(deselected)
@@ -251,7 +256,8 @@ def _supervised(command: list[str | Path], log: Path, user_id: int | None) -> Ge
             supervisor.wait(HANG_S)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

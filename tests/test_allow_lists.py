@@ -9,7 +9,7 @@ import pytest
 from rookery.access.models import KeyRestrictions
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.conftest import Instance
+from tests.conftest import Instance, operation_name
 
 _REQUIRED: dict[str, dict[str, object]] = {
     "POST /v1/brain/recall": {"query": "x"},
@@ -25,10 +25,6 @@ _NO_FILTER = {"PATCH", "PUT"}
 
 def _fields(endpoint: RouteEndpoint) -> set[str]:
     return {name for model in (endpoint.query, endpoint.body) if model for name in model.model_fields}
-
-
-def _operation_name(endpoint: RouteEndpoint) -> str:
-    return f"{endpoint.route.method} {endpoint.path}"
 
 
 def _path(endpoint: RouteEndpoint) -> str:
@@ -50,9 +46,9 @@ async def test_an_org_or_a_project_outside_the_lists_is_rejected_by_reads_and_wr
         if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER:
             continue
         route_count += 1
-        with subtests.test(route=_operation_name(endpoint)):
+        with subtests.test(route=operation_name(endpoint)):
             fields = {name: value for name, value in allowed.items() if name in _fields(endpoint)}
-            fields |= {**required.get(_operation_name(endpoint), {}), field: "zz"}
+            fields |= {**required.get(operation_name(endpoint), {}), field: "zz"}
             if endpoint.route.method == "GET":
                 rejected = await key.get(f"{_path(endpoint)}?{'&'.join(f'{name}={value}' for name, value in fields.items())}")
             else:

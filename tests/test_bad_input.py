@@ -18,12 +18,10 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import openapi
 from schemathesis.generation import GenerationMode
 
-from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.reference.openapi import build_document
 from rookery.reference.operation_names import document_path
-from rookery.wiring import build_platform
-from tests.conftest import Instance, Settings
+from tests.conftest import Instance
 from tests.error_bodies import error_body
 
 _CODES = frozenset({400, 404, 405, 409, 413, 415, 422})
@@ -45,12 +43,6 @@ def _raw_bodies(endpoint: RouteEndpoint) -> Iterator[tuple[str, bytes]]:
     yield "too deep", b'{"arguments": ' + b'{"a":' * 70 + b"1" + b"}" * 70 + b"}"
     yield "far too deep", b"[" * 100_000
     yield "too large", b'{"content": "' + b"x" * endpoint.route.max_body_bytes + b'"}'
-
-
-@pytest.fixture
-def route_table(settings: Settings) -> RouteTable:
-    """The route table."""
-    return build_route_table(build_platform(settings))
 
 
 def _fill(path: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
+from tests.conftest import Caller, FakeClock, Instance, eventually, operation_name, run_instance
 from tests.webhooks.receiver import run_receiver
 
 Json = dict[str, object]
@@ -297,17 +297,13 @@ def _writes(instance: Instance) -> list[RouteEndpoint]:
     return [endpoint for endpoint in build_route_table(instance.rookery).endpoints if endpoint.route.method in {"PATCH", "PUT", "DELETE"}]
 
 
-def _operation_name(endpoint: RouteEndpoint) -> str:
-    return f"{endpoint.route.method} {endpoint.path}"
-
-
 async def test_each_change_of_one_resource_honours_if_match_or_has_a_reason(instance: Instance) -> None:
     """A route that changes one resource compares If-Match or has a reason here; its GET returns the ETag (issue 14, D-64)."""
     endpoints = build_route_table(instance.rookery).endpoints
-    without_if_match = {_operation_name(endpoint) for endpoint in _writes(instance) if "If-Match" not in endpoint.route.all_request_headers}
+    without_if_match = {operation_name(endpoint) for endpoint in _writes(instance) if "If-Match" not in endpoint.route.all_request_headers}
     assert without_if_match == WITHOUT_VERSION.keys()
 
-    response_headers = {_operation_name(endpoint): endpoint.route.all_response_headers for endpoint in endpoints}
+    response_headers = {operation_name(endpoint): endpoint.route.all_response_headers for endpoint in endpoints}
     with_if_match = [endpoint for endpoint in endpoints if "If-Match" in endpoint.route.all_request_headers]
     assert len(with_if_match) > 50
     for endpoint in with_if_match:
@@ -315,7 +311,7 @@ async def test_each_change_of_one_resource_honours_if_match_or_has_a_reason(inst
         if endpoint.route.method in {"PATCH", "PUT", "DELETE"} and get_operation in response_headers and "/deliveries" not in get_operation:
             assert "ETag" in response_headers[get_operation], get_operation
         if endpoint.route.method in {"PATCH", "PUT"}:
-            assert "ETag" in response_headers[_operation_name(endpoint)], _operation_name(endpoint)
+            assert "ETag" in response_headers[operation_name(endpoint)], operation_name(endpoint)
 
 
 async def test_the_api_document_has_if_match_etag_and_412(instance: Instance) -> None:

@@ -13,7 +13,7 @@ from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.cross_origin import ALLOWED_HEADERS, EXPOSED_HEADERS
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.conftest import Instance, run_instance
+from tests.conftest import Instance, operation_name, run_instance
 
 _ORIGIN = "https://app.example"
 
@@ -23,10 +23,6 @@ def _path(endpoint: RouteEndpoint) -> str:
     for name in ("{tool:path}", "{name:path}", "{uri:path}"):
         path = path.replace(name, "x")
     return "/".join("x" if part.startswith("{") else part.replace("{plan}.md", "x.md") for part in path.split("/"))
-
-
-def _operation_name(endpoint: RouteEndpoint) -> str:
-    return f"{endpoint.route.method} {endpoint.path}"
 
 
 async def test_the_root_path_links_to_the_other_pages(instance: Instance) -> None:
@@ -75,7 +71,7 @@ async def test_every_get_route_supports_head(instance: Instance, subtests: pytes
     for endpoint in build_route_table(instance.rookery).endpoints:
         if endpoint.route.method != "GET":
             continue
-        with subtests.test(route=_operation_name(endpoint)):
+        with subtests.test(route=operation_name(endpoint)):
             head = await instance.admin.http.head(_path(endpoint), headers={"Accept": "application/json"})
             if "text/event-stream" in endpoint.route.media_types:
                 assert head.status_code == 405
@@ -176,7 +172,7 @@ async def test_routes_without_a_body_reject_one(instance: Instance, subtests: py
         if endpoint.body is not None or endpoint.route.request_media_types or endpoint.route.method == "GET":
             continue  # HTTP gives the body of a GET no meaning
         checked += 1
-        with subtests.test(route=_operation_name(endpoint)):
+        with subtests.test(route=operation_name(endpoint)):
 
             async def send(raw: bytes, endpoint: RouteEndpoint = endpoint) -> tuple[int, dict[str, object]]:
                 response = await instance.admin.http.request(
@@ -208,7 +204,7 @@ async def test_routes_whose_fields_are_all_optional_need_no_body(instance: Insta
     for endpoint in build_route_table(instance.rookery).endpoints:
         if endpoint.body is None or endpoint.route.method != "POST":
             continue
-        with subtests.test(route=_operation_name(endpoint)):
+        with subtests.test(route=operation_name(endpoint)):
             without_body, empty = await instance.admin.http.post(_path(endpoint)), await instance.admin.http.post(_path(endpoint), json={})
             is_required = without_body.status_code in {400, 422} and without_body.json()["errors"] == {"body": ["a JSON body is required"]}
             assert is_required != endpoint.is_body_optional, without_body.text
@@ -224,7 +220,7 @@ async def test_every_write_compares_or_rejects_if_match(instance: Instance, subt
         route = endpoint.route
         if route.method == "GET" or "If-Match" in route.all_request_headers or route.public:
             continue
-        with subtests.test(route=_operation_name(endpoint)):
+        with subtests.test(route=operation_name(endpoint)):
             failed = await instance.admin.http.request(route.method, _path(endpoint), headers={"If-Match": '"9"'})
             assert failed.status_code == 412, failed.text
             any_version = await instance.admin.http.request(route.method, _path(endpoint), headers={"If-Match": "*"})

@@ -17,8 +17,7 @@ import pytest
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.kernel.ids import random_text, uuid7
-from rookery.wiring import build_platform
-from tests.conftest import OPERATOR, Caller, Instance, Settings, run_instance
+from tests.conftest import OPERATOR, Caller, Instance, Settings, operation_name, run_instance
 from tests.error_bodies import error_body, unwrap_error
 
 _MARK = "zanzibar"
@@ -99,10 +98,6 @@ _DISCOVERY = (
 """Paths that need no key outside production (D-35)."""
 
 
-def _operation_name(endpoint: RouteEndpoint) -> str:
-    return f"{endpoint.route.method} {endpoint.path}"
-
-
 @dataclass(frozen=True)
 class Resources:
     """The ids in paths: resources of the first workspace, or ids that do not exist."""
@@ -167,12 +162,12 @@ def _path(endpoint: RouteEndpoint, resources: Resources) -> str:
     path = endpoint.path
     for parameter in re.findall(r"\{.*?\}", endpoint.path):
         known = parameter in _WORKSPACE_PARAMETERS or parameter in _OTHER_PARAMETERS
-        assert known, f"{_operation_name(endpoint)}: {parameter} is missing in _WORKSPACE_PARAMETERS or _OTHER_PARAMETERS"
+        assert known, f"{operation_name(endpoint)}: {parameter} is missing in _WORKSPACE_PARAMETERS or _OTHER_PARAMETERS"
         path = path.replace(
             parameter,
             _WORKSPACE_PARAMETERS[parameter](endpoint, resources) if parameter in _WORKSPACE_PARAMETERS else _OTHER_PARAMETERS[parameter],
         )
-    return path + _QUERIES.get(_operation_name(endpoint), "")
+    return path + _QUERIES.get(operation_name(endpoint), "")
 
 
 def _owned_id(endpoint: RouteEndpoint, resources: Resources) -> str | None:
@@ -183,7 +178,7 @@ def _owned_id(endpoint: RouteEndpoint, resources: Resources) -> str | None:
 
 
 async def _call(caller: Caller, endpoint: RouteEndpoint, resources: Resources, **headers: str) -> tuple[int, dict[str, object], str]:
-    response = await caller.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(_operation_name(endpoint)), **headers)
+    response = await caller.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(operation_name(endpoint)), **headers)
     content: object = response.json() if response.content and not _is_text(response) else {}
     assert isinstance(content, dict)
     body = unwrap_error(cast("dict[str, object]", content))
@@ -208,15 +203,9 @@ def _list_platform_scopes(route_table: RouteTable) -> list[str]:
     )
 
 
-@pytest.fixture
-def route_table(settings: Settings) -> RouteTable:
-    """The route table of the application."""
-    return build_route_table(build_platform(settings))
-
-
 def _has_optional_auth(route_table: RouteTable, name: str) -> bool:
     """Return whether a public route authenticates a key if one is sent."""
-    return any(endpoint.route.optional_auth for endpoint in route_table.endpoints if _operation_name(endpoint) == name)
+    return any(endpoint.route.optional_auth for endpoint in route_table.endpoints if operation_name(endpoint) == name)
 
 
 def _iter_guarded(route_table: RouteTable) -> Iterator[RouteEndpoint]:
@@ -284,8 +273,8 @@ async def _get_stable_fields(instance: Instance, path: str) -> dict[str, object]
 
 def test_few_routes_are_public(route_table: RouteTable) -> None:
     """D-05, D-23: this test lists the routes that need no key, or any key; every other route declares its scope."""
-    public = {_operation_name(endpoint) for endpoint in route_table.endpoints if endpoint.route.public}
-    any_key = {_operation_name(endpoint) for endpoint in _iter_guarded(route_table) if endpoint.route.required_scope is None}
+    public = {operation_name(endpoint) for endpoint in route_table.endpoints if endpoint.route.public}
+    any_key = {operation_name(endpoint) for endpoint in _iter_guarded(route_table) if endpoint.route.required_scope is None}
 
     assert {name for name in public if not _has_optional_auth(route_table, name)} == {
         "GET /healthz",
@@ -317,7 +306,7 @@ async def test_a_missing_or_malformed_key_is_401(
             endpoint.route.method, _path(endpoint, resources), headers=headers, content=content
         )
 
-        assert (response.status_code, error_body(response)["error"]) == (401, "unauthorised"), _operation_name(endpoint)
+        assert (response.status_code, error_body(response)["error"]) == (401, "unauthorised"), operation_name(endpoint)
         assert response.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
@@ -337,7 +326,7 @@ async def test_invalid_keys_are_rejected(instance: Instance, route_table: RouteT
     for endpoint in _iter_guarded(route_table):
         for caller, code in [(revoked, "key_revoked"), *callers]:
             status, body, _ = await _call(caller, endpoint, resources)
-            assert (status, body["error"]) == (401, code), _operation_name(endpoint)
+            assert (status, body["error"]) == (401, code), operation_name(endpoint)
 
 
 async def test_a_key_without_the_scope_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
@@ -349,12 +338,12 @@ async def test_a_key_without_the_scope_is_rejected(instance: Instance, route_tab
             continue
         api, agent = pairs["brain:read" if endpoint.route.required_scope == "docs:read" else "docs:read"]
         status, body, _ = await _call(api, endpoint, resources)
-        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.required_scope), _operation_name(
+        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.required_scope), operation_name(
             endpoint
         )
         status, body, _ = await _call(agent, endpoint, resources)
         assert (status, body["error"], body["required_permission"]) == (403, "permission_denied", endpoint.route.required_scope), (
-            _operation_name(endpoint)
+            operation_name(endpoint)
         )
 
 
@@ -363,13 +352,13 @@ async def test_a_key_with_only_the_required_scope_is_accepted(instance: Instance
     for endpoint in _iter_guarded(route_table):
         caller = await instance.api_key(endpoint.route.required_scope or "docs:read")
         status, body, _ = await _call(caller, endpoint, _MISSING)
-        assert status not in {401, 429}, (_operation_name(endpoint), body)
+        assert status not in {401, 429}, (operation_name(endpoint), body)
         assert endpoint.route.required_scope is None or body.get("required_scope") != endpoint.route.required_scope, (
-            _operation_name(endpoint),
+            operation_name(endpoint),
             body,
         )
-        assert body.get("error") != "ip_not_allowed", (_operation_name(endpoint), body)
-        assert status < 500 or body.get("code"), (_operation_name(endpoint), body)
+        assert body.get("error") != "ip_not_allowed", (operation_name(endpoint), body)
+        assert status < 500 or body.get("code"), (operation_name(endpoint), body)
 
 
 async def test_a_key_from_a_disallowed_address_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
@@ -380,7 +369,7 @@ async def test_a_key_from_a_disallowed_address_is_rejected(instance: Instance, r
     for endpoint in _iter_guarded(route_table):
         for caller in (elsewhere, nowhere):
             status, body, _ = await _call(caller, endpoint, resources, **{"X-Forwarded-For": "10.1.2.3"})
-            assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), _operation_name(endpoint)
+            assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), operation_name(endpoint)
 
 
 async def test_a_key_over_its_limit_is_rejected_with_headers(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
@@ -389,13 +378,13 @@ async def test_a_key_over_its_limit_is_rejected_with_headers(instance: Instance,
     assert (await limited.get("/v1/brain/tags")).status_code == 200
 
     for endpoint in _iter_guarded(route_table):
-        response = await limited.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(_operation_name(endpoint)))
+        response = await limited.send(endpoint.route.method, _path(endpoint, resources), _BODIES.get(operation_name(endpoint)))
         if not endpoint.route.rate_limited:
             # These routes fail for another reason than the limit: the lease or the file does not exist.
             expected = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
-            assert response.status_code == 200 or error_body(response)["error"] == expected, _operation_name(endpoint)
+            assert response.status_code == 200 or error_body(response)["error"] == expected, operation_name(endpoint)
             continue
-        assert (response.status_code, error_body(response)["error"]) == (429, "rate_limited"), _operation_name(endpoint)
+        assert (response.status_code, error_body(response)["error"]) == (429, "rate_limited"), operation_name(endpoint)
         assert 1 <= int(response.headers["retry-after"]) <= 60
         assert response.headers["x-ratelimit-limit"] == "1"
         assert response.headers["x-ratelimit-remaining"] == "0"
@@ -416,12 +405,12 @@ async def test_a_key_of_another_workspace_finds_and_changes_nothing(
 async def _assert_finds_nothing(caller: Caller, endpoint: RouteEndpoint, resources: Resources) -> None:
     """Compare the responses of *caller* for another workspace's resource with those for a resource that does not exist."""
     status, body, text = await _call(caller, endpoint, resources)
-    assert _MARK not in text.replace(f"'{_MARK}'", ""), _operation_name(endpoint)
+    assert _MARK not in text.replace(f"'{_MARK}'", ""), operation_name(endpoint)
     existing_id, missing_id = _owned_id(endpoint, resources), _owned_id(endpoint, _MISSING)
     if existing_id is not None and missing_id is not None:
         missing_body = (await _call(caller, endpoint, _MISSING))[1]
-        assert status == 404, f"{_operation_name(endpoint)}: {status} {text}; if the body is invalid, add a valid one to _BODIES"
-        assert {**body, "message": str(body["message"]).replace(repr(existing_id), repr(missing_id))} == missing_body, _operation_name(
+        assert status == 404, f"{operation_name(endpoint)}: {status} {text}; if the body is invalid, add a valid one to _BODIES"
+        assert {**body, "message": str(body["message"]).replace(repr(existing_id), repr(missing_id))} == missing_body, operation_name(
             endpoint
         )
 
@@ -443,7 +432,7 @@ async def test_another_workspace_in_the_header_is_rejected(instance: Instance, r
     """D-15: X-Workspace-ID is optional, and must be the workspace of the key."""
     for endpoint in _iter_guarded(route_table):
         status, body, _ = await _call(instance.admin, endpoint, resources, **{"X-Workspace-ID": str(instance.workspace_id + 1)})
-        assert (status, body["error"]) == (403, "permission_denied"), _operation_name(endpoint)
+        assert (status, body["error"]) == (403, "permission_denied"), operation_name(endpoint)
 
 
 # --- a disk that is nearly full
@@ -476,7 +465,7 @@ async def test_a_nearly_full_disk_rejects_every_write(settings: Settings) -> Non
         caller = await instance.api_key("*", *_list_platform_scopes(route_table))
         for endpoint in _iter_guarded(route_table):
             status, body, _ = await _call(caller, endpoint, _MISSING)
-            name = _operation_name(endpoint)
+            name = operation_name(endpoint)
             if endpoint.route.method in {"POST", "PUT", "PATCH"} and name not in _ALLOWED_ON_FULL_DISK:
                 assert (status, body["error"]) == (507, "storage_full"), name
             else:

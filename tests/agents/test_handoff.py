@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import cast
-
-import pytest
 
 from tests.agents.session_makers import (
     SESSIONS,
@@ -21,7 +18,7 @@ from tests.agents.session_makers import (
     start_session,
     start_session_id,
 )
-from tests.conftest import Caller, FakeClock, Instance, Settings, run_instance
+from tests.conftest import Caller, FakeClock, Instance
 
 NOTES: Json = {
     "summary": "Half done.",
@@ -32,13 +29,6 @@ NOTES: Json = {
     "next_steps": ["write the api"],
     "refs": {"branch": "feat/x", "files": ["a.py"]},
 }
-
-
-@pytest.fixture
-async def clocked_instance(settings: Settings, clock: FakeClock) -> AsyncIterator[Instance]:
-    """A running server whose clock is the test's."""
-    async with run_instance(settings, clock) as instance:
-        yield instance
 
 
 async def start_with_offer(caller: Caller, plan: str, **fields: object) -> tuple[str, Json | None]:

@@ -22,12 +22,12 @@ from rookery.tools.models import CommandTarget, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
+from tests.postgres import free_port
 from tests.stopwatch import Stopwatch
 from tests.tools.makers import (
     BIN,
     SERVERS,
     count_open_files,
-    free_port,
     is_alive,
     list_children,
     make_caller,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import orjson
 
 from rookery.kernel.ids import uuid7
-from rookery.memory.batch_runs import RunReport
 from rookery.memory.capacity import StorageLimits
 from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.store import transfer
@@ -15,13 +14,9 @@ from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.importing import BATCH_SIZE, ImportRequest
 from rookery.memory.transfer.items import copy_id
 from tests.memory.makers import MemoryRig, make_caller, make_memory
-from tests.memory.transfers import Transfers, lines_of_kind
+from tests.memory.transfers import Transfers, lines_of_kind, nonzero_counts
 
 HEADER = b'{"kind":"rookery-memories","version":1}'
-
-
-def _counts(report: RunReport) -> dict[str, int]:
-    return {name: number for name, number in report.counts.items() if number}
 
 
 async def test_an_import_stops_when_the_workspace_is_full(rig: MemoryRig) -> None:
@@ -39,13 +34,13 @@ async def test_an_import_stops_when_the_workspace_is_full(rig: MemoryRig) -> Non
 
     assert report.stopped is not None
     assert f"Nothing was stored from line {BATCH_SIZE + 7} on" in report.stopped
-    assert (_counts(report), _counts(dry_run), dry_run.stopped) == (
+    assert (nonzero_counts(report), nonzero_counts(dry_run), dry_run.stopped) == (
         {"imported": BATCH_SIZE + 5},
         {"imported": BATCH_SIZE + 5},
         report.stopped,
     )
-    assert (_counts(second_report), second_report.stopped) == ({"unchanged": BATCH_SIZE + 5}, report.stopped)
-    assert (_counts(last_report), last_report.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
+    assert (nonzero_counts(second_report), second_report.stopped) == ({"unchanged": BATCH_SIZE + 5}, report.stopped)
+    assert (nonzero_counts(last_report), last_report.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
 
 
 async def test_an_import_sends_events_unless_quiet(rig: MemoryRig) -> None:
@@ -88,7 +83,7 @@ async def test_a_circular_lineage_and_a_future_time_are_rejected(rig: MemoryRig)
     dry_run, _ = await transfers.import_source(export, ImportRequest(workspace_id=1, dry_run=True))
     report, rejections = await transfers.import_source(export)
 
-    assert _counts(dry_run) == _counts(report) == {"imported": 1, "refused": 4}
+    assert nonzero_counts(dry_run) == nonzero_counts(report) == {"imported": 1, "refused": 4}
     assert [rejection.why.partition(":")[0] for rejection in rejections] == ["line 3", "line 4", "line 5", "the end"]
     assert len(await rig.services.records.history(make_caller(), first)) == 1
 
@@ -113,4 +108,4 @@ async def test_a_byte_order_mark_is_ignored(rig: MemoryRig) -> None:
     report, rejections = await transfers.import_source(b"\xef\xbb\xbf" + lines, ImportRequest(workspace_id=2, new_ids=True))
     mem0_report, _ = await transfers.import_source(b'\xef\xbb\xbf[{"memory": "kim likes tea"}]', ImportRequest(workspace_id=2))
 
-    assert (_counts(report), rejections, _counts(mem0_report)) == ({"imported": 1}, [], {"imported": 1})
+    assert (nonzero_counts(report), rejections, nonzero_counts(mem0_report)) == ({"imported": 1}, [], {"imported": 1})

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rookery.kernel.db import Database, Row, Statement, Tx, Value, open_database
+from rookery.kernel.db import Database, Row, Statement, Tx, Value
 from rookery.kernel.db.sqlite import SqliteTx
 from rookery.kernel.db.statements import StatementCompiler
 from rookery.kernel.sqlite import connect
@@ -97,21 +97,11 @@ async def _list_page(
     return listed
 
 
-@pytest.fixture
-async def hypothesis_database(database_url: str, data_dir: Path) -> AsyncIterator[Database]:
-    """Yield a store that Hypothesis can use for many examples in this event loop."""
-    db = open_database(database_url, data_dir=data_dir)
-    yield db
-    await db.close()
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(stored=st.lists(memories, max_size=12), access_filter=access_filters)
-async def test_lists_contain_exactly_the_visible_memories(
-    hypothesis_database: Database, stored: list[Memory], access_filter: AccessFilter
-) -> None:
+async def test_lists_contain_exactly_the_visible_memories(database: Database, stored: list[Memory], access_filter: AccessFilter) -> None:
     """The SQL filter equals the visibility rule in Python (D-43)."""
-    listed = await _list_page(hypothesis_database, stored, access_filter, None)
+    listed = await _list_page(database, stored, access_filter, None)
 
     assert {memory.id for memory in listed} == {memory.id for memory in stored if is_visible(access_filter, memory)}
     assert listed == sorted(listed, key=lambda memory: (memory.created_at, memory.id), reverse=True)
@@ -135,10 +125,10 @@ _STATES = st.sampled_from([state for state in MemoryState if state is not Memory
     state=st.none() | _STATES,
 )
 async def test_a_list_with_a_state_has_the_memories_in_that_state(
-    hypothesis_database: Database, stored: list[Memory], state: MemoryState | None
+    database: Database, stored: list[Memory], state: MemoryState | None
 ) -> None:
     """The SQL filter equals the states in Python; another model makes a memory stale (spec 3.4; D-50, D-54)."""
-    listed = await _list_page(hypothesis_database, stored, AccessFilter(workspace_id=1, at=AT), state)
+    listed = await _list_page(database, stored, AccessFilter(workspace_id=1, at=AT), state)
 
     states = {memory.id: get_state(memory, model=MODEL) for memory in stored}
     expected = {

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import is_uuid, uuid7
-from rookery.memory.batch_runs import RunReport
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges, records, transfer
@@ -28,11 +27,7 @@ from rookery.memory.transfer.items import ImportOverrides, copy_id
 from rookery.migrations import migrate
 from tests.conftest import FakeClock
 from tests.memory.makers import MemoryRig, build_rig, make_caller, make_memory
-from tests.memory.transfers import EVERYTHING, Transfers, lines_of_kind, parse_lines
-
-
-def _counts(report: RunReport) -> dict[str, int]:
-    return {name: number for name, number in report.counts.items() if number}
+from tests.memory.transfers import EVERYTHING, Transfers, lines_of_kind, nonzero_counts, parse_lines
 
 
 @asynccontextmanager
@@ -147,7 +142,7 @@ async def test_imported_memories_are_found_by_full_text_first_and_by_meaning_whe
         indexed_count = await transfers.run_jobs()
         by_meaning = await other.services.recall.find(make_caller(), RecallRequest(query="where does the heron nest", mode="semantic"))
 
-        assert _counts(report) == {"imported": 2}
+        assert nonzero_counts(report) == {"imported": 2}
         assert ([hit.memory.id for hit in by_words.hits], backlog, indexed_count) == ([heron.id], 0, 1)
         assert [hit.memory.id for hit in by_meaning.hits] == [heron.id]
         assert (await other.reload(heron)).indexed_at is not None
@@ -189,7 +184,7 @@ async def test_an_import_does_not_overwrite_existing_memories(rig: MemoryRig) ->
 
     report, conflicts = await transfers.import_source(changed_export)
 
-    assert _counts(report) == {"unchanged": 2, "conflicts": 3}
+    assert nonzero_counts(report) == {"unchanged": 2, "conflicts": 3}
     assert report.failures == 3
     assert {item.id: (item.action, item.why.partition(": ")[2]) for item in conflicts} == {
         same.id: ("conflict", "it is already stored with another confidence"),
@@ -211,7 +206,7 @@ async def test_copies_keep_their_lineage_and_a_second_run_adds_none(rig: MemoryR
     copy_of_first, copy_of_second = copy_id(2, first.id), copy_id(2, second.id)
     history = await rig.services.records.history(make_caller(workspace_id=2), copy_of_second)
 
-    assert [_counts(report) for report in reports] == [{"imported": 1, "tombstones": 1}, {"unchanged": 2}]
+    assert [nonzero_counts(report) for report in reports] == [{"imported": 1, "tombstones": 1}, {"unchanged": 2}]
     assert [entry.id for entry in history] == [copy_of_first, copy_of_second]
     assert (history[1].supersedes_id, history[0].superseded_by) == (copy_of_first, copy_of_second)
     assert (is_uuid(copy_of_first), copy_of_first[:13], copy_of_first < copy_of_second) == (True, first.id[:13], first.id < second.id)
@@ -236,7 +231,7 @@ async def test_an_import_supersedes_older_versions_unless_they_were_changed(rig:
         report, conflicts = await transfers.import_source(newer_export)
         older_again, _ = await transfers.import_source(older_export)
 
-        assert _counts(report) == {"imported": 2, "ended": 1, "conflicts": 1}
+        assert nonzero_counts(report) == {"imported": 2, "ended": 1, "conflicts": 1}
         assert {item.id for item in conflicts} == {touched_later.id}
         assert older_again.counts["imported"] == 0
         live_ids = {row["id"] for row in lines_of_kind(await transfers.export_lines(), "memory")}
@@ -268,13 +263,13 @@ async def test_a_bad_line_does_not_stop_the_others(rig: MemoryRig) -> None:
     report, rejections = await Transfers(rig).import_source(b"\n".join(lines))
 
     reasons = [item.why for item in rejections]
-    assert _counts(report) == {"imported": 1, "refused": len(invalid) + 6}
+    assert nonzero_counts(report) == {"imported": 1, "refused": len(invalid) + 6}
     for number, (_, field) in enumerate(invalid, start=2):
         assert reasons[number - 2].startswith(f"line {number}: {field}: ")
     assert max(len(item.why) + len(item.id) for item in rejections) < 300
     assert reasons[-1] == "the end: the file is truncated: its last line is missing; the lines before it were read"
     assert [item for item in dry_run_items if item.action == "refuse"] == rejections
-    assert _counts(dry_run) == _counts(report)
+    assert nonzero_counts(dry_run) == nonzero_counts(report)
 
 
 async def test_missing_lines_and_newer_format_versions_are_reported(rig: MemoryRig) -> None:
@@ -308,7 +303,7 @@ async def test_dedupe_skips_memories_with_existing_content(rig: MemoryRig) -> No
         ImportRequest(workspace_id=2, overrides=ImportOverrides(tags=("new",)), new_ids=True, dedupe=True, dry_run=True),
     )
 
-    assert (_counts(copies_report), _counts(deduped_report), _counts(second_report)) == (
+    assert (nonzero_counts(copies_report), nonzero_counts(deduped_report), nonzero_counts(second_report)) == (
         {"imported": 1},
         {"imported": 1},
         {"duplicates": 1, "conflicts": 1},
@@ -332,7 +327,10 @@ async def test_an_import_can_override_org_project_agent_type_and_tags(rig: Memor
     assert {name: memory[name] for name in ("org", "project", "agent_id", "type", "memory_scope", "tags")} == {
         "org": "zoo", "project": "lake", "agent_id": "kim", "type": "fact", "memory_scope": "agent", "tags": ["bird", "moved"],
     }  # fmt: skip
-    assert (_counts(invalid_report), rejections[0].why) == ({"refused": 1}, "line 2: session_id: is required for a memory of scope session")
+    assert (nonzero_counts(invalid_report), rejections[0].why) == (
+        {"refused": 1},
+        "line 2: session_id: is required for a memory of scope session",
+    )
 
 
 async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: MemoryRig) -> None:
@@ -361,7 +359,7 @@ async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig
 
     report, items = await transfers.import_source(lines, ImportRequest(workspace_id=2, new_ids=True))
 
-    assert (_counts(report), report.failures, items) == ({"expired": 1}, 0, [])
+    assert (nonzero_counts(report), report.failures, items) == ({"expired": 1}, 0, [])
     assert lines_of_kind(await transfers.export_lines(), "memory") == []
 
 
@@ -378,7 +376,7 @@ async def test_a_dry_run_lists_what_a_run_does_and_changes_nothing(rig: MemoryRi
     export_after_dry_run = await transfers.export_lines(ExportRequest(workspace_id=2))
     report, _ = await transfers.import_source(lines, request)
 
-    assert _counts(dry_run) == _counts(report)
+    assert nonzero_counts(dry_run) == nonzero_counts(report)
     assert len(planned_items) == dry_run.total == 4 * BATCH_SIZE
     assert lines_of_kind(export_after_dry_run, "memory") == []
     assert len(lines_of_kind(await transfers.export_lines(ExportRequest(workspace_id=2)), "memory")) == report.counts["imported"]

@@ -100,3 +100,8 @@ def parse_lines(lines: bytes) -> list[Mapping[str, object]]:
 def lines_of_kind(lines: bytes, kind: str) -> Sequence[Mapping[str, object]]:
     """Return the lines of one kind."""
     return [row for row in parse_lines(lines) if row["kind"] == kind]
+
+
+def nonzero_counts(report: RunReport) -> dict[str, int]:
+    """Return the counts of a run that are not zero."""
+    return {name: number for name, number in report.counts.items() if number}

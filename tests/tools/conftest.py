@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from rookery.kernel.db import Database, open_database
 from tests.conftest import eventually
 from tests.tools.makers import Tools, build_tools, list_children
+from tests.tools.oauth_server import OAuthServer, run_oauth_server
 
 Start = Callable[..., Awaitable[Tools]]
 
@@ -22,6 +23,13 @@ async def db(data_dir: Path) -> AsyncIterator[Database]:
     database = open_database("embedded:", data_dir=data_dir)
     yield database
     await database.close()
+
+
+@pytest.fixture
+def oauth_server() -> Iterator[OAuthServer]:
+    """A server behind an authorisation server, for one test."""
+    with run_oauth_server() as running:
+        yield running
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,14 @@ import psutil
 
 from rookery.access.models import Caller
 from rookery.engines import upstreams
+from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.events import EventBus
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.result_cache import ResultCache
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.models import CommandTarget, HttpTarget, Server
+from rookery.tools.models import CallOutcome, CallRecord, CommandTarget, HttpTarget, Server
 from rookery.tools.ports import AgentSessionChecker, BuiltinServer
 from rookery.tools.resources import ResourceReader
 from rookery.tools.servers.registry import ServerRegistry
@@ -69,13 +70,6 @@ def make_http_server(url: str, **fields: object) -> Server:
     """Make the entry of a server at *url*."""
     kind = "sse" if url.endswith("/sse") else "http"
     return replace(Server(id="served", name="served", target=HttpTarget(url=url, kind=kind)), **fields)
-
-
-def free_port() -> int:
-    """Return an unused port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def text_of(result: Mapping[str, object]) -> str:
@@ -164,3 +158,42 @@ def build_tools(
         resources=ResourceReader(catalogue, sessions),
         limits=limits,
     )
+
+
+CALLER = make_caller()
+OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
+
+
+async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
+    """Call a tool."""
+    return await tools.runner.call(caller, server, tool, arguments)
+
+
+async def call_text(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
+    """Call a tool that succeeds, and return its text."""
+    outcome = await call(tools, tool, server=server, caller=caller, **arguments)
+    assert outcome.error is None
+    return str(json.loads(outcome.result or b"")["content"][0]["text"])
+
+
+def make_call_record(number: int, **fields: object) -> CallRecord:
+    """Make the record of a call that succeeded."""
+    values: dict[str, object] = {
+        "id": f"{number:032d}",
+        "workspace_id": 1,
+        "server_id": "time",
+        "tool": "now",
+        "key_id": "key-1",
+        "key_kind": "api",
+        "agent_id": None,
+        "session_id": None,
+        "success": True,
+        "code": None,
+        "duration_ms": 1.0,
+        "arguments_bytes": 2,
+        "result_bytes": 10,
+        "request_id": f"req_{number}",
+        "called_at": utc_now(),
+        **fields,
+    }
+    return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name

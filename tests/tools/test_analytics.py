@@ -21,7 +21,7 @@ from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.store import calls as store
 from tests.conftest import Instance, run_instance
-from tests.tools.makers import make_caller, make_odd_entry
+from tests.tools.makers import make_call_record, make_caller, make_odd_entry
 
 ANALYTICS = "/api/agent/tools/analytics"
 CALLS = "/api/agent/tools/calls"
@@ -31,25 +31,7 @@ CALLER = make_caller()
 
 def make_row(number: int, **fields: object) -> CallRecord:
     """Make a row of a call that succeeded."""
-    values: dict[str, object] = {
-        "id": f"{number:032d}",
-        "workspace_id": 1,
-        "server_id": "time",
-        "tool": "now",
-        "key_id": "key-1",
-        "key_kind": "api",
-        "agent_id": None,
-        "session_id": None,
-        "success": True,
-        "code": None,
-        "duration_ms": 1.0,
-        "arguments_bytes": 2,
-        "result_bytes": 10,
-        "request_id": f"req_{number}",
-        "called_at": AT + timedelta(minutes=number),
-        **fields,
-    }
-    return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name
+    return make_call_record(number, **{"called_at": AT + timedelta(minutes=number), **fields})
 
 
 def make_failed_row(number: int, code: str = "tool_execution_error", **fields: object) -> CallRecord:

@@ -16,13 +16,9 @@ from tests.conftest import Instance, eventually, run_instance
 from tests.deadlines import HANG_S
 from tests.tools.makers import make_odd_entry
 
+pytestmark = pytest.mark.embedded_store  # test_catalogue.py covers the differences between dialects
+
 BASE = "/api/v1/mcp"
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; test_catalogue.py covers the differences between dialects."""
-    return "embedded:"
 
 
 @pytest.fixture

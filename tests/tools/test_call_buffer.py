@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.transaction import Dialect
 from rookery.kernel.errors import EngineUnavailable
@@ -31,34 +30,11 @@ from tests.conftest import eventually
 from tests.processes import run_server
 from tests.stopwatch import Stopwatch
 from tests.tools.conftest import Start
-from tests.tools.makers import Tools, make_caller, make_odd_entry
+from tests.tools.makers import Tools, make_call_record, make_caller, make_odd_entry
 
 T = TypeVar("T")
 CALLER = make_caller()
 KEY = "sk_live_" + "a1B2" * 8
-
-
-def make_row(number: int, **fields: object) -> CallRecord:
-    """Make a row."""
-    values: dict[str, object] = {
-        "id": f"{number:032d}",
-        "workspace_id": 1,
-        "server_id": "s",
-        "tool": "t",
-        "key_id": "k",
-        "key_kind": "api",
-        "agent_id": None,
-        "session_id": None,
-        "success": True,
-        "code": None,
-        "duration_ms": 1.0,
-        "arguments_bytes": 2,
-        "result_bytes": 0,
-        "request_id": "r",
-        "called_at": utc_now(),
-        **fields,
-    }
-    return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name
 
 
 async def stored_rows(db: Database) -> list[CallRecord]:
@@ -113,7 +89,7 @@ async def test_rows_are_written_shortly_after_and_in_one_transaction(db: Databas
     buffer = CallBuffer(failing_db, bus=bus)
 
     for number in range(300):
-        buffer.add(make_row(number))
+        buffer.add(make_call_record(number))
     assert events == []
     await eventually(lambda: len(events) == 300)
 
@@ -127,16 +103,16 @@ async def test_rows_wait_for_a_store_that_is_down_and_are_written_once(db: Datab
     failing_db = FailingDatabase(db)
     buffer = CallBuffer(failing_db)
     failing_db.is_failing = True
-    buffer.add(make_row(1))
+    buffer.add(make_call_record(1))
     with pytest.raises(EngineUnavailable):
         await buffer.flush()
 
     failing_db.is_failing = False
-    buffer.add(make_row(2))
+    buffer.add(make_call_record(2))
     await buffer.flush()
     await buffer.flush()
 
-    assert {row.id for row in await stored_rows(db)} == {make_row(1).id, make_row(2).id}
+    assert {row.id for row in await stored_rows(db)} == {make_call_record(1).id, make_call_record(2).id}
     await buffer.aclose()
 
 
@@ -163,7 +139,7 @@ async def test_a_row_that_no_store_accepts_does_not_block_others(db: Database) -
     """No store accepts half a surrogate pair; such a row is logged and not retried (D-38)."""
     buffer = CallBuffer(db)
     for number, tool in enumerate(("a", "\ud800", "b")):
-        buffer.add(make_row(number, tool=tool))
+        buffer.add(make_call_record(number, tool=tool))
 
     await buffer.flush()
 
@@ -282,7 +258,7 @@ async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> N
     failing_db = FailingDatabase(db)
     buffer = CallBuffer(failing_db)
     failing_db.is_failing = True
-    buffer.add(make_row(1))
+    buffer.add(make_call_record(1))
     assert (buffer.unwritten, buffer.lost) == (1, 0)
 
     with Stopwatch() as watch:

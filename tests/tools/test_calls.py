@@ -26,22 +26,7 @@ from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.stopwatch import Stopwatch
 from tests.tools.conftest import Start, write
-from tests.tools.makers import Tools, is_alive, make_caller, make_odd_entry
-
-CALLER = make_caller()
-OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
-
-
-async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
-    """Call a tool."""
-    return await tools.runner.call(caller, server, tool, arguments)
-
-
-async def call_text(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
-    """Call a tool that succeeds, and return its text."""
-    outcome = await call(tools, tool, server=server, caller=caller, **arguments)
-    assert outcome.error is None
-    return str(json.loads(outcome.result or b"")["content"][0]["text"])
+from tests.tools.makers import CALLER, OTHER, Tools, call, call_text, is_alive, make_caller, make_odd_entry
 
 
 async def list_rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:

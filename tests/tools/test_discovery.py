@@ -29,16 +29,12 @@ from tests.processes import Server, run_rookery
 from tests.real_servers import node
 from tests.tools.makers import make_odd_entry
 
+pytestmark = pytest.mark.embedded_store  # discovery runs no query that depends on the dialect
+
 ADDRESS = "https://agents.example.org"
 DOCUMENTS = ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers", "/connect"]
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 MARKUP = "<script>alert('x')</script>"
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; discovery runs no query that depends on the dialect."""
-    return "embedded:"
 
 
 @pytest.fixture

@@ -25,17 +25,9 @@ from tests.deadlines import HANG_S
 from tests.processes import Server, is_running, run_server
 from tests.stopwatch import Stopwatch
 from tests.tools.conftest import Start
-from tests.tools.makers import Tools, count_open_files, list_children, make_caller, make_odd_entry
+from tests.tools.makers import CALLER, call_text, count_open_files, list_children, make_odd_entry
 
-CALLER = make_caller()
 BASE = "/api/v1/mcp"
-
-
-async def call_text(tools: Tools, tool: str, **arguments: object) -> str:
-    """Call a tool that succeeds, and return its text."""
-    outcome = await tools.runner.call(CALLER, "odd", tool, arguments)
-    assert outcome.error is None
-    return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
 
 @contextlib.asynccontextmanager

@@ -20,17 +20,14 @@ from rookery.tools.ports import RequestOptions, UpstreamConnection
 from rookery.tools.servers.header_forwarding import find_forwarding_fault, select_forwarded_headers
 from tests.conftest import run_instance
 from tests.deadlines import HANG_S
-from tests.tools.makers import CONNECTORS, SERVERS, free_port, make_caller, text_of
+from tests.postgres import free_port
+from tests.tools.makers import CONNECTORS, SERVERS, make_caller, text_of
 from tests.tools.oauth_server import OAuthServer, run_oauth_server
+
+pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
 
 CALLER = make_caller()
 KEY = "sk_live_" + "a1B2" * 8
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; nothing here depends on the dialect."""
-    return "embedded:"
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -19,22 +19,11 @@ from rookery.kernel.config import Settings
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.processes import Server, run_rookery, run_server
 from tests.tools.makers import make_odd_entry as odd
-from tests.tools.oauth_server import OAuthServer, authorize, parse_hidden_fields, run_oauth_server
+from tests.tools.oauth_server import OAuthServer, authorize, parse_hidden_fields
+
+pytestmark = pytest.mark.embedded_store  # test_logins.py covers the differences between dialects
 
 LOGIN = "/api/v1/servers/guarded/login"
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; test_logins.py covers the differences between dialects."""
-    return "embedded:"
-
-
-@pytest.fixture
-def oauth_server() -> Iterator[OAuthServer]:
-    """A server behind an authorisation server."""
-    with run_oauth_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -28,18 +28,11 @@ from rookery.tools.store import logins as store
 from tests.conftest import OPERATOR, SECRET_KEY, FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.tools.makers import make_caller
-from tests.tools.oauth_server import OAuthServer, authorize, run_oauth_server
+from tests.tools.oauth_server import OAuthServer, authorize
 
 REDIRECT = "http://127.0.0.1:9/callback"
 COUNTERS = ("registered", "granted", "renewed", "calls", "sessions")
 MakeLogins = Callable[[], Awaitable[Logins]]
-
-
-@pytest.fixture
-def oauth_server() -> Iterator[OAuthServer]:
-    """A server behind an authorisation server, for one test."""
-    with run_oauth_server() as running:
-        yield running
 
 
 @pytest.fixture

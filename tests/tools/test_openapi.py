@@ -19,14 +19,10 @@ from rookery.tools.models import BuiltinTarget, JsonObject, Server
 from tests.conftest import Instance, run_instance
 from tests.tools.makers import make_odd_entry
 
+pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
+
 BASE = "/api/v1/mcp"
 SERVER = Server(id="s", name="S", target=BuiltinTarget())
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; nothing here depends on the dialect."""
-    return "embedded:"
 
 
 @pytest.fixture

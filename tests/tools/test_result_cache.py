@@ -24,15 +24,11 @@ from tests.conftest import FakeClock, eventually, run_instance
 from tests.tools.conftest import Start, write
 from tests.tools.makers import SERVERS, Tools, make_caller, make_odd_entry, make_odd_server
 
+pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
+
 CALLER = make_caller()
 COUNTING = {"command": sys.executable, "args": ["-I", "-S", "-u", str(SERVERS / "counting.py")]}
 CACHED = {"tools": {"cache_s": {"*": 60}}}
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; nothing here depends on the dialect."""
-    return "embedded:"
 
 
 async def call(

@@ -23,28 +23,20 @@ from rookery.tools.supervision.health import percentile
 from rookery.tools.supervision.session_pool import SessionPool
 from tests.conftest import eventually, run_instance
 from tests.tools.conftest import Start
-from tests.tools.makers import CONNECTORS, SHORT_TIMEOUTS, Tools, is_alive, list_children, make_caller, make_odd_entry, make_odd_server
+from tests.tools.makers import (
+    CALLER,
+    CONNECTORS,
+    OTHER,
+    SHORT_TIMEOUTS,
+    call,
+    call_text,
+    is_alive,
+    list_children,
+    make_odd_entry,
+    make_odd_server,
+)
 
-CALLER = make_caller()
-OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
-
-
-async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
-    """Call a tool."""
-    return await tools.runner.call(caller, server, tool, arguments)
-
-
-async def call_text(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
-    """Call a tool that succeeds, and return its text."""
-    outcome = await call(tools, tool, server=server, caller=caller, **arguments)
-    assert outcome.error is None
-    return str(json.loads(outcome.result or b"")["content"][0]["text"])
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; nothing here depends on the dialect."""
-    return "embedded:"
+pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
 
 
 # Replicas.

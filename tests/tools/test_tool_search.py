@@ -18,14 +18,10 @@ from rookery.tools.models import BuiltinTarget, Server, ServerFeatures
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.tools.makers import make_odd_entry
 
+pytestmark = pytest.mark.embedded_store  # a search runs no query that depends on the dialect
+
 SEARCH = "/api/v1/mcp/tools/search"
 WORDS = st.text(alphabet="abcxyz_ -A1é", max_size=40)
-
-
-@pytest.fixture
-def database_url() -> str:
-    """The embedded store only; a search runs no query that depends on the dialect."""
-    return "embedded:"
 
 
 @pytest.fixture

@@ -38,13 +38,6 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
         yield instance
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver that accepts everything."""
-    async with run_receiver() as receiver:
-        yield receiver
-
-
 async def create_webhook(caller: Caller, url: str, **fields: object) -> Json:
     """Create an endpoint, and return it with its secret."""
     response = await caller.post(HOOKS, {"url": url, "events": ["memory.*"], **fields})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,22 +16,8 @@ from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.retry_policy import next_attempt_at
 from tests.conftest import FakeClock, eventually
 from tests.webhooks.makers import CATALOGUE
-from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply, run_receiver
-from tests.webhooks.rig import WebhookRig, run_webhooks
-
-
-@pytest.fixture
-async def webhooks(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[WebhookRig]:
-    """Running webhooks, on a store of each dialect in turn."""
-    async with run_webhooks(database, data_dir, clock) as rig:
-        yield rig
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver that accepts everything."""
-    async with run_receiver() as receiver:
-        yield receiver
+from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply
+from tests.webhooks.rig import WebhookRig
 
 
 def failing(*names: str, status: int = 503, retry_after: str | None = None) -> Callable[[ReceivedRequest], Reply]:

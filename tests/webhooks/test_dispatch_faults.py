@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -30,20 +30,6 @@ from tests.deadlines import HANG_S
 from tests.processes import Server, earlier_worker_id
 from tests.webhooks.receiver import Receiver, Reply, run_receiver
 from tests.webhooks.rig import WebhookRig, run_webhooks
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver that accepts everything."""
-    async with run_receiver() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-async def webhooks(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[WebhookRig]:
-    """Running webhooks, on a store of each dialect in turn."""
-    async with run_webhooks(database, data_dir, clock) as rig:
-        yield rig
 
 
 async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRig, receiver: Receiver) -> None:

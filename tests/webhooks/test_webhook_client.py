@@ -21,13 +21,6 @@ LOCAL_GUARD = EgressGuard(allow=["127.0.0.0/8"])
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver for one test."""
-    async with run_receiver() as receiver:
-        yield receiver
-
-
-@pytest.fixture
 async def http() -> AsyncIterator[HttpWebhookClient]:
     """The client, with a short timeout."""
     client = HttpWebhookClient(LOCAL_GUARD, timeout_s=2)
