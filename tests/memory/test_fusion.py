@@ -13,7 +13,7 @@ from rookery.memory.fusion import (
     fuse,
     is_confident,
     lift,
-    weigh_neighbours,
+    weigh_neighbour,
 )
 from rookery.memory.models import RecallMode
 
@@ -37,13 +37,13 @@ def test_a_better_similarity_word_score_or_neighbour_never_lowers_a_score(share:
 
 def test_a_memory_without_neighbours_keeps_its_score() -> None:
     """Only sessions have neighbours (D-44)."""
-    assert lift(0.4, weigh_neighbours([])) == 0.4
+    assert lift(0.4, 0.0) == 0.4
 
 
-def test_the_best_neighbour_counts_and_the_second_one_counts_less() -> None:
-    """The relevance of the second memory before or after counts at 0.7 (D-44)."""
-    assert weigh_neighbours([(-1, 0.2), (1, 0.5), (2, 0.6)]) == 0.5
-    assert weigh_neighbours([(-2, 0.9), (1, 0.5)]) == pytest.approx(SECOND_NEIGHBOUR_FACTOR * 0.9)
+def test_the_second_neighbour_counts_less_on_either_side() -> None:
+    """The relevance of the second memory before or after counts at 0.8 (D-44)."""
+    assert [weigh_neighbour(distance, 0.5) for distance in (-2, -1, 1, 2)] == [0.4, 0.5, 0.5, 0.4]
+    assert SECOND_NEIGHBOUR_FACTOR == 0.8
 
 
 @given(samples, backgrounds, cosines, cosines)

@@ -90,15 +90,15 @@ async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> Non
     assert _find(own_hits, beside_private).score > _find(own_hits, baseline).score, "Kim may read her own memory"
 
 
-async def test_filters_by_field_do_not_hide_neighbours(rig: MemoryRig) -> None:
-    """A filter selects the results; the memories around them still count (D-44)."""
+async def test_context_shows_neighbours_that_the_filters_leave_out(rig: MemoryRig) -> None:
+    """A filter by field selects what is ranked; the context of a hit is what was stored around it (D-42)."""
     await _store(rig, "Kim asks where the herons nest", type="observation")
     (answer,) = await _store(rig, ANSWER, type="decision")
     await rig.run_jobs()
 
     (hit,) = await _recall(rig, filters=MemoryFilter(type="decision"), context=1)
     assert hit.memory.id == answer.id
-    assert hit.explanation.neighbour is not None
+    assert hit.explanation.neighbour is None
     assert hit.context is not None
     assert [memory.type for memory in hit.context.before] == ["observation"]
 
@@ -144,3 +144,15 @@ async def test_neighbours_are_found_in_a_session_of_any_order_of_times(rig: Memo
     for position, memory_id in enumerate(ids):
         expected = {(distance, ids[position + distance]) for distance in (-2, -1, 1, 2) if 0 <= position + distance < len(ids)}
         assert {(neighbour.distance, neighbour.memory_id) for neighbour in found[memory_id]} == expected
+
+
+async def test_a_neighbour_that_no_index_returned_joins_the_candidates(rig: MemoryRig) -> None:
+    """The answer beside the question is found although a hundred memories are closer to the words of the question (issue 17; D-44)."""
+    for number in range(130):
+        await rig.remember(f"herons {number} feathers ladder")
+    _, answer = await _store(rig, "Kim asks where the herons nest", "behind it")
+    await rig.run_jobs()
+
+    hits = await _recall(rig, top_k=5)
+    assert answer.id in [hit.memory.id for hit in hits]
+    assert answer.id not in [hit.memory.id for hit in await _recall(rig, top_k=5, filters=MemoryFilter(type="decision"))]

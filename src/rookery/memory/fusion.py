@@ -18,7 +18,7 @@ SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.45, 0.55
 NEIGHBOUR_WEIGHT = 0.7
 """The share of a neighbour's relevance that a memory gains, of what it lacks to 1."""
 
-SECOND_NEIGHBOUR_FACTOR = 0.7
+SECOND_NEIGHBOUR_FACTOR = 0.8
 """The relevance of the second memory before or after, relative to that of the first."""
 
 STANDARD_SCORES_TO_FULL = 4.0
@@ -101,15 +101,13 @@ def fuse(similarity: float | None, text_score: float | None) -> float:
     return SIMILARITY_WEIGHT * (similarity or 0.0) + TEXT_WEIGHT * (text_score or 0.0)
 
 
-def weigh_neighbours(relevances: Iterable[tuple[int, float]]) -> float:
-    """Return the relevance of the best neighbour, given (distance, relevance) with distances of 1 and 2. Without neighbours: 0."""
-    return max(
-        (relevance if abs(distance) == 1 else SECOND_NEIGHBOUR_FACTOR * relevance for distance, relevance in relevances), default=0.0
-    )
+def weigh_neighbour(distance: int, relevance: float) -> float:
+    """Return what the *relevance* of a neighbour counts at a distance of 1 or 2 memories, before or after."""
+    return relevance if abs(distance) == 1 else SECOND_NEIGHBOUR_FACTOR * relevance
 
 
 def lift(relevance: float, neighbour: float) -> float:
-    """Return *relevance* raised by that of the best neighbour, in 0..1 (`weigh_neighbours`)."""
+    """Return *relevance* raised by that of the best neighbour, weighed by `weigh_neighbour`, in 0..1."""
     return relevance + NEIGHBOUR_WEIGHT * neighbour * (1.0 - relevance)
 
 

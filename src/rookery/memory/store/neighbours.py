@@ -7,7 +7,7 @@ seeks of the index, among the memories of the same time and among the others. No
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,7 +80,7 @@ _BY_IDS = select(*_ACCESS_FIELDS.columns).where(IS_IN_WORKSPACE, memories.c.id.i
 
 def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> dict[str, tuple[Neighbour, ...]]:
     """
-    Return the readable neighbours of *ids*, earliest first.
+    Return the readable neighbours of those of *ids* that are readable themselves, earliest first.
 
     A hidden, expired or foreign neighbour is left out, and no farther one takes its place. Memories without a session, and those without
     neighbours, are left out. The filters by field, such as a type, do not apply to neighbours.
@@ -88,16 +88,32 @@ def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> 
     if not ids:
         return {}
     rows = tx.fetch_all(_NEIGHBOURS, {"workspace": access_filter.workspace_id, "ids": ids})
-    candidates = [(row.text("id"), [(distance, row.maybe_text(f"at{distance}")) for distance in _DISTANCES]) for row in rows]
-    others = {other for _, pairs in candidates for _, other in pairs if other is not None}
-    if not others:
-        return {}
-    access_fields = _ACCESS_FIELDS.fetch_all(tx, _BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(others)})
-    readable = {fields.id for fields in access_fields if is_readable(access_filter, fields)}
+    ids_by_distance = {row.text("id"): row.values[1:] for row in rows}
+    others = {str(other) for found_ids in ids_by_distance.values() for other in found_ids if other is not None}
+    readable = _filter_readable(tx, access_filter, others | ids_by_distance.keys() if others else ())
     neighbours = {
         memory_id: tuple(
-            Neighbour(distance=distance, memory_id=other) for distance, other in pairs if other is not None and other in readable
+            Neighbour(distance=distance, memory_id=str(other))
+            for distance, other in zip(_DISTANCES, found_ids, strict=True)
+            if other in readable
         )
-        for memory_id, pairs in candidates
+        for memory_id, found_ids in ids_by_distance.items()
+        if memory_id in readable
     }
     return {memory_id: pairs for memory_id, pairs in neighbours.items() if pairs}
+
+
+def _filter_readable(tx: Tx, access_filter: AccessFilter, ids: Collection[str]) -> set[str]:
+    """Return those of *ids* that *access_filter* allows. Memories with the same access fields are judged once."""
+    if not ids:
+        return set()
+    rows = tx.fetch_all(_BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(ids)})
+    verdicts = dict[tuple[object, ...], bool]()
+    readable = set[str]()
+    for row in rows:
+        access_fields = tuple(row.values[1:])
+        if access_fields not in verdicts:
+            verdicts[access_fields] = is_readable(access_filter, _ACCESS_FIELDS.from_row(row))
+        if verdicts[access_fields]:
+            readable.add(row.text("id"))
+    return readable
