@@ -24,11 +24,10 @@ from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.webhooks.delivery_metrics import DeliveryMetrics
-from rookery.webhooks.delivery_results import apply_result, evaluate_attempt, retry_state
 from rookery.webhooks.models import DeliveryState, DisabledReason, Outcome, WebhookEndpoint
 from rookery.webhooks.queues import MAX_PREFETCH, EndpointQueue
 from rookery.webhooks.retry_policy import STATUS_GONE, should_disable
-from rookery.webhooks.sender import AttemptResult, DeliverySender
+from rookery.webhooks.sender import AttemptResult, DeliverySender, apply_result, evaluate_attempt, retry_state
 from rookery.webhooks.store import queue
 from rookery.webhooks.store.queue import ClaimedDelivery, DeliveryResult
 
