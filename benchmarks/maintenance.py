@@ -100,11 +100,12 @@ async def measure(folder: Path, number: int, *, projects: int) -> list[dict[str,
         started_s = time.perf_counter()
         await fill(rookery, number, projects=projects)
         rows.append({"what": "filled", "s": time.perf_counter() - started_s, "cpu_s": time.process_time(), "rss_mb": _rss_mb()})
+        maintenance = rookery.memory.maintenance
         prune = pruning.PruneRequest(workspace_id=1, deduplicate=True, min_effective_confidence=0.1)
-        rows.append(await _row("prune --deduplicate", rookery.maintenance.pruning.run(prune)))
+        rows.append(await _row("prune --deduplicate", maintenance.pruning.run(prune)))
         dry = consolidation.ConsolidationRequest(workspace_id=1, dry_run=True)
-        rows.append(await _row("consolidate --dry-run", rookery.maintenance.consolidation.run(dry)))
-        rows.append(await _row("consolidate", rookery.maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1))))
+        rows.append(await _row("consolidate --dry-run", maintenance.consolidation.run(dry)))
+        rows.append(await _row("consolidate", maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1))))
     return rows
 
 
