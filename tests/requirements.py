@@ -76,7 +76,7 @@ SPEC = (
     Requirement("spec 6.1", "Stored, recalled and re-indexed memories are events; jobs are retried after 10, 60 and 300 s."),
     Requirement("spec 6.2", "A delivery is signed; a receiver refuses a mismatch with 401.", word="401"),
     Requirement("spec 6.2", "A failed delivery is retried at most 3 times, 60 seconds apart.", word="60", alternative="D-81"),
-    Requirement("spec 6.1", "A stored memory updates training data.", word="memorystored"),
+    Requirement("spec 6.1", "A stored memory updates training data.", word="training"),
     Requirement("spec 7", "The statuses and codes of the table."),
     Requirement("spec 8", "The tiers, the headers of the rate limit, and the half-lives."),
     Requirement("spec 9", "Paths carry v1.", untested="The paths are in the tables of the routes, which every test of a route calls."),

@@ -269,6 +269,7 @@ async def test_plans_are_listed_newest_first_and_filtered(instance: Instance) ->
         return [item["title"] for item in cast("list[Json]", (await get_json(instance.agent, f"/plans{query}"))["data"])]
 
     assert await list_titles("") == ["Three", "Two", "One 100%"]
+    assert (await instance.agent.get("/v1/plans")).json()["data"] == (await get_json(instance.agent, "/plans"))["data"]
     assert await list_titles("?per_page=1&page=2") == ["Two"]
     assert await list_titles("?org=acme") == ["Two", "One 100%"]
     assert await list_titles("?project=web") == ["Two"]

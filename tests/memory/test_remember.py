@@ -100,11 +100,12 @@ async def test_concurrent_dedupe_stores_one_memory(rig: MemoryRig) -> None:
         {"project": None},
         {"memory_scope": MemoryScope.SHARED},
         {"memory_scope": MemoryScope.AGENT, "agent_id": "kim"},
+        {"memory_scope": MemoryScope.SESSION, "session_id": "s1"},
         {"content": "the heron nests on the roof."},
     ],
 )
 async def test_the_same_content_in_another_scope_is_no_duplicate(rig: MemoryRig, other_fields: dict[str, object]) -> None:
-    """The same content in another org or project is not a duplicate (D-40; spec 2.7)."""
+    """The same content of another org, project, agent or session is not a duplicate (D-40; spec 2.7)."""
     await rig.services.remember.store(make_caller(), make_draft(**{"content": HERON, **other_fields}))  # pyright: ignore[reportArgumentType] - content is a text
 
     result = await rig.services.remember.store(make_caller(), make_draft(dedupe=True))
