@@ -81,16 +81,16 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def eventually(claim: Callable[[], Awaitable[T] | T], *, within_s: float = HANG_S) -> T:
-    """Return what *claim* returns once that is true; fail after *within_s* seconds."""
-    deadline = time.monotonic() + within_s
+async def eventually(claim: Callable[[], Awaitable[T] | T]) -> T:
+    """Return what *claim* returns once that is true; fail after `HANG_S`."""
+    deadline = time.monotonic() + HANG_S
     while True:
         result = claim()
         value = await cast("Awaitable[T]", result) if inspect.isawaitable(result) else cast("T", result)
         if value:
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"not true within {within_s} s; last seen: {value!r}")
+            pytest.fail(f"not true within {HANG_S} s; last seen: {value!r}")
         await asyncio.sleep(0.01)
 
 
