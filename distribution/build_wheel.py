@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rookery.engines.embedders import minilm, model, model_files
+from rookery.engines.embedders import bert, minilm, model_files, weights
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = Path(__file__).with_name("model-notice.txt")
@@ -34,11 +34,11 @@ def write_bundle(folder: Path) -> None:
         SystemExit: The digests of the installed weights differ from those of the model's own repository.
     """
     source = model_files.find_weights()
-    weights, tokenizer = source / "model.safetensors", source / "tokenizer.json"
-    for path, expected in ((weights, model_files.WEIGHTS_SHA256), (tokenizer, model_files.TOKENIZER_SHA256)):
+    weights_file, tokenizer = source / "model.safetensors", source / "tokenizer.json"
+    for path, expected in ((weights_file, model_files.WEIGHTS_SHA256), (tokenizer, model_files.TOKENIZER_SHA256)):
         if (found := _sha256(path.read_bytes())) != expected:
             sys.exit(f"{path.name} of {model_files.DISTRIBUTION} has SHA-256 {found}, expected {expected}; nothing was built")
-    graph = minilm.write_graph(minilm.read_weights(weights), "int8")
+    graph = b"".join(bert.write_graph(weights.SafetensorsFile(weights_file), minilm.CONFIG, "int8"))
     provenance = model_files.Provenance(
         model="sentence-transformers/all-MiniLM-L6-v2",
         revision=REVISION,
@@ -46,7 +46,7 @@ def write_bundle(folder: Path) -> None:
         carried_by=f"{model_files.DISTRIBUTION}=={model_files.VERSION}",
         weights_sha256=model_files.WEIGHTS_SHA256,
         tokenizer_sha256=model_files.TOKENIZER_SHA256,
-        graph_format=model.GRAPH_FORMAT,
+        graph_format=bert.GRAPH_FORMAT,
         graph_sha256=_sha256(graph),
     )
     folder.mkdir(parents=True)

@@ -59,10 +59,16 @@ class EmbedderContract(ABC):
 
     Attributes:
         has_meaning: The vectors are those of a real model, not of a service that only the tests use.
+        questions: Questions, each with the index of the text in `TEXTS` that answers it.
     """
 
     lacks: ClassVar[frozenset[EmbedderFeature]] = frozenset()
     has_meaning: ClassVar[bool] = True
+    questions: ClassVar[tuple[tuple[str, int], ...]] = (
+        ("Which database was picked, and why?", 0),
+        ("Where do I find the credentials?", 1),
+        ("artwork of the dawn", 2),
+    )
 
     @pytest.fixture
     @abstractmethod
@@ -97,11 +103,7 @@ class EmbedderContract(ABC):
             pytest.skip("the vectors have no meaning")
         passages = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
 
-        for question, expected in [
-            ("Which database was picked, and why?", 0),
-            ("Where do I find the credentials?", 1),
-            ("artwork of the dawn", 2),
-        ]:
+        for question, expected in self.questions:
             vector = await embedder.embed_query(question)
             assert max(range(len(TEXTS)), key=lambda index: cosine(vector, passages[index][0])) == expected
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.engines import embedders
-from rookery.engines.embedders import EmbedderEngine, inputs, minilm, model_files
+from rookery.engines.embedders import EmbedderEngine, bert, inputs, minilm, model_files, weights
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.model import EmbeddingModel
@@ -99,7 +99,7 @@ async def test_a_query_and_a_passage_with_the_same_text_have_the_same_vector(emb
 
 async def test_the_built_in_model_has_a_known_scale_in_both_precisions(model_dir: Path) -> None:
     """A cosine of 0.7 counts as fully similar, measured for this model (recall notes)."""
-    for url in embedders.ADDRESSES:
+    for url in ("embedded:", "embedded:f32"):
         engine = embedders.open(url, data_dir=model_dir)
         await engine.close()
         assert engine.full_similarity == 0.7
@@ -108,7 +108,7 @@ async def test_the_built_in_model_has_a_known_scale_in_both_precisions(model_dir
 async def test_the_vector_of_a_repeated_query_is_cached(model_dir: Path) -> None:
     """Embedding is the most expensive part of a recall."""
     model = _CountingModel(models.load_model(model_dir, "int8"))
-    engine = EmbeddedEmbedder(model="counted", load=lambda: model, max_cached_queries=2)  # pyright: ignore[reportArgumentType] - a model that counts
+    engine = EmbeddedEmbedder(model="counted", dimension=384, load=lambda: model, max_cached_queries=2)  # pyright: ignore[reportArgumentType] - a model that counts
     try:
         first = await engine.embed_query("one")
         assert await engine.embed_query(" one ") == first
@@ -207,10 +207,10 @@ def test_a_short_text_is_not_padded(model: EmbeddingModel) -> None:
 
 def test_the_f32_graph_equals_the_reference_implementation(f32_model: EmbeddingModel) -> None:
     """The reference is BERT (arXiv 1810.04805) in numpy, with the mean of the tokens and unit length."""
-    weights = minilm.read_weights(package_file("model.safetensors"))
+    source = weights.SafetensorsFile(package_file("model.safetensors"))
     for text in TEXTS[:2]:
         ids = ids_of(f32_model, text)
-        assert np.abs(numbers(f32_model.embed_tokens([ids])[0]) - reference(weights, ids)).max() < 1e-5
+        assert np.abs(numbers(f32_model.embed_tokens([ids])[0]) - reference(source, ids)).max() < 1e-5
 
 
 def test_int8_is_close_to_f32(model: EmbeddingModel, f32_model: EmbeddingModel) -> None:
@@ -220,18 +220,18 @@ def test_int8_is_close_to_f32(model: EmbeddingModel, f32_model: EmbeddingModel) 
         assert cosine(model.embed_tokens([ids])[0], f32_model.embed_tokens([ids])[0]) > 0.98
 
 
-def reference(weights: minilm.Weights, ids: list[int]) -> Array:
+def reference(source: weights.Weights, ids: list[int]) -> Array:
     """Return the vector of one text, computed in numpy."""
 
     def linear(value: Array, name: str) -> Array:
-        return value @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+        return value @ source.read(f"{name}.weight").T + source.read(f"{name}.bias")
 
     def normalised(value: Array, name: str) -> Array:
         centred = value - value.mean(axis=-1, keepdims=True)
         spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        return centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+        return centred / spread * source.read(f"{name}.weight") + source.read(f"{name}.bias")
 
-    words, positions, kinds = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
+    words, positions, kinds = (source.read(f"embeddings.{name}_embeddings.weight") for name in ("word", "position", "token_type"))
     hidden = normalised(words[ids] + positions[: len(ids)] + kinds[0], "embeddings.LayerNorm")
     for number in range(6):
         layer = f"encoder.layer.{number}"
@@ -285,13 +285,13 @@ def test_a_graph_without_a_matching_digest_is_written_again(tmp_path: Path, dama
     if damage == "flipped":
         at = len(content) // 2
         file.write_bytes(content[:at] + bytes(byte ^ 0x55 for byte in content[at : at + 100_000]) + content[at + 100_000 :])
-        assert model_files.find_damaged_graphs(tmp_path) == [file]
+        assert model_files.find_damaged_files(tmp_path) == [file]
     else:
         model_files.digest_file(file).unlink()
 
     assert models.load_model(tmp_path, "int8").embed_query("whole") == expected
     assert file.read_bytes() == content
-    assert model_files.find_damaged_graphs(tmp_path) == []
+    assert model_files.find_damaged_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", ["none", "truncated graph", "flipped graph", "flipped tokenizer"])
@@ -311,7 +311,7 @@ def test_a_damaged_file_of_a_wheel_is_reported_with_a_remedy(tmp_path: Path, dam
         carried_by=model_files.DISTRIBUTION,
         weights_sha256=model_files.WEIGHTS_SHA256,
         tokenizer_sha256=model_files.TOKENIZER_SHA256,
-        graph_format=models.GRAPH_FORMAT,
+        graph_format=bert.GRAPH_FORMAT,
         graph_sha256=model_files.sha256_of(graph),
     )
     (folder / model_files.PROVENANCE_FILE).write_text(provenance.to_json(), encoding="utf-8")
@@ -376,7 +376,9 @@ def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: py
 
 def test_an_unknown_url_is_rejected_with_the_known_ones(tmp_path: Path) -> None:
     """Wrong settings are reported in one clear line (D-02)."""
-    with pytest.raises(WrongSettings, match=r"'carrier-pigeon'.* embedded:, embedded:f32, openai.*, ollama"):
+    with pytest.raises(
+        WrongSettings, match=r"'carrier-pigeon'.* embedded:, embedded:f32, embedded:e5-small, embedded:/FOLDER, openai.*, ollama"
+    ):
         embedders.open("carrier-pigeon:", data_dir=tmp_path)
 
 
@@ -404,7 +406,7 @@ async def test_a_missing_library_is_reported() -> None:
     def load() -> EmbeddingModel:
         raise ModuleNotFoundError("No module named 'onnxruntime'")
 
-    engine = EmbeddedEmbedder(model="none", load=load)
+    engine = EmbeddedEmbedder(model="none", dimension=384, load=load)
     try:
         for _ in range(2):
             with pytest.raises(EngineUnavailable, match="No module named 'onnxruntime'"):

@@ -16,6 +16,7 @@ import pytest
 
 from rookery.doctor import DoctorFinding, examine
 from rookery.engines import vectors as vector_engines
+from rookery.engines.embedders import model_files
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.memory.embedding_migration import IndexVersion
@@ -262,6 +263,32 @@ async def test_recall_works_during_the_change_from_one_service_to_another(
     assert "ROOKERY_EMBEDDER_PREVIOUS" in str(finding_without_previous.advice)
     assert "brain:reindex --stale" in str(finding_during.advice)
     assert KEY not in f"{finding_without_previous}{finding_during}{finding_after}"
+
+
+async def test_recall_works_during_the_change_to_a_model_in_a_folder_and_back(settings: Settings) -> None:
+    """A model of the user has its own identity, so the built-in one answers until all memories have new vectors (D-54; issue 17)."""
+    folder = Secret(f"embedded:{model_files.find_weights()}?passage_prefix=memory:%20&precision=f32")
+    async with _open_instance(settings) as first_instance:
+        for content in ("heron on the roof", "heron by the boat", "swallow under the bridge"):
+            await first_instance.admin.post("/v1/brain/remember", {"content": content, "type": "fact", "wait_ms": 5000})
+
+    async with _open_instance(settings, first_instance, embedder=folder) as instance:
+        assert await _recall(instance, "a bird on top of the house") == (["heron on the roof"], False)
+        (finding_during,) = await _memory_findings(instance)
+        report = await instance.rookery.reindexer.reindex(ReindexRequest(is_stale=True))
+        assert await _recall(instance, "a bird on top of the house") == (["heron on the roof"], False)
+        findings = {finding.about: finding for finding in await examine(instance.rookery)}
+    async with _open_instance(settings, first_instance, embedder_previous=folder) as instance:
+        assert await _recall(instance, "a bird on top of the house") == (["heron on the roof"], False)
+        (finding_back,) = await _memory_findings(instance)
+    async with _open_instance(settings, first_instance) as instance:
+        assert (await _recall(instance, "a bird on top of the house"))[1], "without the folder, its vectors cannot be searched"
+
+    assert report.successes == 3
+    assert "recall uses those of all-MiniLM-L6-v2/int8-1" in finding_during.says
+    assert (findings["memory"].grade, findings["embedder"].grade) == ("ok", "ok")
+    assert "(full precision, 384 dimensions, mean pooling, 256 tokens)" in findings["embedder"].says
+    assert "recall uses those of folder/model/" in finding_back.says
 
 
 async def _memory_findings(instance: Instance) -> list[DoctorFinding]:

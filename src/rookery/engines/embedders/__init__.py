@@ -2,6 +2,8 @@
 Engines of `memory.ports.Embedder`, which computes vectors of texts. `open` selects one by its address.
 
     embedded:, embedded:f32                    the built-in model in 8-bit integers, and in full precision
+    embedded:e5-small                          a multilingual model, from the extra `multilingual`
+    embedded:/FOLDER?pooling=cls               a model of the user, in a folder
     openai+https://:KEY@host/v1?model=NAME     any service with OpenAI's /v1/embeddings; openai:// without TLS
     ollama://host:11434/NAME                   Ollama's /api/embed; ollama+https:// with TLS
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rookery.engines.embedders.model_files import E5_INSTALL_COMMAND, find_e5_weights
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret
 from rookery.memory.ports import Embedder
@@ -23,19 +26,48 @@ from rookery.memory.ports import Embedder
 if TYPE_CHECKING:
     from rookery.engines.embedders.model import EmbeddingModel
 
-ADDRESSES = ("embedded:", "embedded:f32")
-"""Addresses that need no server."""
+ADDRESSES = ("embedded:", "embedded:f32", "embedded:e5-small")
+"""Addresses that need no server and no files of the user."""
+
+FOLDER_FORM = "embedded:/FOLDER"
 
 DEFAULT_DIMENSION = 768
 """Default dimension of a service's vectors (spec 8, D-54)."""
 
 VERSION = 1
-"""Version of the built-in engine's vectors. Raise it when chunking or arithmetic changes: stored vectors then count as stale (D-54)."""
+"""Version of the vectors of local models. Raise it when chunks or arithmetic change: stored vectors then count as stale (D-54)."""
 
 MINILM_FULL_SIMILARITY = 0.7
 """`Embedder.full_similarity` of all-MiniLM-L6-v2, measured on the development half of LoCoMo and on SciFact."""
 
-_EMBEDDED_DIMENSION = 384
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PackagedModel:
+    """A model with an address of its own."""
+
+    model: str
+    description: str
+    full_similarity: float | None
+
+
+_PACKAGED_DIMENSION = 384
+_PACKAGED = {
+    "embedded:": _PackagedModel(
+        model=f"all-MiniLM-L6-v2/int8-{VERSION}",
+        description="all-MiniLM-L6-v2 (English, 8-bit integers, 384 dimensions)",
+        full_similarity=MINILM_FULL_SIMILARITY,
+    ),
+    "embedded:f32": _PackagedModel(
+        model=f"all-MiniLM-L6-v2/f32-{VERSION}",
+        description="all-MiniLM-L6-v2 (English, full precision, 384 dimensions)",
+        full_similarity=MINILM_FULL_SIMILARITY,
+    ),
+    "embedded:e5-small": _PackagedModel(
+        model=f"multilingual-e5-small/int8-{VERSION}",
+        description="multilingual-e5-small (94 languages, 8-bit integers, 384 dimensions)",
+        full_similarity=None,
+    ),
+}
 
 _REMOTE_VERSION = 1
 """Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale (D-54)."""
@@ -53,8 +85,8 @@ _SCHEMES: dict[str, tuple[Literal["openai", "ollama"], bool]] = {
     "ollama+https": ("ollama", True),
 }
 _OLLAMA_PORT = 11434
-_OPTIONS = {"model", "dimensions", "query_prefix", "passage_prefix"}
-_MAX_PREFIX_CHARS = 500
+_OPTIONS = frozenset({"model", "dimensions", "query_prefix", "passage_prefix"})
+MAX_PREFIX_CHARS = 500
 
 _MINILM_NAMES = re.compile(r"(?:.*/)?all-minilm(?:-l6-v2(?:[-:].*)?|:(?:latest|22m|l6-v2)(?:-.*)?)?", re.IGNORECASE)
 """Names of all-MiniLM-L6-v2 at services. Ollama calls it `all-minilm`; its tags 33m and l12 are all-MiniLM-L12-v2."""
@@ -93,6 +125,11 @@ class RemoteModel:
         return f"{self.kind}/{self.model_name}/{self.stored_dimension}{prefix}-{_REMOTE_VERSION}"
 
     @property
+    def description(self) -> str:
+        """Name of the model and dimension of its stored vectors, for people."""
+        return f"{self.model_name} of a service ({self.kind}, {self.stored_dimension} dimensions)"
+
+    @property
     def full_similarity(self) -> float | None:
         """The scale of the model if its name is one of all-MiniLM-L6-v2, else None. Prefixes change the scale."""
         is_minilm = _MINILM_NAMES.fullmatch(self.model_name) is not None and not (self.query_prefix or self.passage_prefix)
@@ -100,7 +137,15 @@ class RemoteModel:
 
 
 class EmbedderEngine(Embedder, Protocol):
-    """An opened embedder: the port, with start and close."""
+    """
+    An opened embedder: the port, with start and close.
+
+    Attributes:
+        description: Name, languages, precision and dimension of the model, for people.
+    """
+
+    @property
+    def description(self) -> str: ...
 
     @property
     def is_starting(self) -> bool:
@@ -137,7 +182,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     Args:
         url: One of `ADDRESSES`, or the address of a service.
         data_dir: The engine may store its own files in a folder below it.
-        dimension: Dimension of a service's vectors. The built-in engine has its own, which must not be larger.
+        dimension: Dimension of a service's vectors. Models of this process have their own, which must not be larger.
         verify_ssl: Require a trusted certificate from a service.
         setting: Setting that contains *url*, for error messages.
 
@@ -148,24 +193,46 @@ def open(  # noqa: A001 - each engine folder has an `open`
         from rookery.engines.embedders.remote import RemoteEmbedder  # imports the HTTP client, which the built-in engine does not need
 
         return RemoteEmbedder(parse_url(url, dimension=dimension, setting=setting), verify_ssl=verify_ssl)
-    if url not in ADDRESSES:
-        scheme = url.partition(":")[0][:40]
-        raise WrongSettings(f"{setting}: unknown embedder {scheme!r}; use one of {', '.join([*ADDRESSES, *_URL_FORMS])}")
-    if dimension < _EMBEDDED_DIMENSION:
-        raise WrongSettings(
-            f"ROOKERY_VECTOR_DIMENSION: must be at least {_EMBEDDED_DIMENSION}, the dimensions of the built-in model, not {dimension}"
-        )
-
     from rookery.engines.embedders.embedded import EmbeddedEmbedder  # optional dependencies
 
-    precision = "f32" if url == "embedded:f32" else "int8"
+    if _is_folder(url):
+        from rookery.engines.embedders.model_folder import read_url  # imports numpy, which a service does not need
+
+        folder = read_url(url, setting=setting)
+        _require_dimension(dimension, folder.dimension, f"the model in {folder.folder}")
+
+        def load_folder_model() -> EmbeddingModel:
+            from rookery.engines.embedders.model import load_folder  # imported in the thread that loads the model
+
+            return load_folder(data_dir, folder)
+
+        return EmbeddedEmbedder(
+            model=f"folder/{folder.name}/{folder.identity}-{VERSION}",
+            dimension=folder.dimension,
+            load=load_folder_model,
+            description=folder.description,
+            checked_setting=setting,
+        )
+    packaged = _PACKAGED.get(url)
+    if packaged is None:
+        name = url[:40] if url.startswith("embedded:") else url.partition(":")[0][:40]
+        raise WrongSettings(f"{setting}: unknown embedder {name!r}; use one of {', '.join([*ADDRESSES, FOLDER_FORM, *_URL_FORMS])}")
+    _require_dimension(dimension, _PACKAGED_DIMENSION, "the built-in model" if url != "embedded:e5-small" else "multilingual-e5-small")
+    if url == "embedded:e5-small" and find_e5_weights() is None:
+        raise WrongSettings(f"{setting}: the model of {url} is not installed; install it: {E5_INSTALL_COMMAND}")
 
     def load() -> EmbeddingModel:
-        from rookery.engines.embedders.model import load_model  # imported in the thread that loads the model
+        from rookery.engines.embedders.model import load_e5, load_model  # imported in the thread that loads the model
 
-        return load_model(data_dir, precision)
+        return load_e5(data_dir) if url == "embedded:e5-small" else load_model(data_dir, "f32" if url == "embedded:f32" else "int8")
 
-    return EmbeddedEmbedder(model=f"all-MiniLM-L6-v2/{precision}-{VERSION}", load=load)
+    return EmbeddedEmbedder(
+        model=packaged.model,
+        dimension=_PACKAGED_DIMENSION,
+        load=load,
+        description=packaged.description,
+        full_similarity=packaged.full_similarity,
+    )
 
 
 def open_for_model(
@@ -180,15 +247,34 @@ def open_for_model(
     Raises:
         WrongSettings: An address in *urls* is invalid.
     """
-    for url in (*urls, *ADDRESSES):
+    for url in (*urls, *(url for url, packaged in _PACKAGED.items() if packaged.model == model)):
         if url is None:
             continue
-        is_built_in = url in ADDRESSES
-        width = DEFAULT_DIMENSION if is_built_in else dimension
-        engine = open(url, data_dir=data_dir, dimension=width, verify_ssl=verify_ssl, setting="ROOKERY_EMBEDDER_PREVIOUS")
+        is_local = url.startswith("embedded:")
+        try:
+            engine = open(
+                url,
+                data_dir=data_dir,
+                dimension=_MAX_DIMENSION if is_local else dimension,
+                verify_ssl=verify_ssl,
+                setting="ROOKERY_EMBEDDER_PREVIOUS",
+            )
+        except WrongSettings:
+            if url in urls:
+                raise
+            continue  # its package is no longer installed
         if (engine.model, engine.dimension) == (model, dimension):
             return engine
     return None
+
+
+def _is_folder(url: str) -> bool:
+    return url.startswith("embedded:") and url not in ADDRESSES and bool({"/", "\\"} & set(url))
+
+
+def _require_dimension(setting: int, dimension: int, model: str) -> None:
+    if setting < dimension:
+        raise WrongSettings(f"ROOKERY_VECTOR_DIMENSION: must be at least {dimension}, the dimensions of {model}, not {setting}")
 
 
 def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
@@ -210,7 +296,7 @@ def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
     kind, has_tls = _SCHEMES[parts.scheme]
     if not host:
         raise WrongSettings(f"{setting}: the host is missing; use {' or '.join(_URL_FORMS)}")
-    options = _parse_options(parts.query, setting)
+    options = parse_options(parts.query, setting, _OPTIONS)
     key = unquote(parts.password or parts.username or "")
     if key and parts.scheme in {"openai", "ollama"} and not _is_private_host(host):
         raise WrongSettings(
@@ -224,16 +310,17 @@ def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
         model_name=_parse_model_name(kind, parts, options, setting),
         requested_dimension=dimensions,
         stored_dimension=dimension if dimensions is None else dimensions,
-        query_prefix=options.get("query_prefix", "")[:_MAX_PREFIX_CHARS],
-        passage_prefix=options.get("passage_prefix", "")[:_MAX_PREFIX_CHARS],
+        query_prefix=options.get("query_prefix", "")[:MAX_PREFIX_CHARS],
+        passage_prefix=options.get("passage_prefix", "")[:MAX_PREFIX_CHARS],
     )
 
 
-def _parse_options(query: str, setting: str) -> dict[str, str]:
+def parse_options(query: str, setting: str, allowed_names: frozenset[str]) -> dict[str, str]:
+    """Return the options of an address by name. Raises `WrongSettings` for a name that is not in *allowed_names*."""
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    unknown_options = sorted(options.keys() - _OPTIONS)
+    unknown_options = sorted(options.keys() - allowed_names)
     if unknown_options:
-        raise WrongSettings(f"{setting}: unknown option {unknown_options[0][:40]!r}; the options are {', '.join(sorted(_OPTIONS))}")
+        raise WrongSettings(f"{setting}: unknown option {unknown_options[0][:40]!r}; the options are {', '.join(sorted(allowed_names))}")
     return options
 
 

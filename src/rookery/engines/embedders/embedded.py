@@ -1,4 +1,4 @@
-"""The built-in embedder: all-MiniLM-L6-v2 on the CPU, in threads of this process."""
+"""The embedder of models that run on the CPU, in threads of this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from rookery.engines.embedders import MINILM_FULL_SIMILARITY
+import structlog
+
 from rookery.engines.embedders.inputs import MAX_CACHED_QUERIES, QueryCache, group_by_length
-from rookery.kernel.errors import EngineUnavailable
+from rookery.engines.embedders.model_files import InvalidModelError
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature
 
@@ -26,6 +28,8 @@ P = ParamSpec("P")
 _LOAD_RETRY_INTERVAL_S = 5.0
 _CLOSED_REASON = "the embedder is closed"
 
+_log = structlog.stdlib.get_logger("rookery.embedder")
+
 
 class EmbeddedEmbedder:
     """
@@ -35,18 +39,34 @@ class EmbeddedEmbedder:
     small batches, so writers take turns. Each thread uses one core: onnxruntime and tokenizers release the GIL while they compute.
     """
 
-    dimension = 384
-    full_similarity = MINILM_FULL_SIMILARITY
     lacks = frozenset[EmbedderFeature]()
 
-    def __init__(self, *, model: str, load: Callable[[], EmbeddingModel], max_cached_queries: int = MAX_CACHED_QUERIES) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        dimension: int,
+        load: Callable[[], EmbeddingModel],
+        description: str = "",
+        full_similarity: float | None = None,
+        checked_setting: str | None = None,
+        max_cached_queries: int = MAX_CACHED_QUERIES,
+    ) -> None:
         """
         Store the arguments. *load* runs later in a thread, and again after it raised `EngineUnavailable`.
 
         Args:
             model: Name and version of the model that *load* returns; stored with each vector (D-54).
+            description: See `EmbedderEngine`.
+            full_similarity: See `memory.ports.Embedder`.
+            checked_setting: `check` loads the model, and raises `WrongSettings` with this name if its files are not usable. None: `check`
+                does nothing.
         """
         self.model = model
+        self.dimension = dimension
+        self.description = description or model
+        self.full_similarity = full_similarity
+        self._checked_setting = checked_setting
         self._load = load
         threads = max(1, (os.cpu_count() or 1) // 2)
         self._query_threads = ThreadPoolExecutor(max_workers=min(4, threads), thread_name_prefix="embed-query")
@@ -64,7 +84,23 @@ class EmbeddedEmbedder:
         return loading is not None and not loading.done()
 
     async def check(self) -> None:
-        """Do nothing: the dimension is fixed."""
+        """
+        Load a model of the user, whose files can be wrong; do nothing for other models.
+
+        Raises:
+            WrongSettings: The files are not those of a usable model.
+            EngineUnavailable: The model cannot be loaded now.
+        """
+        if self._checked_setting is None:
+            return
+        try:
+            await asyncio.shield(asyncio.wrap_future(self._start_loading()))
+        except InvalidModelError as error:
+            raise WrongSettings(f"{self._checked_setting}: {error}") from error
+        except EngineUnavailable:
+            raise
+        except Exception as error:
+            raise EngineUnavailable("embedder", f"the model could not be loaded: {error}") from error
 
     async def warm(self) -> None:
         """Load the model and wait for it; raises `EngineUnavailable`."""
@@ -112,17 +148,26 @@ class EmbeddedEmbedder:
 
     async def _load_model(self) -> EmbeddingModel:
         """Return the model. It is loaded once; after a failure it is loaded again, at most every `_LOAD_RETRY_INTERVAL_S`."""
+        loading = self._start_loading()
+        if loading.done() and loading.exception() is None:
+            return loading.result()
+        return await self._await_future(asyncio.shield(asyncio.wrap_future(loading)))
+
+    def _start_loading(self) -> Future[EmbeddingModel]:
         with self._lock:
             if self._is_closed:
                 raise EngineUnavailable("embedder", _CLOSED_REASON)
             has_failed = self._loading is not None and self._loading.done() and self._loading.exception() is not None
             if self._loading is None or (has_failed and time.monotonic() - self._loading_started_s > _LOAD_RETRY_INTERVAL_S):
                 self._loading_started_s = time.monotonic()
-                self._loading = self._query_threads.submit(self._load)
-            loading = self._loading
-        if loading.done() and loading.exception() is None:
-            return loading.result()
-        return await self._await_future(asyncio.shield(asyncio.wrap_future(loading)))
+                self._loading = self._query_threads.submit(self._load_and_log)
+            return self._loading
+
+    def _load_and_log(self) -> EmbeddingModel:
+        started = time.monotonic()
+        model = self._load()
+        _log.info("embedder.model_loaded", model=self.description, seconds=round(time.monotonic() - started, 2))
+        return model
 
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:

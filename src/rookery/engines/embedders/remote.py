@@ -99,6 +99,7 @@ class RemoteEmbedder:
         """Store the configuration. Nothing is sent yet."""
         self.model = remote.model
         self.dimension = remote.stored_dimension
+        self.description = remote.description
         self.full_similarity = remote.full_similarity
         self._remote = remote
         self._client = _EmbeddingClient(remote, verify_ssl=verify_ssl)
