@@ -42,6 +42,7 @@ async def test_a_healthy_installation_is_well(instance: Instance) -> None:
     findings = await examine(instance.rookery)
 
     assert has_no_problem(findings)
+    assert "ok: all-MiniLM-L6-v2 (English, 8-bit integers, 384 dimensions)" in {finding.says for finding in findings}
     assert {finding.grade for finding in findings} == {"ok"}
     assert {
         "database",

@@ -128,7 +128,7 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFindi
             findings.append(DoctorFinding("files", "problem", f"{path} is damaged: {reason}", advice=advice))
         elif deep:
             findings.append(DoctorFinding("files", "ok", f"every page of {path} is intact"))
-    for path in model_files.find_damaged_graphs(folder):
+    for path in model_files.find_damaged_files(folder):
         text = f"{path} is damaged: its checksum differs from the one recorded when it was written"
         advice = "The next start, or this command, writes the file again. Check the disk."
         findings.append(DoctorFinding("files", "warning", text, advice=advice))
@@ -157,7 +157,8 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
             findings.append(DoctorFinding(name, "problem", reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md."))
         else:
-            findings.append(DoctorFinding(name, "ok" if state == "ok" else "warning", state))
+            text = f"{state}: {rookery.engines.embedder.description}" if name == "embedder" else state
+            findings.append(DoctorFinding(name, "ok" if state == "ok" else "warning", text))
     return findings
 
 

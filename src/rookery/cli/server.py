@@ -36,8 +36,9 @@ def serve(
     settings = replace(requested, port=listening.getsockname()[1])
     result = asyncio.run(_first_run(build_prepared(settings), to_serve=True))
     serving.write_starter_servers(settings)
-    _print_welcome(settings, result)
-    serving.run_server(build_platform(settings), listening)
+    rookery = build_platform(settings)
+    _print_welcome(settings, result, embedding_model=rookery.engines.embedder.description)
+    serving.run_server(rookery, listening)
 
 
 def init(
@@ -62,7 +63,7 @@ async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRunRes
         return await rookery.create_first_keys()
 
 
-def _print_welcome(settings: Settings, result: FirstRunResult) -> None:
+def _print_welcome(settings: Settings, result: FirstRunResult, *, embedding_model: str) -> None:
     """Print the server's address. On the first run, show the keys on a terminal, or write them to a file that only its owner can read."""
     console = Console()
     is_first = result.api_key is not None
@@ -83,7 +84,7 @@ def _print_welcome(settings: Settings, result: FirstRunResult) -> None:
     if result.api_key is not None:
         _print_first_keys(result, console)
         _print_example_requests(settings.public_url_of("/"), result.api_key, console)
-    for title, text in _first_steps(settings, is_first=is_first):
+    for title, text in [*_first_steps(settings, is_first=is_first), ("Embedding model", embedding_model)]:
         console.print(f"{title:16}{text}", highlight=False, soft_wrap=True, markup=False)
     console.print("Ctrl-C stops the server.", style="dim")
 
