@@ -355,7 +355,7 @@ async def test_a_folder_with_another_model_stops_the_start(change: Change, reaso
     change(model)
     message = await reason_to_reject(f"embedded:{model.write()}", tmp_path)
 
-    assert message.startswith("ROOKERY_EMBEDDER: ")
+    assert message.startswith(f"ROOKERY_EMBEDDER: {model.folder}: ")
     assert re.search(reason, message), message
 
 

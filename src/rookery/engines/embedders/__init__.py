@@ -211,7 +211,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
             dimension=folder.dimension,
             load=load_folder_model,
             description=folder.description,
-            checked_setting=setting,
+            check_prefix=f"{setting}: {folder.folder}",
         )
     packaged = _PACKAGED.get(url)
     if packaged is None:

@@ -49,7 +49,7 @@ class EmbeddedEmbedder:
         load: Callable[[], EmbeddingModel],
         description: str = "",
         full_similarity: float | None = None,
-        checked_setting: str | None = None,
+        check_prefix: str | None = None,
         max_cached_queries: int = MAX_CACHED_QUERIES,
     ) -> None:
         """
@@ -59,14 +59,14 @@ class EmbeddedEmbedder:
             model: Name and version of the model that *load* returns; stored with each vector (D-54).
             description: See `EmbedderEngine`.
             full_similarity: See `memory.ports.Embedder`.
-            checked_setting: `check` loads the model, and raises `WrongSettings` with this name if its files are not usable. None: `check`
-                does nothing.
+            check_prefix: `check` loads the model, and raises `WrongSettings` with this text before the reason if its files are not usable.
+                None: `check` does nothing.
         """
         self.model = model
         self.dimension = dimension
         self.description = description or model
         self.full_similarity = full_similarity
-        self._checked_setting = checked_setting
+        self._check_prefix = check_prefix
         self._load = load
         threads = max(1, (os.cpu_count() or 1) // 2)
         self._query_threads = ThreadPoolExecutor(max_workers=min(4, threads), thread_name_prefix="embed-query")
@@ -91,12 +91,12 @@ class EmbeddedEmbedder:
             WrongSettings: The files are not those of a usable model.
             EngineUnavailable: The model cannot be loaded now.
         """
-        if self._checked_setting is None:
+        if self._check_prefix is None:
             return
         try:
             await asyncio.shield(asyncio.wrap_future(self._start_loading()))
         except InvalidModelError as error:
-            raise WrongSettings(f"{self._checked_setting}: {error}") from error
+            raise WrongSettings(f"{self._check_prefix}: {error}") from error
         except EngineUnavailable:
             raise
         except Exception as error:
