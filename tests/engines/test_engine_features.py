@@ -22,7 +22,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
         ("TextIndex", "`embedded:`", EmbeddedTextIndex.lacks),
         ("VectorIndex", "`embedded:`", EmbeddedVectorIndex.lacks),
         ("RateLimitCounter", "`embedded:`", EmbeddedCounter.lacks),
-        ("Embedder", "`embedded:`, `embedded:f32`", EmbeddedEmbedder.lacks),
+        ("Embedder", "`embedded:`, `embedded:f32`, `embedded:e5-small`, `embedded:/folder`", EmbeddedEmbedder.lacks),
         ("Embedder", "`openai:`, `ollama:`", RemoteEmbedder.lacks),
     ],
 )

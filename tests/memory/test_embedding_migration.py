@@ -275,7 +275,7 @@ async def test_recall_works_during_the_change_to_a_model_in_a_folder_and_back(se
     async with _open_instance(settings, first_instance, embedder=folder) as instance:
         assert await _recall(instance, "a bird on top of the house") == (["heron on the roof"], False)
         (finding_during,) = await _memory_findings(instance)
-        report = await instance.rookery.reindexer.reindex(ReindexRequest(is_stale=True))
+        report = await instance.rookery.memory.reindexer.reindex(ReindexRequest(is_stale=True))
         assert await _recall(instance, "a bird on top of the house") == (["heron on the roof"], False)
         findings = {finding.about: finding for finding in await examine(instance.rookery)}
     async with _open_instance(settings, first_instance, embedder_previous=folder) as instance:
