@@ -199,7 +199,7 @@ def search_exhaustively(items: Sequence[EmbeddedDocument], query: Vector, access
 
 def round_hits(hits: Sequence[VectorHit]) -> list[VectorHit]:
     """Round the similarities, because engines may differ in the last bits."""
-    return [replace(hit, similarity=round(hit.similarity, 5)) for hit in hits]
+    return [hit._replace(similarity=round(hit.similarity, 5)) for hit in hits]
 
 
 async def find_ids(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, access_filter: AccessFilter | None = None) -> list[str]:

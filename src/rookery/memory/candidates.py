@@ -15,7 +15,7 @@ from rookery.memory.models import AccessFilter, RecallMode, RecallRequest, TextH
 from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import Candidate
 from rookery.memory.similarity_scales import SimilarityScales
-from rookery.memory.store.neighbours import find_neighbours
+from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import parse_keywords, parse_question
 from rookery.memory.vector_filter import build_vector_filter, filter_ids
 
@@ -176,42 +176,55 @@ class CandidateSearch:
             return await self._texts.search(text_query, access_filter=access_filter, limit=limit)
 
     async def _hybrid_candidates(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> Candidates:
-        similarities = await _complete_similarities(index, query, hits)
-        normalized, text_scores = _normalize(similarities, query.scale), _normalize_text_scores(hits.texts)
-        relevances = {
-            memory_id: fuse(normalized.get(memory_id), text_scores.get(memory_id))
-            for memory_id in dict.fromkeys([*similarities, *text_scores, *(hit.memory_id for hit in hits.keywords)])
+        similarities = {hit.memory_id: hit.similarity for hit in hits.vectors}
+        text_scores = _normalize_text_scores(hits.texts)
+        ids = dict.fromkeys([*similarities, *text_scores, *(hit.memory_id for hit in hits.keywords)])
+        # A hit by words that is not among the hits by meaning is at most as similar as the last of these. That suffices to choose the
+        # candidates whose neighbours are read, so that one search completes all similarities.
+        unseen_ids = {memory_id for memory_id in ids if memory_id not in similarities} if len(hits.vectors) == hits.limit else set[str]()
+        ceiling = _normalize({"": hits.vectors[-1].similarity}, query.scale)[""] if unseen_ids else 0.0
+        normalized = _normalize(similarities, query.scale)
+        estimates = {
+            memory_id: fuse(normalized.get(memory_id, ceiling if memory_id in unseen_ids else None), text_scores.get(memory_id))
+            for memory_id in ids
         }
+        neighbours = await self._find_neighbours(query, estimates)
+        joined_ids = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - ids.keys()
+        completed = await _look_up_similarities(index, query, unseen_ids | joined_ids)
+        similarities |= completed
+        normalized |= _normalize(completed, query.scale)
+        relevances = {memory_id: fuse(normalized.get(memory_id), text_scores.get(memory_id)) for memory_id in ids}
         competition = compute_competition(relevances.values())
-        neighbours = await self._weigh_neighbours(query, relevances)
-        joined = await _look_up_similarities(index, query, neighbours.keys() - relevances.keys())
-        similarities |= joined
-        normalized |= _normalize(joined, query.scale)
-        relevances |= {memory_id: fuse(normalized[memory_id], None) for memory_id in joined}
+        relevances |= {memory_id: fuse(normalized[memory_id], None) for memory_id in joined_ids & completed.keys()}
+        weights = _weigh_neighbours(neighbours, relevances)
         return Candidates(
             mode="hybrid",
-            scores={memory_id: lift(relevance, neighbours.get(memory_id, 0.0)) for memory_id, relevance in relevances.items()},
+            scores={memory_id: lift(relevance, weights.get(memory_id, 0.0)) for memory_id, relevance in relevances.items()},
             is_complete=hits.are_complete,
             similarities=similarities,
             normalized=normalized,
             text_scores=text_scores,
-            neighbours=neighbours,
+            neighbours=weights,
             semantic_ranks=_rank_hits(hits.vectors),
             keyword_ranks=_rank_hits(hits.texts),
             competition=competition,
         )
 
-    async def _weigh_neighbours(self, query: RecallQuery, relevances: Mapping[str, float]) -> dict[str, float]:
-        """Return the memories beside the best candidates in their sessions, with the relevance of the best one beside each (`fusion`)."""
+    async def _find_neighbours(self, query: RecallQuery, relevances: Mapping[str, float]) -> Mapping[str, tuple[Neighbour, ...]]:
+        """Return the neighbours of the best candidates."""
         best = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))[:MAX_NEIGHBOUR_SOURCES]
         with start_span("neighbours"):
-            neighbours = await self._db.lookup(lambda tx: find_neighbours(tx, query.access_filter, best))
-        weights = dict[str, float]()
-        for memory_id, pairs in neighbours.items():
-            for neighbour in pairs:
-                weight = weigh_neighbour(neighbour.distance, relevances[memory_id])
-                weights[neighbour.memory_id] = max(weight, weights.get(neighbour.memory_id, 0.0))
-        return weights
+            return await self._db.lookup(lambda tx: find_neighbours(tx, query.access_filter, best))
+
+
+def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances: Mapping[str, float]) -> dict[str, float]:
+    """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`fusion.weigh_neighbour`)."""
+    weights = dict[str, float]()
+    for memory_id, pairs in neighbours.items():
+        for neighbour in pairs:
+            weight = weigh_neighbour(neighbour.distance, relevances[memory_id])
+            weights[neighbour.memory_id] = max(weight, weights.get(neighbour.memory_id, 0.0))
+    return weights
 
 
 async def _look_up_similarities(index: IndexVersion, query: RecallQuery, ids: Collection[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
@@ -238,9 +238,8 @@ class EmbeddedDocument:
     vectors: tuple[Vector, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorHit:
-    """A memory found by meaning, with the cosine similarity of its best chunk, in -1..1."""
+class VectorHit(NamedTuple):
+    """A memory found by meaning, with the cosine similarity of its best chunk, in -1..1. A tuple, as a recall makes hundreds of them."""
 
     memory_id: str
     similarity: float

@@ -315,7 +315,7 @@ def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
     """Return the best memories, most similar first, ties ordered by id."""
     order = sorted(_select_best(scored, limit).items(), key=lambda item: (-item[1], item[0]))
     # A rounding error could exceed the range of a cosine.
-    return [VectorHit(memory_id=memory_id, similarity=max(-1.0, min(1.0, score))) for memory_id, score in order[:limit]]
+    return [VectorHit(memory_id, -1.0 if score < -1.0 else min(score, 1.0)) for memory_id, score in order[:limit]]
 
 
 def _select_best(scored: Sequence[ScoredRows], limit: int) -> dict[str, float]:
@@ -429,7 +429,8 @@ class Segment:
 
     def _list_rows(self, memory_id: str, position: int) -> range:
         block = self._blocks[position >> 32]
-        start = stop = position & (1 << 32) - 1
+        start = position & (1 << 32) - 1
+        stop = start + 1
         while stop < len(block.ids) and block.ids[stop] == memory_id and block.alive[stop]:
             stop += 1
         return range(start, stop)

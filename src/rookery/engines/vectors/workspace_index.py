@@ -157,7 +157,12 @@ class WorkspaceIndex:
     @property
     def is_small(self) -> bool:
         """True if a search takes less time than the change to another thread."""
-        return self._state.lists is None and self._state.segment.row_count <= _MAX_INLINE_ROWS and not self._lock.locked()
+        return self.is_in_memory and self._state.segment.row_count <= _MAX_INLINE_ROWS
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True if a search reads no file and does not wait."""
+        return self._state.lists is None and not self._lock.locked()
 
     def search(self, vector: Floats, where: VectorFilter, *, limit: int, helpers: HelperThreads | None) -> list[VectorHit]:
         """Return the nearest memories that *where* admits. Waits briefly while changes are applied."""

@@ -14,7 +14,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, ScalarSelect, bindparam, case, func, select
 
 from rookery.kernel.db import Mapper, Tx
-from rookery.memory.models import AccessFields, AccessFilter
+from rookery.memory.models import AccessFields, AccessFilter, MemoryScope
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
 from rookery.memory.visibility import is_readable
 
@@ -24,6 +24,7 @@ MAX_DISTANCE = 2
 _DISTANCES = (-2, -1, 1, 2)
 _other = memories.alias("other")
 _ACCESS_FIELDS = Mapper(AccessFields, memories)
+_OWNERLESS_SCOPES = frozenset({MemoryScope.PROJECT.value, MemoryScope.SHARED.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +105,15 @@ def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> 
 
 
 def _filter_readable(tx: Tx, access_filter: AccessFilter, ids: Collection[str]) -> set[str]:
-    """Return those of *ids* that *access_filter* allows. Memories with the same access fields are judged once."""
+    """Return those of *ids* that *access_filter* allows. Memories whose fields decide alike are judged once."""
     if not ids:
         return set()
     rows = tx.fetch_all(_BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(ids)})
     verdicts = dict[tuple[object, ...], bool]()
     readable = set[str]()
     for row in rows:
-        access_fields = tuple(row.values[1:])
+        owner = () if row.text("memory_scope") in _OWNERLESS_SCOPES else (row.maybe_text("agent_id"), row.maybe_text("session_id"))
+        access_fields = (row.values[row.index["org"]], row.values[row.index["project"]], row.values[row.index["expires_at"]], *owner)
         if access_fields not in verdicts:
             verdicts[access_fields] = is_readable(access_filter, _ACCESS_FIELDS.from_row(row))
         if verdicts[access_fields]:
