@@ -120,6 +120,25 @@ async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncC
     }
 
 
+async def test_recall_with_context_returns_the_neighbours(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
+    """`context` adds the memories before and after each hit in its session; without it, the field is missing (issue 17; D-42)."""
+    ids = [await _remember(api, content, session_id="s1") for content in ("Kim asks.", "Herons nest.", "Lee thanks.")]
+    await rig.run_jobs()
+
+    request = {"query": "herons", "top_k": 1}
+    (memory,) = (await api.post("/recall", json=request)).json()["memories"]
+    (with_context,) = (await api.post("/recall", json={**request, "context": 1})).json()["memories"]
+    refused = await api.post("/recall", json={**request, "context": 3})
+
+    assert "context" not in memory
+    neighbours = [
+        {"id": ids[position], "content": content, "type": "decision", "agent_id": None, "created_at": NOW}
+        for position, content in ((0, "Kim asks."), (2, "Lee thanks."))
+    ]
+    assert with_context["context"] == {"before": neighbours[:1], "after": neighbours[1:]}
+    assert refused.status_code == 422
+
+
 async def test_search_tags_and_scopes_return_the_fields_of_the_specification(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
     """Search, tags and scopes return the fields of the specification (spec 4.3; D-49)."""
     memory_id = await _remember(api, tags=["ops", "friday"])

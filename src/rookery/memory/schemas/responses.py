@@ -321,6 +321,8 @@ class MemoryBootResponse(ResponseModel):
 
 _BASE_FIELDS = tuple(name for name in MemoryBaseResponse.model_fields if name in MEMORY_FIELDS)
 _BOOT_FIELDS = tuple(MemoryBootResponse.model_fields)
+_NEIGHBOUR_FIELDS = tuple(NeighbourResponse.model_fields)
+
 _RECALLED_FIELDS = tuple(name for name in RecalledMemory.model_fields if name in MEMORY_FIELDS)
 
 
@@ -420,7 +422,10 @@ def _recalled_fields(hit: RecallHit) -> dict[str, object]:
 
 
 def _serialize_context(context: RecallContext) -> ContextResponse:
-    before, after = ([NeighbourResponse.model_validate(memory) for memory in memories] for memories in (context.before, context.after))
+    before, after = (
+        [NeighbourResponse.model_construct(None, **read_fields(memory, _NEIGHBOUR_FIELDS)) for memory in memories]
+        for memories in (context.before, context.after)
+    )
     return ContextResponse.model_construct(None, before=before, after=after)
 
 
