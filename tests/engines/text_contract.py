@@ -15,6 +15,7 @@ import asyncio
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -27,9 +28,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from rookery.engines.texts import TextEngine
+from rookery.kernel.languages import to_query_stem_terms
 from rookery.kernel.tokenization import to_search_terms
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 from rookery.memory.ports import TextFeature
+from rookery.memory.text_queries import parse_query, parse_question
 from rookery.memory.visibility import is_visible
 from tests.engines.conftest import NOW, CloseAtEnd, access_filters, documents, make_document, make_filter
 from tests.engines.index_contract import IndexMachine, run_machine, run_writer
@@ -105,6 +108,23 @@ HOSTILE = [
 ]
 
 
+OTHER_FORMS = [
+    ("Die Häuser sind auf dem Berg.", "Haus"),
+    ("Le journal régional est en retard.", "Dans quels journaux régionaux ?"),
+    ("Vamos a comer en el puerto con todos.", "¿Quién está comiendo?"),
+    ("Vamos comer no porto com todos.", "comendo"),
+    ("Мы храним секреты в сейфе.", "секретами"),
+    ("أخي مصاب بالسكري", "لماذا أتجنب السكر؟"),
+    ("लड़कियों का स्कूल", "लड़की"),
+]
+"""Texts, and questions with other forms of their words."""
+
+_WORDS_OF_LANGUAGES = [
+    *"heron nests the was an die Häuser für ist les maisons où está las casas não são no réunions A".split(),
+    *"домах книги в الكتب في كتاب किताबें में की σπίτια και İstanbul größte 東京 v1.2 10".split(),
+]
+
+
 _WRITE = """
 import asyncio, importlib, sys
 from pathlib import Path
@@ -177,6 +197,50 @@ class TextContract(ABC):
         await fill(index, a="the heron", b="the roof")
 
         assert await find_ids(index, any_of("the", "heron")) == ["a"]
+
+    async def test_stop_words_of_english_count_in_another_language(self, index: TextEngine) -> None:
+        """The German 'an' and the Spanish 'no' are not the English words."""
+        await fill(index, a="the heron", b="the roof")
+
+        assert sorted(await find_ids(index, TextQuery(any_of=("the", "heron"), keeps_stop_words=True))) == ["a", "b"]
+
+    @pytest.mark.parametrize(("text", "question"), OTHER_FORMS)
+    async def test_words_of_other_languages_are_found_in_their_other_forms(self, index: TextEngine, text: str, question: str) -> None:
+        """`TextQuery.stem_terms` has the stems of a question's words."""
+        self.require(TextFeature.LANGUAGES)
+        await fill(index, a=text, b="the heron nests on the roof")
+        query = parse_question(question)
+
+        assert await find_ids(index, query) == ["a"]
+        assert await find_ids(index, replace(query, stem_terms={})) == [], "the question shares only stems with the text"
+        assert await count_matches(index, query) == 1
+
+    async def test_stems_of_other_languages_are_in_no_phrase_and_exclude_nothing(self, index: TextEngine) -> None:
+        """Phrases and exclusions apply to the words of the text."""
+        self.require(TextFeature.PHRASES)
+        await fill(index, a="Die Häuser sind auf dem Berg.")
+        (houses,) = to_query_stem_terms("Häuser", ("de",))
+
+        assert await find_ids(index, TextQuery(phrases=("hauser sind auf",))) == ["a"]
+        assert await find_ids(index, TextQuery(phrases=("haus",))) == await find_ids(index, TextQuery(phrases=(houses,))) == []
+        assert await find_ids(index, TextQuery(any_of=("berg",), none_of=("haus", houses))) == ["a"]
+        assert await find_ids(index, TextQuery(any_of=("berg",), none_of=("hauser",))) == []
+
+    async def test_a_text_indexed_without_stems_is_found_by_its_words(self, index: TextEngine) -> None:
+        """Texts that an older version indexed have none."""
+        await fill(index, a="heron")
+
+        assert await find_ids(index, TextQuery(any_of=("heron",), stem_terms={"heron": ("reiher0",)})) == ["a"]
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=_SUPPRESSED)
+    @given(words=st.lists(st.sampled_from(_WORDS_OF_LANGUAGES), min_size=1, max_size=12))
+    async def test_a_text_is_found_by_each_of_its_words(self, index: TextEngine, words: list[str]) -> None:
+        """This holds in every language, and for a mix of them."""
+        await fill(index, a=" ".join(words))
+
+        for word in words:
+            assert await find_ids(index, parse_question(word)) == ["a"]
+            assert await find_ids(index, parse_query(word)) == ["a"]
 
     async def test_type_and_tags_are_searched_with_a_lower_weight(self, index: TextEngine) -> None:
         """The indexed text may have more than the content (D-55)."""
@@ -417,13 +481,14 @@ class TextContract(ABC):
             pytest.skip("this engine computes no coverage")
         await fill(index, both="a heron on the roof", roof="the roof leaks", other="the roof again", another="one more roof")
 
-        async def cover(*words: str) -> float:
-            hits = await index.search(TextQuery(any_of=words, is_question=True), access_filter=make_filter(), limit=10)
+        async def cover(*words: str, **fields: Mapping[str, tuple[str, ...]]) -> float:
+            hits = await index.search(replace(any_of(*words), is_question=True, **fields), access_filter=make_filter(), limit=10)
             assert all(hit.coverage is None for hit in hits[1:])
             assert hits[0].coverage is not None
             return hits[0].coverage
 
         assert await cover("heron", "roof") == await cover("roofs") == pytest.approx(1.0)
+        assert await cover("heron", "roof", stem_terms={"heron": ("reiher0",), "roof": ("dach0",)}) == pytest.approx(1.0)
         assert 0 < await cover("roof", "zx81") < 0.5 < await cover("heron", "estuary") < 1
         (hit, *_) = await index.search(any_of("heron"), access_filter=make_filter(), limit=10)
         assert hit.coverage is None, "a search shows what matched by itself"

@@ -22,6 +22,39 @@ def test_a_question_of_stop_words_keeps_them() -> None:
     assert parse_question("who are you").any_of == ("who", "are", "you")
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("Was ist die IP von an-17?", ("was", "ist", "die", "ip", "von", "an", "17")),
+        ("¿Por qué no hay copias?", ("por", "que", "no", "hay", "copias")),
+        ("On a combien de serveurs, nous ?", ("on", "a", "combien", "de", "serveurs", "nous")),
+        ("What was the IP of an-17?", ("ip", "17")),
+        ("no backup on it", ("backup",)),
+    ],
+)
+def test_only_english_questions_lose_english_stop_words(question: str, words: tuple[str, ...]) -> None:
+    """The German 'was' and the Spanish 'no' are other words than the English ones (D-44)."""
+    assert parse_question(question).any_of == words
+
+
+def test_a_search_in_another_language_keeps_english_stop_words() -> None:
+    """The rule of questions applies to searches (D-49)."""
+    assert parse_query("was ist die IP").any_of == ("was", "ist", "die", "ip")
+    assert parse_query("what was the IP").any_of == ("ip",)
+
+
+def test_a_question_has_the_stems_of_its_language() -> None:
+    """Function words have none, and an English question has none at all (D-44)."""
+    assert parse_question("Wo sind die Häuser auf 10.0.0.1?").stem_terms == {"hauser": ("haus0",)}
+    assert parse_question("Where are the houses on the hill?").stem_terms == {}
+
+
+def test_a_word_in_an_unknown_language_has_the_stems_of_all_languages() -> None:
+    """A question of a few words may have no function word (D-44)."""
+    assert {"haus0", "hauser0"} <= set(parse_question("Häuser").stem_terms["hauser"])
+    assert parse_question("लड़कियों backup").stem_terms["लडकय"] == ("लडक0",)
+
+
 def test_a_search_query_has_phrases_and_exclusions() -> None:
     """A search supports quoted phrases and exclusion by a leading minus (D-49)."""
     assert parse_query('deploy "never on Friday" -staging -"blue green" red,-green --force') == TextQuery(

@@ -272,12 +272,17 @@ class TextQuery:
         phrases: All of these must match, each with its words adjacent.
         none_of: Words or phrases that must not match.
         is_question: Only the best hits are needed, so an engine may ignore words that too many memories contain.
+        stem_terms: For words of *any_of*, the terms from `kernel.languages.to_query_stem_terms`, each of which matches like the word. An
+            engine that does not index `to_stem_terms` ignores them.
+        keeps_stop_words: English stop words may carry meaning, because the query may be in another language.
     """
 
     any_of: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
     is_question: bool = False
+    stem_terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    keeps_stop_words: bool = False
 
 
 RecallMode = Literal["semantic", "keyword", "hybrid"]

@@ -47,6 +47,9 @@ class TextFeature(StrEnum):
     COVERAGE = "coverage"
     """Computes `TextHit.coverage`; without it, the best hit of a question counts as one that has all of its words."""
 
+    LANGUAGES = "languages"
+    """Finds other forms of words in languages other than English (`TextQuery.stem_terms`); without it, only English words are stemmed."""
+
     SHARED_BY_PROCESSES = "shared by processes"
     """Several processes of one host use the same index, and each sees the writes of the others at once."""
 
@@ -229,7 +232,9 @@ class SessionLookup(Protocol):
 
 class TextIndex(Protocol):
     """
-    A full-text index of memories, with English stemming. Raises `EngineUnavailable("texts", …)` and no other engine error.
+    A full-text index of memories, with stems of English and other languages.
+
+    Raises `EngineUnavailable("texts", …)` and no other engine error.
 
     It has the same guarantees of durability and visibility as `VectorIndex`.
     """

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from html import escape
 
+from rookery.kernel.languages import guess_languages, to_query_stem_terms
 from rookery.kernel.tokenization import (
     STOP_WORDS,
     WordToken,
@@ -38,8 +39,19 @@ def stem_words(text: str) -> list[str]:
 
 def parse_question(question: str) -> TextQuery:
     """Return the query of a question in plain language, which has no syntax (D-42)."""
+    languages, may_be_english = guess_languages(question)
+    parts, stem_terms = list[str](), dict[str, tuple[str, ...]]()
+    for word in split_words(question):
+        parts_of_word = to_search_terms(word)
+        parts += parts_of_word
+        if len(parts_of_word) == 1 and (terms := to_query_stem_terms(word, languages)):
+            stem_terms[parts_of_word[0]] = terms
+    words = _remove_stop_words(parts) if may_be_english else _unique_words(parts)
     return TextQuery(
-        any_of=_remove_stop_words([part for word in split_words(question) for part in to_search_terms(word)]), is_question=True
+        any_of=words,
+        is_question=True,
+        stem_terms={word: stem_terms[word] for word in words if word in stem_terms},
+        keeps_stop_words=not may_be_english,
     )
 
 
@@ -65,8 +77,12 @@ def parse_query(query: str) -> TextQuery:
             phrases.append(" ".join(words))
         else:
             plain_parts.extend([" ".join(words)] if all(map(is_single_word, words_of_piece)) else words)
+    _, may_be_english = guess_languages(query)
     return TextQuery(
-        any_of=_remove_stop_words(plain_parts), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(excluded_parts))
+        any_of=_remove_stop_words(plain_parts) if may_be_english else _unique_words(plain_parts),
+        phrases=tuple(dict.fromkeys(phrases)),
+        none_of=tuple(dict.fromkeys(excluded_parts)),
+        keeps_stop_words=not may_be_english,
     )
 
 

@@ -41,6 +41,7 @@ from rookery.engines.texts.term_cache import (
 )
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.languages import to_stem_terms
 from rookery.kernel.sqlite import SqliteWriter, connect
 from rookery.kernel.tokenization import to_index_text
 from rookery.kernel.wal import truncate_wal
@@ -366,11 +367,15 @@ class _TextFile:
         if row is None or not query.words:
             return 1.0  # deleted meanwhile, or a query of phrases alone
         total, matched = 0.0, 0.0
-        counts = self.cache.count_documents(query.words)
+        counts = self.cache.count_documents(query.words_and_stems)
         for word in query.words:
-            weight = self._frequencies.compute_weight(connection, word) if counts is None else inverse_frequency(*counts[word])
+            forms = query.get_forms(word)
+            if counts is None:
+                weight = self._frequencies.compute_weight(connection, forms)
+            else:
+                weight = inverse_frequency(*max(counts[form] for form in forms))
             total += weight
-            if connection.execute(_HAS_WORD, (any_term_expression([word]), row[0])).fetchone() is not None:
+            if connection.execute(_HAS_WORD, (any_term_expression(forms), row[0])).fetchone() is not None:
                 matched += weight
         return matched / total
 
@@ -458,7 +463,9 @@ def _row_values(document: IndexDocument) -> tuple[object, ...]:
     """Return the values of `_COLUMNS`, without the id."""
     # Words that describe the document are indexed with it, but never returned.
     context = " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
-    texts = (to_index_text(document.content), to_index_text(context), index_tokens(document))
+    # Stems are in the context, since phrases and exclusions apply to the content alone.
+    context_terms = " ".join((to_index_text(context), *to_stem_terms(document.content)))
+    texts = (to_index_text(document.content), context_terms, index_tokens(document))
     names = (document.workspace_id, document.memory_id, document.org, document.project, document.agent_id, document.session_id)
     facts = (document.memory_scope.value, document.type, orjson.dumps(document.tags).decode(), document.confidence, document.source)
     expires_at = None if document.expires_at is None else to_micros(document.expires_at)
@@ -518,7 +525,7 @@ class _DocumentFrequencies:
         """
         max_scored, min_matched = self._limits.max_scored_documents, self._limits.min_documents_factor * min_documents
         share = self.compute_share(connection, query.visible_expression)
-        if sum(self._count(connection, any_term_expression([word])) for word in query.words) * share <= max_scored:
+        if sum(self._count(connection, any_term_expression([word])) for word in query.words_and_stems) * share <= max_scored:
             return query.terms
         matched_weight, selected = 0.0, list[str]()
         for number, term in sorted((self._count(connection, any_term_expression([term])), term) for term in query.terms):
@@ -533,9 +540,9 @@ class _DocumentFrequencies:
         total = self._count(connection, None)
         return self._count(connection, expression) / total if total else 1.0
 
-    def compute_weight(self, connection: sqlite3.Connection, word: str) -> float:
-        """Return the inverse document frequency of *word*."""
-        return inverse_frequency(self._count(connection, any_term_expression([word])), self._count(connection, None))
+    def compute_weight(self, connection: sqlite3.Connection, forms: Sequence[str]) -> float:
+        """Return the inverse document frequency of a word in any of *forms*."""
+        return inverse_frequency(self._count(connection, any_term_expression(forms)), self._count(connection, None))
 
     def _count(self, connection: sqlite3.Connection, expression: str | None) -> int:
         now_s, key = time.monotonic(), expression or ""

@@ -53,6 +53,7 @@ class FtsQuery:
         has_phrases: Words only affect the score.
         required_tokens: Groups of tokens for access, type, tags and labels; a document needs one of each group.
         words: Words of which one must match. With phrases they only affect the score.
+        stem_terms: For some of *words*, terms of their stems, each of which matches like the word.
         pairs: Pairs of adjacent words, scored like words.
         row_conditions: SQL conditions on the table `document AS d`, for filters that the full-text index does not cover.
         values: The values of all conditions, by name.
@@ -65,6 +66,7 @@ class FtsQuery:
     has_phrases: bool
     required_tokens: tuple[tuple[str, ...], ...]
     words: tuple[str, ...]
+    stem_terms: Mapping[str, tuple[str, ...]]
     pairs: tuple[str, ...]
     row_conditions: tuple[str, ...]
     values: Mapping[str, object]
@@ -72,9 +74,18 @@ class FtsQuery:
     is_approximate: bool
 
     @property
+    def words_and_stems(self) -> tuple[str, ...]:
+        """All words, then the terms of their stems."""
+        return (*self.words, *dict.fromkeys(term for terms in self.stem_terms.values() for term in terms))
+
+    @property
     def terms(self) -> tuple[str, ...]:
-        """All words, then all pairs."""
-        return (*self.words, *self.pairs)
+        """All words, the terms of their stems, then all pairs."""
+        return (*self.words_and_stems, *self.pairs)
+
+    def get_forms(self, word: str) -> tuple[str, ...]:
+        """Return one of *words* and the terms of its stems."""
+        return (word, *self.stem_terms.get(word, ()))
 
     @property
     def visible_expression(self) -> str:
@@ -119,7 +130,7 @@ def index_tokens(document: IndexDocument) -> str:
 def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | None:
     """Return the FTS5 query of *query*; None if nothing can match."""
     phrases = [_quote(phrase) for phrase in query.phrases]
-    words = _remove_stop_words(query.any_of, has_phrases=bool(phrases))
+    words = _select_words(query)
     owners = tuple(_iter_owners(access_filter))
     spaces = [space for owner in owners for space in _iter_spaces(owner, access_filter)]
     if not spaces or not (phrases or words):
@@ -133,7 +144,11 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
     required += [(_hash_token(access_filter.workspace_id, "tag", tag),) for tag in sorted(access_filter.tags)]
     required += [(_hash_token(access_filter.workspace_id, "label", label),) for label in sorted(access_filter.labels)]
     # A pair of adjacent words is a stronger signal than both apart: 0.5 to 2 points of MRR by session in LoCoMo (development half).
-    pairs = tuple(f"{first} {second}" for first, second in pairwise(words[:_MAX_PAIRED_WORDS]))
+    pairs = tuple(
+        f"{first} {second}"
+        for first, second in pairwise(words[:_MAX_PAIRED_WORDS])
+        if not (_is_function_word(first, query) and _is_function_word(second, query))
+    )
     parts = [f"tokens : {_join_or([_quote(token) for token in tokens])}" for tokens in required]
     parts += [f"content : {phrase}" for phrase in phrases]
     return FtsQuery(
@@ -142,6 +157,7 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
         has_phrases=bool(phrases),
         required_tokens=tuple(required),
         words=tuple(words),
+        stem_terms={word: query.stem_terms[word] for word in words if word in query.stem_terms},
         pairs=pairs,
         row_conditions=tuple(_iter_row_conditions(access_filter, checks_names=is_wide)),
         values=_filter_values(access_filter),
@@ -192,11 +208,16 @@ def _iter_name_conditions(column: str, name: str | None, names: Collection[str] 
         yield f"(d.{column} IN (SELECT value FROM json_each(:{column}s)) OR {without_name})"  # noqa: S608 - columns and scopes of this module
 
 
-def _remove_stop_words(words: Sequence[str], *, has_phrases: bool) -> list[str]:
-    """Return *words* without duplicates and stop words, or with stop words if nothing else is left and there is no phrase."""
-    distinct = list(dict.fromkeys(words))
-    significant = [word for word in distinct if word.casefold() not in _STOP_WORDS]
-    return (significant if significant or has_phrases else distinct)[:_MAX_WORDS]
+def _select_words(query: TextQuery) -> list[str]:
+    """Return the words of *query* without duplicates and stop words, or with stop words if nothing else is left and there is no phrase."""
+    distinct = list(dict.fromkeys(query.any_of))
+    significant = distinct if query.keeps_stop_words else [word for word in distinct if word.casefold() not in _STOP_WORDS]
+    return (significant if significant or query.phrases else distinct)[:_MAX_WORDS]
+
+
+def _is_function_word(word: str, query: TextQuery) -> bool:
+    """Return whether *word* is a function word of another language than English, such as both words of 'de la'."""
+    return query.keeps_stop_words and word.isalpha() and word not in query.stem_terms
 
 
 def _owner_parts(scope: MemoryScope, agent_id: str | None, session_id: str | None) -> _SpaceParts:

@@ -165,7 +165,7 @@ class TermCache:
             return None
         try:
             share = min(1.0, snapshot.compute_share(query.required_tokens[0]))
-            match_count = sum(map(snapshot.count_rows, query.words))
+            match_count = sum(map(snapshot.count_rows, query.words_and_stems))
             if match_count <= self._limits.min_matching_documents or match_count * share + new_count < limit:
                 return None
             return _search(connection, snapshot, query, limit, share=share, has_new=new_count > 0)
@@ -390,18 +390,18 @@ def _search(
     scores, ids = dict[int, float](), dict[int, str]()
     fetch_count = math.ceil(_OVERFETCH_FACTOR * limit / (share if checks_owner else 1.0)) + _OVERFETCH_EXTRA
     for _ in range(2):
-        scores = snapshot.search(query.words, () if checks_owner else query.required_tokens, fetch_count)
+        scores = snapshot.search(query.words_and_stems, () if checks_owner else query.required_tokens, fetch_count)
         ids = filter_visible(connection, scores, query, checks_owner=checks_owner)
         if len(ids) >= limit or len(scores) < fetch_count:
             break
         fetch_count *= _REFETCH_FACTOR
     newer = dict[int, str]()
     if has_new:
-        newer_rows = [row for (row,) in connection.execute(_NEWER, (query.to_expression(query.words), snapshot.last_row))]
+        newer_rows = [row for (row,) in connection.execute(_NEWER, (query.to_expression(query.words_and_stems), snapshot.last_row))]
         newer = filter_visible(connection, newer_rows, query, checks_owner=False)
     if len(ids) + len(newer) < limit:
         return None
-    scores = {row: scores[row] for row in ids} | snapshot.score_texts(query.words, _load_texts(connection, newer))
+    scores = {row: scores[row] for row in ids} | snapshot.score_texts(query.words_and_stems, _load_texts(connection, newer))
     ids |= newer
     # The best scores come first. Further down, a pair of words cannot lift a document to the top.
     best = sorted(scores, key=lambda row: -scores[row])[:limit] if query.pairs else []
