@@ -13,7 +13,7 @@ from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.cross_origin import ALLOWED_HEADERS, EXPOSED_HEADERS
 from rookery.kernel.http.routes import RouteEndpoint
-from tests.conftest import Instance, operation_name, run_instance
+from tests.conftest import Instance, eventually, operation_name, run_instance
 
 _ORIGIN = "https://app.example"
 
@@ -279,3 +279,22 @@ async def test_a_rejected_preflight_has_the_usual_error_body(settings: Settings,
     assert wrong in response.json()["message"]
     assert response.headers["x-request-id"]
     assert response.headers["content-type"] == "application/json"
+
+
+async def test_the_first_text_loads_the_embedder(settings: Settings) -> None:
+    """A server that embeds nothing keeps no model in memory; it is healthy nonetheless (issue 17; D-55)."""
+    async with run_instance(settings) as running:
+        embedder = running.rookery.engines.embedder
+        health = await running.caller(None).get("/healthz")
+        page = await running.caller(None).get("/")
+        was_loaded = embedder.is_loaded
+        recall = await running.admin.post("/v1/brain/recall", json={"query": "Where do the herons nest?"})
+
+    assert (health.status_code, page.json()["status"], was_loaded) == (200, "ok", False)
+    assert (recall.status_code, "notice" in recall.json()) == (200, False)
+
+
+async def test_a_setting_loads_the_embedder_at_the_start(settings: Settings) -> None:
+    """`ROOKERY_PRELOAD_EMBEDDER` is for those whose first question must not wait (D-55)."""
+    async with run_instance(replace(settings, preload_embedder=True)) as running:
+        await eventually(lambda: running.rookery.engines.embedder.is_loaded)

@@ -249,9 +249,14 @@ class Rookery:
         await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
 
     async def _warm_up_engines(self) -> None:
-        """Start the engines before the first request needs them."""
+        """
+        Start the engines before the first request needs them.
+
+        The model of the embedder is loaded by the first text. It takes a third of the server's memory, and many servers never need it.
+        """
+        embedder = self.engines.embedder
         await asyncio.gather(
-            _log_failure("embedder", self.engines.embedder.warm()),
+            _log_failure("embedder", embedder.warm() if self.settings.preload_embedder else embedder.probe()),
             _log_failure("vectors", self.engines.vectors.start()),
             _log_failure("texts", self.engines.texts.start()),
         )
@@ -322,7 +327,8 @@ def build_platform(
 
 def open_similarity(runtime: Runtime) -> similarity.SimilarityCache:
     """Return the similarity of texts for the search of tools."""
-    return similarity.open(runtime.use(open_memory_engines).embedder)
+    embedder = runtime.use(open_memory_engines).embedder
+    return similarity.open(embedder, is_loaded=lambda: embedder.is_loaded)
 
 
 def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -> ToolPorts:
@@ -349,7 +355,7 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
     async def probe_embedder() -> str:
         if engines.embedder.is_starting:
             return STATUS_STARTING
-        await engines.embedder.warm()
+        await engines.embedder.probe()
         return "ok"
 
     probes: dict[str, Probe] = {"database": probe_database, "embedder": probe_embedder}

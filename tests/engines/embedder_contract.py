@@ -86,7 +86,7 @@ class EmbedderContract(ABC):
         await embedder.check()
         await embedder.warm()
 
-        assert not embedder.is_starting
+        assert (embedder.is_starting, embedder.is_loaded) == (False, True)
 
     async def test_vectors_have_the_declared_dimension_and_unit_length(self, embedder: EmbedderEngine) -> None:
         """`memory.models.Vector` requires both (D-54)."""

@@ -162,7 +162,7 @@ async def test_a_request_is_a_span_with_its_operations_as_children(traced_settin
         "rookery.workspace_id": workspace_id,
         "rookery.key_id": caller.key_id,
     }
-    assert receiver.children_of(recall).keys() == {"embedding", "vector search", "text search"}
+    assert receiver.children_of(recall).keys() == {"embedding", "vector search", "text search", "neighbours"}
     assert "database write" in receiver.children_of(remember)
     assert all(child.trace_id == recall.trace_id and not span_attributes(child) for child in receiver.children_of(recall).values())
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in receiver.spans)

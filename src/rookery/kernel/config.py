@@ -170,6 +170,9 @@ class Settings:
     recall_mode: Literal["semantic", "keyword", "hybrid"] = _choice_setting(
         ("semantic", "keyword", "hybrid"), "hybrid", "The search mode of recall for requests without `mode`."
     )
+    preload_embedder: bool = _setting(
+        _parse_bool, False, "Load the model of a built-in embedder at the start and not with the first text, which then waits less."
+    )
     async_embedding: bool = _setting(_parse_bool, True, "Answer remember requests before the memory is indexed.")
     max_memories: int = _setting(_int_parser(1, 10**9), 1_000_000, "Maximum number of memories in a workspace.")
     max_backlog: int = _setting(_int_parser(1, 10**9), 100_000, "Maximum number of memories of a workspace that wait for indexing.")

@@ -162,8 +162,17 @@ class EmbedderEngine(Embedder, Protocol):
         """
         ...
 
+    @property
+    def is_loaded(self) -> bool:
+        """True if a text needs no preparation: the model is loaded, or a service needs none."""
+        ...
+
     async def warm(self) -> None:
         """Prepare for the first text. Can be called again after `EngineUnavailable`."""
+        ...
+
+    async def probe(self) -> None:
+        """Check that the engine works, as `warm` does, but load no model. Raises the same errors, also that of the last attempt to load."""
         ...
 
     async def close(self) -> None:

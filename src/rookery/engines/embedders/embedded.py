@@ -83,6 +83,12 @@ class EmbeddedEmbedder:
         loading = self._loading
         return loading is not None and not loading.done()
 
+    @property
+    def is_loaded(self) -> bool:
+        """True if the model is in memory."""
+        loading = self._loading
+        return loading is not None and loading.done() and loading.exception() is None
+
     async def check(self) -> None:
         """
         Load a model of the user, whose files can be wrong; do nothing for other models.
@@ -105,6 +111,11 @@ class EmbeddedEmbedder:
     async def warm(self) -> None:
         """Load the model and wait for it; raises `EngineUnavailable`."""
         await self._load_model()
+
+    async def probe(self) -> None:
+        """Raise `EngineUnavailable` if the last attempt to load the model failed, after another attempt."""
+        if self._loading is not None:
+            await self._load_model()
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a query. Repeated and concurrent equal queries are computed once."""

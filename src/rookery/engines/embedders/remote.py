@@ -121,6 +121,15 @@ class RemoteEmbedder:
         except _WrongDimensionError as dimension_error:
             raise WrongSettings(f"ROOKERY_EMBEDDER: {dimension_error.message}") from dimension_error
 
+    @property
+    def is_loaded(self) -> bool:
+        """Always true: the service loads its own models."""
+        return True
+
+    async def probe(self) -> None:
+        """Do the same as `warm`."""
+        await self.warm()
+
     async def warm(self) -> None:
         """Send a probe text, unless the service answered recently; raises `EngineUnavailable`."""
         if time.monotonic() - self._last_success_s > _HEALTHY_FOR_S:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rookery.engines.similarity.cache import SimilarityCache
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
     from rookery.engines.similarity.vector_matrix import VectorMatrix
 
 
-def open(embedder: Embedder) -> SimilarityCache:  # noqa: A001 - each engine folder has an `open`
-    """Return a similarity cache over *embedder*. Fast: nothing is embedded before the first text."""
+def open(embedder: Embedder, *, is_loaded: Callable[[], bool] = lambda: True) -> SimilarityCache:  # noqa: A001 - each engine folder has one
+    """Return a similarity cache over *embedder* (see `SimilarityCache`). Fast: nothing is embedded before the first text."""
 
     def load() -> VectorMatrix:
         from rookery.engines.similarity.vector_matrix import VectorMatrix  # optional dependencies, imported in the thread that loads them
 
         return VectorMatrix(embedder.dimension)
 
-    return SimilarityCache(embedder, load)
+    return SimilarityCache(embedder, load, is_loaded=is_loaded)

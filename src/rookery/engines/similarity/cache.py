@@ -23,6 +23,9 @@ _BATCH_SIZE = 16
 _MAX_WAIT_S = 0.25
 """Maximum wait of a query for texts that are not embedded yet."""
 
+_MAX_FIRST_WAIT_S = 2.0
+"""The same while the embedder loads its model. The built-in one needs half a second for it and for the tools of a new installation."""
+
 
 class SimilarityCache:
     """
@@ -34,11 +37,15 @@ class SimilarityCache:
         load: Creates the matrix of vectors at the first text.
         max_texts: Cached texts; 1.5 KB each besides the text. When the cache is full, it is cleared, and texts are embedded again when
             needed.
+        is_loaded: Returns whether the embedder needs no preparation. Until it does, `preload` has no effect.
     """
 
-    def __init__(self, embedder: Embedder, load: Callable[[], VectorMatrix], *, max_texts: int = 20_000) -> None:
+    def __init__(
+        self, embedder: Embedder, load: Callable[[], VectorMatrix], *, max_texts: int = 20_000, is_loaded: Callable[[], bool] = lambda: True
+    ) -> None:
         self._max_texts = max_texts
         self._embedder = embedder
+        self._is_loaded = is_loaded
         self._load = load
         self._matrix: VectorMatrix | None = None
         self._pending: dict[str, None] = {}
@@ -49,13 +56,16 @@ class SimilarityCache:
     async def compare(self, question: str, texts: Sequence[str]) -> list[float | None]:
         """Return the cosine of the query and each of *texts*; None for a text without a vector yet."""
         matrix = await self._get_matrix()
+        max_wait_s = _MAX_WAIT_S if self._is_loaded() else _MAX_FIRST_WAIT_S
         task = self._start_embedding(matrix, texts)
         if task is not None:
-            await asyncio.wait({task}, timeout=_MAX_WAIT_S)
+            await asyncio.wait({task}, timeout=max_wait_s)
         return matrix.compute_similarities(await self._embedder.embed_query(question), texts)
 
     async def preload(self, texts: Iterable[str]) -> None:
-        """Embed those of *texts* that have no vector yet, and wait for them."""
+        """Embed those of *texts* that have no vector yet, and wait for them, once something else has loaded the embedder."""
+        if not self._is_loaded():
+            return
         task = self._start_embedding(await self._get_matrix(), texts)
         if task is not None:
             # Does not cancel the task when this caller is cancelled: others wait for it too.
