@@ -215,6 +215,22 @@ class TextContract(ABC):
         assert await find_ids(index, replace(query, stem_terms={})) == [], "the question shares only stems with the text"
         assert await count_matches(index, query) == 1
 
+    async def test_stems_are_found_as_soon_as_a_memory_of_the_workspace_has_any(self, index: TextEngine) -> None:
+        """Stems of another workspace do not count, and neither do deleted ones."""
+        self.require(TextFeature.LANGUAGES)
+        text, question = OTHER_FORMS[0]
+        await fill(index, b="heron")
+        counts = list[int]()
+        for write in (
+            index.put([make_document("other", workspace_id=2, content=text)]),
+            index.put([make_document("a", content=text)]),
+            index.drop(1, ["a"]),
+        ):
+            await write
+            counts.append(len(await find_ids(index, parse_question(question))))
+
+        assert counts == [0, 1, 0]
+
     async def test_stems_of_other_languages_are_in_no_phrase_and_exclude_nothing(self, index: TextEngine) -> None:
         """Phrases and exclusions apply to the words of the text."""
         self.require(TextFeature.PHRASES)

@@ -112,6 +112,7 @@ _INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?
 _PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 - own words
 _ROW = "SELECT id FROM document WHERE workspace_id = ? AND memory_id = ?"
 _HAS_WORD = "SELECT 1 FROM fts WHERE fts MATCH ? AND rowid = ?"
+_HAS_STEMS = "SELECT 1 FROM fts WHERE fts MATCH ? LIMIT 1"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
@@ -206,11 +207,12 @@ class EmbeddedTextIndex:
         async with self._use_file() as file:
 
             def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool]:
-                cached = file.cache.search(connection, fts_query, end) if fts_query.is_approximate else None
-                best = sorted(file.search(connection, fts_query, end) if cached is None else cached)
+                used_query = _remove_unused_stems(connection, fts_query)
+                cached = file.cache.search(connection, used_query, end) if fts_query.is_approximate else None
+                best = sorted(file.search(connection, used_query, end) if cached is None else cached)
                 hits = [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
                 if hits and query.is_question and offset == 0:
-                    hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, fts_query, hits[0].memory_id))
+                    hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, used_query, hits[0].memory_id))
                 return hits, cached is not None
 
             hits, is_from_cache = await self._read(file, find, self._timeout_s)
@@ -464,12 +466,20 @@ def _row_values(document: IndexDocument) -> tuple[object, ...]:
     # Words that describe the document are indexed with it, but never returned.
     context = " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
     # Stems are in the context, since phrases and exclusions apply to the content alone.
-    context_terms = " ".join((to_index_text(context), *to_stem_terms(document.content)))
-    texts = (to_index_text(document.content), context_terms, index_tokens(document))
+    stem_terms = to_stem_terms(document.content)
+    context_terms = " ".join((to_index_text(context), *stem_terms))
+    texts = (to_index_text(document.content), context_terms, index_tokens(document, has_stems=bool(stem_terms)))
     names = (document.workspace_id, document.memory_id, document.org, document.project, document.agent_id, document.session_id)
     facts = (document.memory_scope.value, document.type, orjson.dumps(document.tags).decode(), document.confidence, document.source)
     expires_at = None if document.expires_at is None else to_micros(document.expires_at)
     return (*texts, *names, *facts, to_micros(document.created_at), to_micros(document.updated_at), expires_at)
+
+
+def _remove_unused_stems(connection: sqlite3.Connection, query: FtsQuery) -> FtsQuery:
+    """Return *query* without stem terms if no memory of the workspace has any. Looking all of them up takes a third of a short question."""
+    if not query.stem_terms or connection.execute(_HAS_STEMS, (query.stemmed_expression,)).fetchone() is not None:
+        return query
+    return replace(query, stem_terms={})
 
 
 def _search(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:

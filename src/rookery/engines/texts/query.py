@@ -56,6 +56,7 @@ class FtsQuery:
         stem_terms: For some of *words*, terms of their stems, each of which matches like the word.
         pairs: Pairs of adjacent words, scored like words.
         row_conditions: SQL conditions on the table `document AS d`, for filters that the full-text index does not cover.
+        stemmed_expression: Expression that every document of the workspace with stem terms matches.
         values: The values of all conditions, by name.
         is_unfiltered: Only the workspace and the owner restrict the query.
         is_approximate: Ties at the end of the results are cut arbitrarily, and the cache may answer.
@@ -69,6 +70,7 @@ class FtsQuery:
     stem_terms: Mapping[str, tuple[str, ...]]
     pairs: tuple[str, ...]
     row_conditions: tuple[str, ...]
+    stemmed_expression: str
     values: Mapping[str, object]
     is_unfiltered: bool
     is_approximate: bool
@@ -113,8 +115,8 @@ def any_term_expression(terms: Iterable[str]) -> str:
     return f"{{content context}} : {_join_or([_quote(term) for term in terms])}"
 
 
-def index_tokens(document: IndexDocument) -> str:
-    """Return the indexed tokens of a document: its spaces, type, tags and labels."""
+def index_tokens(document: IndexDocument, *, has_stems: bool) -> str:
+    """Return the indexed tokens of a document: its spaces, type, tags and labels, and whether it has stem terms."""
     owner = _owner_parts(document.memory_scope, document.agent_id, document.session_id)
     names = product((_ANY_NAME, _name_part(document.org)), (_ANY_NAME, _name_part(document.project)))
     return " ".join(
@@ -123,6 +125,7 @@ def index_tokens(document: IndexDocument) -> str:
             _hash_token(document.workspace_id, "type", document.type),
             *(_hash_token(document.workspace_id, "tag", tag) for tag in sorted(set(document.tags))),
             *(_hash_token(document.workspace_id, "label", label) for label in sorted(document.labels)),
+            *([_hash_token(document.workspace_id, "stems")] if has_stems else []),
         )
     )
 
@@ -160,6 +163,7 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
         stem_terms={word: query.stem_terms[word] for word in words if word in query.stem_terms},
         pairs=pairs,
         row_conditions=tuple(_iter_row_conditions(access_filter, checks_names=is_wide)),
+        stemmed_expression=f"tokens : {_quote(_hash_token(access_filter.workspace_id, 'stems'))}",
         values=_filter_values(access_filter),
         is_unfiltered=len(required) == 1
         and access_filter.scopes is None
