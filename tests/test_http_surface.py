@@ -288,7 +288,7 @@ async def test_the_first_text_loads_the_embedder(settings: Settings) -> None:
         health = await running.caller(None).get("/healthz")
         page = await running.caller(None).get("/")
         was_loaded = embedder.is_loaded
-        recall = await running.admin.post("/v1/brain/recall", json={"query": "Where do the herons nest?"})
+        recall = await running.admin.post("/v1/brain/recall", {"query": "Where do the herons nest?"})
 
     assert (health.status_code, page.json()["status"], was_loaded) == (200, "ok", False)
     assert (recall.status_code, "notice" in recall.json()) == (200, False)
