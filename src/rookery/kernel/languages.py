@@ -26,8 +26,10 @@ STEM_MARK = "0"
 _LETTERS = re.compile(r"[^\W\d_]+")
 _SAMPLE_CHARS = 2_000
 _MIN_FUNCTION_WORDS = 2
+"""Distinct function words that show a language; of other languages than English, the number beyond those of English."""
+
 _MIN_FUNCTION_WORD_SHARE = 0.08
-_MIN_STEM_LENGTH = 2
+_MIN_WORD_LENGTH = 3
 
 _STEMMERS = {
     "ar": "arabic",
@@ -173,12 +175,12 @@ _HINT_LETTERS = {
 """Letters that count as a function word of some languages that use the Latin script."""
 
 _SCRIPTS = (
-    ("el", re.compile("[\u0370-\u03ff\u1f00-\u1fff]")),
-    ("ru", re.compile("[\u0400-\u052f]")),
-    ("hy", re.compile("[\u0530-\u058f]")),
-    ("ar", re.compile("[\u0600-\u06ff\u0750-\u077f]")),
-    ("hi", re.compile("[\u0900-\u097f]")),
-    ("ta", re.compile("[\u0b80-\u0bff]")),
+    ("el", re.compile("[\u0370-\u03ff\u1f00-\u1fff]+")),
+    ("ru", re.compile("[\u0400-\u052f]+")),
+    ("hy", re.compile("[\u0530-\u058f]+")),
+    ("ar", re.compile("[\u0600-\u06ff\u0750-\u077f]+")),
+    ("hi", re.compile("[\u0900-\u097f]+")),
+    ("ta", re.compile("[\u0b80-\u0bff]+")),
 )
 """
 The language of the words of a script, and its letters.
@@ -232,7 +234,8 @@ def guess_languages(text: str) -> LanguageGuess:
     counts, word_count = _count_function_words(text)
     most = max(counts.values(), default=0)
     may_be_english = counts[ENGLISH] >= most
-    if most < max(_MIN_FUNCTION_WORDS, _MIN_FUNCTION_WORD_SHARE * word_count):
+    lead = most if may_be_english else most - counts[ENGLISH]
+    if lead < _MIN_FUNCTION_WORDS or most < _MIN_FUNCTION_WORD_SHARE * word_count:
         return LanguageGuess((), may_be_english)
     likely = (ENGLISH,) if may_be_english else tuple(sorted(language for language, count in counts.items() if count == most))
     return LanguageGuess(likely, may_be_english)
@@ -260,9 +263,9 @@ def to_query_stem_terms(word: str, languages: tuple[str, ...]) -> tuple[str, ...
 @lru_cache(maxsize=32_768)
 def _stem_lowercase(word: str, languages: tuple[str, ...]) -> tuple[str, ...]:
     """Return the stem terms of *word*: in the language of its script, or in those of *languages* that have a stemmer."""
-    if len(word) < _MIN_STEM_LENGTH or not _LETTERS.fullmatch(fold_text(word)):
+    if len(word) < _MIN_WORD_LENGTH or not _LETTERS.fullmatch(fold_text(word)):
         return ()
-    by_script = tuple(language for language, letters in _SCRIPTS if letters.match(word))
+    by_script = tuple(language for language, letters in _SCRIPTS if letters.fullmatch(word))
     if not by_script and not _LATIN_LETTER.match(word):
         return ()
     as_function_word = _LANGUAGES_BY_WORD.get(word, ())
