@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import BigInteger, bindparam, func, select
 
 from rookery.kernel.db import Tx, fetch_count
 from rookery.memory.store.tables import memories
@@ -17,7 +17,10 @@ _numbered = (
     .where(_IN_WORKSPACE)
     .subquery()
 )
-_SAMPLE = select(_numbered.c.id).where(_numbered.c.number % bindparam("step") == 0).limit(bindparam("most"))
+_size, _total = bindparam("size", type_=BigInteger), bindparam("total", type_=BigInteger)
+_number = _numbered.c.number
+# Of memory 1 to `total`, those at which number × size / total, rounded down, rises by one.
+_SAMPLE = select(_numbered.c.id).where((_number * _size) // _total > ((_number - 1) * _size) // _total, _number <= _total)
 
 
 def list_first_ids(tx: Tx, workspace_id: int, *, limit: int) -> Sequence[str]:
@@ -27,5 +30,6 @@ def list_first_ids(tx: Tx, workspace_id: int, *, limit: int) -> Sequence[str]:
 
 def sample_ids(tx: Tx, workspace_id: int, *, size: int) -> Sequence[str]:
     """Return *size* ids of the workspace, or fewer if it has fewer, archived ones too. The same workspace gives the same ids."""
-    step = max(1, fetch_count(tx, _COUNT, {"workspace": workspace_id}) // size)
-    return [row.text("id") for row in tx.fetch_all(_SAMPLE, {"workspace": workspace_id, "step": step, "most": size})]
+    total = fetch_count(tx, _COUNT, {"workspace": workspace_id})
+    values = {"workspace": workspace_id, "size": min(size, total), "total": max(total, 1)}
+    return [row.text("id") for row in tx.fetch_all(_SAMPLE, values)]
