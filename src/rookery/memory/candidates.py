@@ -165,7 +165,7 @@ class CandidateSearch:
             with start_span("embedding"):
                 query.vector = await index.embedder.embed_query(query.request.query)
         if query.scale is None:
-            query.scale = await self._scales.get_scale(index, query.access_filter.workspace_id, query.vector)
+            query.scale = await self._scales.get_scale(index, query.access_filter, query.vector)
         with start_span("vector search"):
             return await index.vectors.search(query.vector, where=build_vector_filter(query.access_filter), limit=limit)
 

@@ -81,11 +81,13 @@ def estimate_scale(similarities: Sequence[float], *, background: Sequence[float]
 
     Args:
         similarities: Those of a sample of the workspace; may be empty.
-        background: Those of texts that have nothing to do with the question. They matter only in a small workspace. At least one.
+        background: Those of texts that have nothing to do with the question. They matter only in a small workspace. Without any, the mean
+            is that of the sample alone.
     """
-    weight = PRIOR_WEIGHT / len(background)
+    weight = PRIOR_WEIGHT / len(background) if background else 0.0
+    weights = len(similarities) + weight * len(background)
+    mean = (math.fsum(similarities) + weight * math.fsum(background)) / weights if weights else 0.0
     total = PRIOR_WEIGHT + len(similarities)
-    mean = (math.fsum(similarities) + weight * math.fsum(background)) / total
     prior = PRIOR_DEVIATION * max(1.0 - mean, 1e-6)
     spread = math.fsum((similarity - mean) ** 2 for similarity in similarities)
     deviation = math.sqrt((spread + PRIOR_WEIGHT * prior**2) / total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rookery.kernel.clock import to_micros
 from rookery.memory.models import AccessFilter, MemoryScope
@@ -61,6 +61,21 @@ class VectorFilter:
 def filter_ids(workspace_id: int, ids: Collection[str]) -> VectorFilter:
     """Return a filter for the memories *ids*, regardless of access rights."""
     return VectorFilter(workspace_id=workspace_id, required={"memory_id": AnyOf(frozenset(ids))})
+
+
+def filter_readable_ids(access_filter: AccessFilter, ids: Collection[str]) -> VectorFilter:
+    """Return a filter for those of *ids* that the caller of *access_filter* may read, whatever else the request filters by."""
+    readable = build_vector_filter(
+        AccessFilter(
+            workspace_id=access_filter.workspace_id,
+            at=access_filter.at,
+            agent_id=access_filter.agent_id,
+            session_id=access_filter.session_id,
+            orgs=access_filter.orgs,
+            projects=access_filter.projects,
+        )
+    )
+    return replace(readable, required={**readable.required, "memory_id": AnyOf(frozenset(ids))})
 
 
 def build_vector_filter(access_filter: AccessFilter) -> VectorFilter:
