@@ -331,3 +331,16 @@ async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
     unanswered = await rig.services.recall.find(make_caller(), request("price of bread in 1923"))
     assert (answered.is_confident, unanswered.is_confident) == (True, False)
     assert answered.hits[0].relevance > 0.5 > unanswered.hits[0].relevance
+
+
+async def test_a_minimum_relevance_selects_before_the_number_of_results(rig: MemoryRig) -> None:
+    """A memory that only its keywords raise to the top takes no place from one that is relevant (issue 17; D-42)."""
+    await rig.remember("ladder")
+    answer = await rig.remember("the herons nest on the roof of the boathouse")
+    await rig.run_jobs()
+
+    request = RecallRequest(query="where do the herons nest on the boathouse", keywords=("ladder",), boost=1.0, top_k=1)
+    (first,) = (await rig.services.recall.find(make_caller(), request)).hits
+    assert first.memory.id != answer.id
+    (hit,) = (await rig.services.recall.find(make_caller(), replace(request, min_relevance=0.5))).hits
+    assert hit.memory.id == answer.id

@@ -180,12 +180,7 @@ class Recall:
             if is_settled or candidates.is_complete:
                 break
             limit *= _LIMIT_GROWTH
-        minimum = request.min_relevance
-        return (
-            ranked_memories
-            if minimum is None
-            else [memory for memory in ranked_memories if round(memory.candidate.relevance, SCORE_DECIMALS) >= minimum]
-        )
+        return ranked_memories
 
     async def _rank_candidates(
         self, query: RecallQuery, read: _Records, candidate_set: Candidates, limit: int
@@ -199,7 +194,7 @@ class Recall:
         is_bounded = query.mode != "semantic"
         boost = request.boost if request.keywords else 0.0
         scores = candidate_set.scores
-        candidates = sorted(scores, key=lambda memory_id: (-scores[memory_id], memory_id))
+        candidates = _select_relevant(candidate_set, request.min_relevance)
         ranked_memories = list[RankedMemory]()
         position, step = 0, limit + 5
         while position < len(candidates):
@@ -219,8 +214,9 @@ class Recall:
                 if round_for_ranking(ranked_memories[limit - 1].score) > round_for_ranking(ceiling):
                     return ranked_memories, True
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
-        # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with.
-        return ranked_memories, query.mode == "hybrid" and len(ranked_memories) >= limit
+        # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with. If some of these are not
+        # relevant enough, further ones are not either.
+        return ranked_memories, (query.mode == "hybrid" and len(ranked_memories) >= limit) or len(candidates) < len(scores)
 
     async def _load_records(self, read: _Records, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not read yet, and keep those that are visible (D-46)."""
@@ -273,6 +269,14 @@ class Recall:
 def count_tokens(memory: Memory) -> int:
     """Return the approximate number of tokens in the content of *memory*, at four characters per token."""
     return -(-len(memory.content) // _CHARS_PER_TOKEN)
+
+
+def _select_relevant(candidates: Candidates, min_relevance: float | None) -> list[str]:
+    """Return the ids of the candidates with at least *min_relevance*, as it is shown, highest score first."""
+    ids = sorted(candidates.scores, key=lambda memory_id: (-candidates.scores[memory_id], memory_id))
+    if min_relevance is None:
+        return ids
+    return [memory_id for memory_id in ids if round(candidates.get_candidate(memory_id).relevance, SCORE_DECIMALS) >= min_relevance]
 
 
 def _build_context(neighbours: Sequence[Neighbour], memories: Mapping[str, Memory]) -> RecallContext:
