@@ -152,6 +152,8 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
         if name == "servers":  # `_check_tool_servers` reports them with the reason
             continue
         try:
+            if name == "embedder":
+                await rookery.engines.embedder.warm()  # its probe loads no model
             state = await probe()
         except Exception as error:  # noqa: BLE001 - damaged files raise exceptions of many classes; each is a finding
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"

@@ -53,8 +53,22 @@ async def test_the_text_for_models_is_compact(instance: Instance) -> None:
     output = json.loads(text)
 
     assert [len(memory["content"]) for memory in output["memories"]] == [244] * 5
-    assert {name for memory in output["memories"] for name in memory} == {"id", "content", "type", "score", "confidence", "created_at"}
+    assert {name for memory in output["memories"] for name in memory} == {
+        "id",
+        "content",
+        "type",
+        "score",
+        "relevance",
+        "confidence",
+        "created_at",
+    }
     assert all(
         memory["score"] == round(memory["score"], 2) and len(memory["created_at"]) == len("2026-11-22") for memory in output["memories"]
     )
     assert len(text) < 5 * 244 + 1_000
+    assert "is_confident" not in output, "it is the usual case"
+
+
+def test_the_text_for_models_says_that_an_answer_is_uncertain() -> None:
+    """False is left out elsewhere; here it is what a model must know (issue 17; D-42)."""
+    assert json.loads(render_text("recall", {"memories": [], "is_confident": False})) == {"is_confident": False}

@@ -41,7 +41,7 @@ _FIELD_FILTERS: Mapping[str, str] = {
     "type": "",
     "tags": "With all of these.",
     "metadata": "With these values.",
-    "since": "Created since, as 2026-11-21 or 2026-11-21T09:30:00Z.",
+    "since": "Created since, as 2026-11-21T09:30:00Z.",
     "until": "Created before.",
 }
 
@@ -80,13 +80,13 @@ RECALL = ToolDeclaration(
         "include_scopes": "",
         **_FIELD_FILTERS,
         "source": "The origin.",
-        "min_relevance": "Minimum relevance; 0 to 1.",
+        "min_relevance": "",
         "min_confidence": "",
         "keywords": "Words that raise the score.",
         "boost_keywords": "Weight of the keywords; 0.2 by default.",
         "mode": "hybrid by default.",
         "max_tokens": "Token budget in total.",
-        "context": "Neighbours in the session to return with each; 0 by default.",
+        "context": "Neighbours to add.",
     },
 )
 SEARCH = ToolDeclaration(
@@ -200,7 +200,8 @@ _OMITTED_FIELDS = frozenset(
         *("indexed", "indexed_at", "updated_at", "duplicate"),
     }
 )
-_DEFAULTS: Mapping[str, object] = {"memory_scope": "project", "source": "manual", "state": "indexed"}
+_DEFAULTS: Mapping[str, object] = {"memory_scope": "project", "source": "manual", "state": "indexed", "is_confident": True}
+_SHOWN_IF_FALSE = frozenset({"is_confident"})
 _LIST_FIELDS = frozenset({"memories", "hits", "agent", "shared", "project", "session", "history"})
 
 
@@ -227,7 +228,7 @@ def _compact_memory(fields: Mapping[str, object]) -> Mapping[str, object]:
     compact = {
         name: _compact_field(name, value) for name, value in fields.items() if name not in _OMITTED_FIELDS and _DEFAULTS.get(name) != value
     }
-    return {name: value for name, value in compact.items() if not _is_empty(value)}
+    return {name: value for name, value in compact.items() if name in _SHOWN_IF_FALSE or not _is_empty(value)}
 
 
 def _compact_field(name: str, value: object) -> object:

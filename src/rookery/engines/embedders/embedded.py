@@ -177,7 +177,7 @@ class EmbeddedEmbedder:
     def _load_and_log(self) -> EmbeddingModel:
         started = time.monotonic()
         model = self._load()
-        _log.info("embedder.model_loaded", model=self.description, seconds=round(time.monotonic() - started, 2))
+        _log.debug("embedder.model_loaded", model=self.description, seconds=round(time.monotonic() - started, 2))
         return model
 
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
