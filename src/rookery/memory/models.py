@@ -393,7 +393,7 @@ class RankExplanation:
         semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
         keyword_rank: Its rank among the hits by words, from 1; None if it is not among them.
         text_score: Its word score, 0..1.
-        neighbour: The relevance of the best neighbour in its session, 0..1; None without a neighbour.
+        neighbour: The score of the best neighbour in its session before any gain, 0..1; None without a neighbour.
         matched_keywords: The keywords of the request that it contains.
         keyword_share: The share of the request's keywords that it contains, 0..1.
         decay: The factor by which age reduces its confidence, 0..1.

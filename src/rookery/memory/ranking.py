@@ -43,7 +43,7 @@ class Candidate:
         relevance: The probability that it answers the question, in 0..1.
         similarity: Its cosine similarity, where known.
         text_score: Its word score, in 0..1.
-        neighbour: The relevance of the best neighbour in its session; None without one.
+        neighbour: The score of the best neighbour in its session before any gain; None without one.
         semantic_rank: Its rank among the hits by meaning, from 1. *keyword_rank* is the same for hits by words.
     """
 
