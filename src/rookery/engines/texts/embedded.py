@@ -6,8 +6,9 @@ FTS5 alone answers in stores of up to 20,000 memories; above that, `term_cache` 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
 queries are split in the same way.
 
-bm25 counts word frequencies in the whole file, other workspaces included. A score therefore shows at most that others use the word, and the
-order within a workspace changes only for words that are rare in one and common in the other.
+bm25 and `TextHit.coverage` count word frequencies in the whole file, other workspaces included. Scores therefore show how many memories
+others have with a word, and nothing else about them. The order within a workspace changes only for words that are rare in one and common in
+the other.
 
 The index stores no text and reads it from the table (external content). A deletion must therefore pass the indexed text to FTS5; SQLite
 before 3.43 has no other way.
