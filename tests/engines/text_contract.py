@@ -509,6 +509,17 @@ class TextContract(ABC):
         (hit, *_) = await index.search(any_of("heron"), access_filter=make_filter(), limit=10)
         assert hit.coverage is None, "a search shows what matched by itself"
 
+    async def test_the_coverage_does_not_depend_on_other_workspaces(self, index: TextEngine) -> None:
+        """A word that only others use is as rare as one that nobody uses, so that no score shows what they store."""
+        if TextFeature.COVERAGE in self.lacks:
+            pytest.skip("this engine computes no coverage")
+        await fill(index, mine="a heron on the roof")
+        await index.put([make_document(f"theirs{number}", workspace_id=2, content="the zx81 again") for number in range(9)])
+
+        (one, *_) = await index.search(TextQuery(any_of=("heron", "zx81"), is_question=True), access_filter=make_filter(), limit=10)
+        (other, *_) = await index.search(TextQuery(any_of=("heron", "qq99"), is_question=True), access_filter=make_filter(), limit=10)
+        assert one.coverage == other.coverage
+
     async def test_a_question_uses_frequent_words_if_rare_ones_find_too_few(self, index: TextEngine) -> None:
         """Words are ignored only for speed, never at the cost of results."""
         await fill(index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")

@@ -365,7 +365,11 @@ class _TextFile:
         return self._search_terms(connection, query, query.terms, limit) if len(best) < limit and len(terms) < len(query.terms) else best
 
     def compute_coverage(self, connection: sqlite3.Connection, query: FtsQuery, memory_id: str) -> float:
-        """Return the share of the words of *query* that the memory has, weighted by their inverse document frequency (bm25)."""
+        """
+        Return the share of the words of *query* that the memory has, weighted by their inverse document frequency (bm25).
+
+        Frequencies are those among the documents that the caller may read, except in a store that is large enough for the cache.
+        """
         row = connection.execute(_ROW, (query.values["workspace_id"], memory_id)).fetchone()
         if row is None or not query.words:
             return 1.0  # deleted meanwhile, or a query of phrases alone
@@ -374,7 +378,7 @@ class _TextFile:
         for word in query.words:
             forms = query.get_forms(word)
             if counts is None:
-                weight = self._frequencies.compute_weight(connection, forms)
+                weight = self._frequencies.compute_weight(connection, forms, visible_expression=query.visible_expression)
             else:
                 weight = inverse_frequency(*max(counts[form] for form in forms))
             total += weight
@@ -551,9 +555,10 @@ class _DocumentFrequencies:
         total = self._count(connection, None)
         return self._count(connection, expression) / total if total else 1.0
 
-    def compute_weight(self, connection: sqlite3.Connection, forms: Sequence[str]) -> float:
-        """Return the inverse document frequency of a word in any of *forms*."""
-        return inverse_frequency(self._count(connection, any_term_expression(forms)), self._count(connection, None))
+    def compute_weight(self, connection: sqlite3.Connection, forms: Sequence[str], *, visible_expression: str) -> float:
+        """Return the inverse document frequency of a word in any of *forms*, among the documents that match *visible_expression*."""
+        visible_count = self._count(connection, visible_expression)
+        return inverse_frequency(self._count(connection, f"{any_term_expression(forms)} AND {visible_expression}"), visible_count)
 
     def _count(self, connection: sqlite3.Connection, expression: str | None) -> int:
         now_s, key = time.monotonic(), expression or ""
