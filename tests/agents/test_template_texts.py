@@ -8,14 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.agents.models.templates import StoredTemplate, Template, TemplateSource, TemplateValue, TemplateVariable, VariableType
+from rookery.agents.models.templates import StoredTemplate, Template, TemplateSource
 from rookery.agents.schemas.templates import parse_template
 from rookery.agents.templates.library import compute_version, load_shipped_templates
-from rookery.agents.templates.placeholders import MAX_RENDERED_LENGTH, fill_placeholders, find_placeholder_faults, find_placeholder_names
 from rookery.agents.templates.render import GUIDELINES_HEADING, list_unused_variables, render_template
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
-from rookery.agents.templates.variables import MAX_MATCHED_LENGTH, complete_values, find_variable_faults, parse_text
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.placeholders import MAX_RENDERED_LENGTH, fill_placeholders, find_placeholder_faults, find_placeholder_names
+from rookery.kernel.variables import (
+    MAX_MATCHED_LENGTH,
+    TemplateValue,
+    TemplateVariable,
+    VariableType,
+    complete_values,
+    find_variable_faults,
+    parse_text,
+)
 
 EIGHT = ["bug-fix", "dependency-update", "docs-sync", "feature", "incident", "refactor", "release", "test-gaps"]
 
@@ -84,9 +92,12 @@ def test_two_braces_can_be_escaped() -> None:
     assert fill_placeholders(text, {}) == "env: ${{ secrets.TOKEN }}"
 
 
-def test_a_priority_may_come_from_a_variable() -> None:
+def test_a_number_in_a_typed_field_stays_a_number() -> None:
     """D-63: inserted first, then validated. The value stays a number in a number field, and is text within a text."""
-    assert fill_placeholders({"priority": "{{ n }}", "name": "{{ n }}"}, {"n": 3}) == {"priority": 3, "name": "3"}
+    assert fill_placeholders({"priority": "{{ n }}", "name": "{{ n }}"}, {"n": 3}, typed_fields={"priority"}) == {
+        "priority": 3,
+        "name": "3",
+    }
 
 
 def test_the_length_of_a_filled_text_is_limited() -> None:

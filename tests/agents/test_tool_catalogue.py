@@ -52,7 +52,8 @@ async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) 
     """Issue 14: names, descriptions and input schemas of all built-in tools use at most 6,000 tokens in tools/list; D-92."""
     tools = [tool for tool in await _list_tools(instance.admin) if str(tool["name"]).startswith(("agents__", "brain__"))]
     texts = [{name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools]
-    assert {str(text_["name"]) for text_ in texts} == {str(text_["name"]) for text_ in catalogue()}
+    prefixes = ("agents__", "brain__")
+    assert {str(text_["name"]) for text_ in texts} == {name for tool in catalogue() if (name := str(tool["name"])).startswith(prefixes)}
     assert len(texts) >= 45
     assert estimated_tokens(texts) <= MAX_TOKENS
     assert not any("title" in tool for tool in tools)

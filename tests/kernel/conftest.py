@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Annotated
 
@@ -15,8 +15,9 @@ from starlette.responses import Response
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes, page_response
 from rookery.kernel.http.edge import respond_not_found
-from rookery.kernel.http.routes import AdmissionResult, RouteTable
+from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from tests.guards import FakeGuard
 
 
 class Note(RequestModel):
@@ -72,37 +73,12 @@ class ToyRoutes:
         raise ZeroDivisionError(secret)
 
 
-class FakeAdmission:
-    """The admission of a request with the right X-Test-Scope header."""
-
-    caller = "somebody"
-    headers = ((b"x-ratelimit-limit", b"7"),)
-
-    def __init__(self, recorded: list[tuple[str, str, int]]) -> None:
-        self.recorded = recorded
-
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Record the request."""
-        assert duration_ms >= 0
-        self.recorded.append((method, route, status))
-
-
-class FakeGuard:
-    """A guard that admits requests whose X-Test-Scope header names the required scope."""
-
-    def __init__(self) -> None:
-        self.recorded: list[tuple[str, str, int]] = []
-
-    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Admit the request, or raise."""
-        headers = scope["headers"]
-        assert isinstance(headers, list)
-        assert rate_limited is (required_scope is not None)
-        if required_scope is None and (b"x-test-scope", b"known") in headers:
-            return FakeAdmission(self.recorded)
-        if (b"x-test-scope", str(required_scope).encode()) not in headers:
-            raise PermissionDenied(str(required_scope))
-        return FakeAdmission(self.recorded)
+def find_caller_by_scope(headers: Mapping[bytes, bytes], required_scope: str | None) -> str:
+    """Return a caller if the X-Test-Scope header names the required scope, or says `known` for a route without one."""
+    sent = headers.get(b"x-test-scope", b"").decode()
+    if sent != (required_scope or "known"):
+        raise PermissionDenied(str(required_scope))
+    return "somebody"
 
 
 @pytest.fixture
@@ -115,7 +91,7 @@ async def connections() -> AsyncIterator[AsyncExitStack]:
 @pytest.fixture
 def guard() -> FakeGuard:
     """Return a guard that admits requests by their X-Test-Scope header."""
-    return FakeGuard()
+    return FakeGuard(find_caller_by_scope, headers=((b"x-ratelimit-limit", b"7"),))
 
 
 @pytest.fixture

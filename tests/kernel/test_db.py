@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import Text, bindparam, cast, func, insert, literal_column, select, text, update
 
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database, Tx, open_database, upsert
@@ -115,6 +115,18 @@ async def test_lists_of_values_may_be_empty(database: Database) -> None:
     assert await database.read(read_counts) == [1, 1, 0, 2]
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 33, 200, 1_100, 4_096, 4_097])
+async def test_lists_of_values_may_have_any_length(database: Database, count: int) -> None:
+    """Long lists are padded, so that most have the same SQL text. The values repeated for this change no result (issue 17)."""
+    await database.write(lambda tx: tx.execute_many(_INSERT, [_row("a"), _row("b"), _row("c")]))
+    listed = ["a", *(f"missing-{number}" for number in range(count - 1))]
+
+    def read_ids(tx: Tx) -> list[set[str]]:
+        return [{row.text("id") for row in tx.fetch_all(statement, {"ids": listed})} for statement in (_SELECT_IN, _SELECT_NOT_IN)]
+
+    assert await database.read(read_ids) == [{"a"}, {"b", "c"}]
+
+
 async def test_an_upsert_updates_or_ignores_an_existing_row(database: Database) -> None:
     """Upserts are the one construct that differs between the dialects."""
 
@@ -199,6 +211,25 @@ async def test_before_commit_callbacks_are_part_of_the_transaction(database: Dat
     assert (calls, await _count(database)) == ([(1, ["one", "broken"])], 0)
     await database.write(lambda tx: work(tx, "two", "three"))
     assert (calls[1:], await _count(database)) == ([(1, ["two", "three"])], 1)
+
+
+async def test_a_write_may_skip_waiting_for_the_disk(database: Database, database_url: str) -> None:
+    """A generation has two writes, and only the one before its answer waits (issue 18)."""
+    if database_url == "embedded:":
+        statement = select(cast(literal_column("synchronous"), Text).label("level")).select_from(text("pragma_synchronous"))
+        unsynced_level, synced_level = "1", "2"
+    else:
+        statement = select(func.current_setting("synchronous_commit").label("level"))
+        unsynced_level, synced_level = "off", None  # the server of the tests never waits
+
+    def read_level(tx: Tx) -> str | None:
+        row = tx.fetch_one(statement)
+        return None if row is None else row.text("level")
+
+    levels = [await database.write(read_level, is_synced=is_synced) for is_synced in (False, True, False)]
+
+    assert levels[0] == levels[2] == unsynced_level
+    assert synced_level in {None, levels[1]}
 
 
 async def test_a_cancelled_caller_leaves_no_partial_transaction(database: Database) -> None:

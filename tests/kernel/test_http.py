@@ -10,7 +10,7 @@ import pytest
 
 from rookery.kernel.http import request_body
 from rookery.kernel.http.connection_limit import TransferLimits
-from tests.kernel.conftest import FakeGuard
+from tests.guards import FakeGuard
 
 _WRITE = {"X-Test-Scope": "notes:write"}
 _READ = {"X-Test-Scope": "notes:read"}

@@ -37,7 +37,7 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.redaction import redact
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
-from tests.kernel.conftest import FakeGuard
+from tests.guards import FakeGuard
 
 RANDOM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
 SECRETS = [f"sk_live_{RANDOM}", f"sk_test_{RANDOM}", f"ak_{RANDOM}", f"whsec_{RANDOM}"]
@@ -304,28 +304,13 @@ class _Caller:
     secret: str = KEY
 
 
-class _FakeGuard(FakeGuard):
-    """A guard that admits every request."""
-
-    async def admit(self, scope: object, *, required_scope: str | None, rate_limited: bool = True) -> _Admission:
-        return _Admission()
-
-
-class _Admission:
-    caller = _Caller()
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Do nothing; the request is not recorded."""
-
-
 def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = False) -> httpx2.AsyncClient:
     routes_table = RouteTable()
     routes = [
         Operation(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
         Operation(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
-    mount_routes(routes_table, "", routes, _FakeGuard())
+    mount_routes(routes_table, "", routes, FakeGuard(lambda headers, required_scope: _Caller()))
     routes_table.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes_table.endpoints_by_path,

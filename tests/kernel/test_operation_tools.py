@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.http import ItemPage, Operation, ToolDeclaration
-from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.http.operation_tools import OperationServer, ServerDeclaration
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery, RequestModel, ResponseModel
 
@@ -100,7 +100,9 @@ class BirdOperations:
 
 def make_server(operations: Sequence[Operation]) -> OperationServer:
     """Return a server of *operations* whose texts are the names of the tools."""
-    return OperationServer(operations, id="birds", name="Birds", tagline="", description="", render_text=lambda tool, _: tool)
+    return OperationServer(
+        operations, ServerDeclaration(id="birds", name="Birds", tagline="", description=""), render_text=lambda tool, _: tool
+    )
 
 
 async def test_a_tool_runs_the_handler_and_returns_the_fields_of_the_response_model() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from rookery.kernel.schema import ResponseModel, to_json
 
@@ -40,6 +41,20 @@ class BicycleResponse(ResponseModel):
     id: int
     wheels: list[WheelResponse]
     owner: str
+
+
+def test_threads_may_use_a_model_first_at_the_same_time() -> None:
+    """Models are built on their first use, so that a start builds none (issue 17)."""
+
+    def read(model: type[ResponseModel]) -> dict[str, object]:
+        return to_json(model.model_validate(Bicycle(id=3, wheels=(Wheel(id=1, radius_mm=340.5),)), from_attributes=True))
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            model = create_model(f"Copy{number}", __base__=ResponseModel, id=(int, ...), wheels=(list[WheelResponse], ...))
+            assert not model.__pydantic_complete__
+            results = list(pool.map(read, [model] * 8))
+            assert results == [{"id": 3, "wheels": [{"id": 1, "radius": 340.5}]}] * 8
 
 
 def test_a_response_has_the_attributes_of_its_parts_the_first_part_first() -> None:

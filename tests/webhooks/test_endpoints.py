@@ -23,6 +23,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
 from rookery.kernel.secret import Secret
+from rookery.kernel.urls import find_url_error
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import MAX_ENDPOINTS, WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
@@ -32,7 +33,7 @@ from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store import deliveries as log
 from rookery.webhooks.store import endpoints as store
 from rookery.webhooks.store.tables import SEALED_COLUMNS
-from rookery.webhooks.validation import find_url_error, validate_endpoint
+from rookery.webhooks.validation import validate_endpoint
 from tests.conftest import SECRET_KEY, FakeClock
 from tests.webhooks.makers import CATALOGUE, TENANT, WORKSPACE, add_event, list_deliveries
 

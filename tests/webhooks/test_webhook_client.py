@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rookery.engines import webhook_client
-from rookery.engines.webhook_client.http import MAX_EXCERPT_CHARS, HttpWebhookClient
+from rookery.engines.webhook_client.http import HttpWebhookClient
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.egress.http_client import MAX_EXCERPT_CHARS
 from rookery.webhooks.errors import ReceiverUnreachable
 from tests.certificates import write_certificate
 from tests.conftest import eventually

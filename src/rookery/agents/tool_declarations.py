@@ -12,13 +12,17 @@ from typing import cast
 
 import orjson
 
+from rookery.kernel.http.operation_tools import ServerDeclaration
 from rookery.kernel.http.operations import JsonSchema, ToolDeclaration
 
-SERVER_ID, SERVER_NAME = "agents", "Agent work"
-SERVER_TAGLINE = "Plans, tasks and sessions that agents share."
-SERVER_DESCRIPTION = (
-    "Plans with phases and tasks that several agents work on together. Start a session, claim the next ready task, log and "
-    "checkpoint what you do, complete it, and hand off when you stop, so that the next session can continue."
+SERVER = ServerDeclaration(
+    id="agents",
+    name="Agent work",
+    tagline="Plans, tasks and sessions that agents share.",
+    description=(
+        "Plans with phases and tasks that several agents work on together. Start a session, claim the next ready task, log and "
+        "checkpoint what you do, complete it, and hand off when you stop, so that the next session can continue."
+    ),
 )
 
 MAX_WAIT_S = 25

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
@@ -27,6 +28,9 @@ D = TypeVar("D")
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _BASE_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_CONTACT = re.compile(r"mailto:[!-?A-~]+@[!-?A-~]+|https://[!-~]+")
+_PRICE = re.compile(r"([!-<>-~]{1,200})=([0-9]{1,6}(?:\.[0-9]{1,3})?)/([0-9]{1,6}(?:\.[0-9]{1,3})?)")
+_AMOUNT = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _HALF_LIFE = re.compile(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)")
 
 
@@ -84,10 +88,40 @@ def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
     return tuple((match[1], int(match[2]) if match[2] else None) for match in matches if match)
 
 
+def _parse_prices(raw: object) -> tuple[tuple[str, int, int], ...]:
+    """Return prices in billionths per token: a price of 1 per million tokens is 1,000 billionths."""
+    matches = [_PRICE.fullmatch(part) for part in _parse_list(raw)]
+    if None in matches:
+        msg = "must be models with their prices per million input and output tokens, such as gpt-5-mini=0.25/2,*=1/3"
+        raise ValueError(msg)
+    prices = [(match[1], int(Decimal(match[2]) * 1000), int(Decimal(match[3]) * 1000)) for match in matches if match]
+    if len({model for model, _, _ in prices}) < len(prices):
+        msg = "must not name a model twice"
+        raise ValueError(msg)
+    return tuple(prices)
+
+
+def _parse_daily_budget(raw: object) -> int:
+    """Return an amount in billionths of the currency of the prices."""
+    text = str(raw) if isinstance(raw, (str, int, float)) and not isinstance(raw, bool) else ""
+    if _AMOUNT.fullmatch(text) is None:
+        msg = "must be an amount in the currency of the prices, such as 5 or 0.25, with at most 6 decimals"
+        raise ValueError(msg)
+    return int(Decimal(text) * 10**9)
+
+
 def _parse_base_url(raw: object) -> str:
     text = _parse_text(raw).rstrip("/")
     if _BASE_URL.fullmatch(text) is None:
         msg = "must be a URL such as https://rookery.example.org"
+        raise ValueError(msg)
+    return text
+
+
+def _parse_contact(raw: object) -> str:
+    text = _parse_text(raw)
+    if _CONTACT.fullmatch(text) is None:
+        msg = "must be a mailto: or https: address, such as mailto:admin@example.org"
         raise ValueError(msg)
     return text
 
@@ -123,9 +157,9 @@ class Settings:
     api_url: str | None = _setting(_parse_base_url, None, "The public URL of the platform and memory API.")
     mcp_url: str | None = _setting(_parse_base_url, None, "The public URL of the catalogue and the agent API.")
     database_url: Secret = _setting(_parse_address, Secret("embedded:"), "The record store: embedded: or postgresql://…")
-    vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index.")
-    texts: Secret = _setting(_parse_address, Secret("embedded:"), "The full-text index.")
-    counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters.")
+    vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index: embedded: or postgresql://…")
+    texts: Secret = _setting(_parse_address, Secret("embedded:"), "The full-text index: embedded:, opensearch://… or elasticsearch://…")
+    counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters: embedded: or redis[s]://…")
     embedder: Secret = _setting(_parse_address, Secret("embedded:"), "The model that turns text into vectors.")
     embedder_previous: Secret | None = _setting(
         _parse_address, None, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished."
@@ -133,6 +167,7 @@ class Settings:
     vector_dimension: int = _setting(
         _int_parser(1, 16_384), 768, "The number of dimensions of the vectors that an embedding service returns."
     )
+    generation: Secret | None = _setting(_parse_address, None, "The language model that generates content.")
     verify_ssl: bool = _setting(_parse_bool, True, "Verify the certificates of engines that are reached by TLS.")
     secret_key: Secret | None = _setting(
         lambda raw: parse_new_secret_key(_parse_text(raw)),
@@ -153,10 +188,31 @@ class Settings:
     tool_calls_days: int = _setting(_int_parser(1, 3650), 90, "Days until the record of a tool call is deleted.")
     tool_arguments: bool = _setting(_parse_bool, False, "Store the arguments of tool calls in their records, without secrets.")
     webhook_deliveries_days: int = _setting(_int_parser(1, 3650), 30, "Days until an event and its webhook deliveries are deleted.")
+    notify_deliveries_days: int = _setting(
+        _int_parser(1, 3650), 30, "Days until the deliveries of a finished campaign are deleted. Its statistics stay."
+    )
+    notify_host_concurrency: int = _setting(
+        _int_parser(1, 1_000), 16, "Maximum number of notifications that are sent to one host at the same time."
+    )
     public_discovery: bool | None = _setting(
         _parse_bool, None, "Show discovery pages without a key; by default true, except in production."
     )
     api_docs_enabled: bool | None = _setting(_parse_bool, None, "Serve /api/docs; by default true, except in production.")
+    generation_prices: tuple[tuple[str, int, int], ...] = _setting(
+        _parse_prices, (), "Prices of models per million input and output tokens, such as `gpt-5-mini=0.25/2,*=1/3`; * is any other model."
+    )
+    generation_daily_budget: int | None = _setting(
+        _parse_daily_budget, None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit."
+    )
+    generation_key_daily_budget: int | None = _setting(
+        _parse_daily_budget, None, "What a key may spend on generations per day, in the currency of the prices; by default no limit."
+    )
+    generation_max_tokens: int = _setting(
+        _int_parser(1, 1_000_000), 8192, "The highest number of tokens that a request may ask for as an answer."
+    )
+    generation_timeout_s: int = _setting(_int_parser(1, 3600), 120, "Maximum seconds of a generation, with all its attempts.")
+    generation_concurrency: int = _setting(_int_parser(1, 64), 4, "Queued generations that one process runs at the same time.")
+    generation_days: int = _setting(_int_parser(1, 3650), 30, "Days until a generation with its messages and its output is deleted.")
     organization: str = _setting(_parse_text, "Rookery", "The name of the operator on discovery pages.")
     allowed_hosts: tuple[str, ...] = _setting(_parse_list, (), "Additional host names that the server accepts; * accepts any.")
     cors_origins: tuple[str, ...] = _setting(_parse_list, (), "Web origins whose pages may call the API.")
@@ -182,6 +238,23 @@ class Settings:
         _int_parser(1, 3600), 30, "Seconds after which another worker takes over a job whose worker has not renewed its lease."
     )
     strict: bool = _setting(_parse_bool, False, "Refuse to start when an unknown ROOKERY_ variable is set.")
+    smtp: Secret | None = _setting(
+        _parse_address, None, "The SMTP server that sends notifications by e-mail, such as smtp://USER:PASSWORD@HOST:587?from=ADDRESS."
+    )
+    dkim_key: Secret | None = _setting(
+        _parse_address, None, "The RSA private key in PEM that signs mails, if `ROOKERY_SMTP` has a `dkim_selector`."
+    )
+    vapid_private_key: Secret | None = _setting(
+        _parse_address, None, "The P-256 private key of Web Push, in base64url or PEM; by default one that is created and stored encrypted."
+    )
+    vapid_subject: str | None = _setting(
+        _parse_contact, None, "Your address for push services, mailto: or https:; by default the public URL or the sender of mails."
+    )
+    apprise: bool = _setting(
+        _parse_bool,
+        False,
+        "Send notifications to Apprise URLs, which connect past the egress guard after its first check.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _choice_setting(
         ("debug", "info", "warning", "error"), "info", "The lowest level that is logged."
     )
@@ -312,7 +385,10 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
 
 
 _SECRET_SETTINGS = frozenset(
-    {"database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "secret_key", "secret_key_previous", "traces"}
+    {
+        *("database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "generation", "traces"),
+        *("secret_key", "secret_key_previous", "smtp", "dkim_key", "vapid_private_key"),
+    }
 )
 """Settings that are never printed. Their values may refer to variables or files by ${NAME}."""
 

@@ -1,4 +1,8 @@
-"""The base classes of all request bodies, queries and responses (D-10, D-13, D-16)."""
+"""
+The base classes of all request bodies, queries and responses (D-10, D-13, D-16).
+
+Each model is built by its first use (`defer_build`), under a lock of pydantic. A start would otherwise build 200 models in 0.1 s.
+"""
 
 from __future__ import annotations
 
@@ -63,19 +67,19 @@ class RequestModel(BaseModel):
     A model may declare `hints`: field names of other products, each with the field that the error message suggests.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class QueryModel(BaseModel):
     """The query of a request. Values are converted from text; unknown names are rejected."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class ResponseModel(BaseModel):
     """A response body. It is built from Rookery's own values, so it is not validated again."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     @classmethod
     def from_parts(cls, *parts: object, **fields: object) -> Self:

@@ -1,5 +1,5 @@
 """
-SQLite connections and writers: WAL, one writer per file in each process, shared commits.
+SQLite connections, writers, and files of derived data: WAL, one writer per file in each process, shared commits.
 
 Measured (notes on engines, section 4): one commit per row gives 4,800 rows/s with synchronous FULL, shared commits give 25,000 and more.
 """
@@ -14,11 +14,14 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar, cast
 from urllib.parse import quote
+
+from rookery.kernel.errors import EngineUnavailable
 
 T = TypeVar("T")
 
@@ -34,6 +37,9 @@ _SYNCHRONOUS_NORMAL = 1
 
 _LEAST_FREE_BYTES = 64 * 1024
 """Space needed to open a database: 32 KiB for the index of its log, and as much for the log itself."""
+
+_MAX_IDLE_READERS = 8
+_REOPEN_TIMEOUT_S = 30.0
 
 _CLOSE_TIMEOUT_S = 10.0
 _CHECK_LOCK_TIMEOUT_S = 5.0
@@ -352,3 +358,158 @@ def _resolve_batch(pieces: list[_WorkItem]) -> None:
 def _resolve_items(pieces: list[_WorkItem]) -> None:
     for piece in pieces:
         piece.resolve()
+
+
+class SqliteFile:
+    """
+    An open file of derived data, with a writer and a pool of readers. Methods block and raise `sqlite3.Error`.
+
+    Args:
+        name: Name of the writer's thread.
+        create: Creates the tables if they are missing.
+        reader_settings: Statements that each reader executes when it is opened.
+    """
+
+    def __init__(
+        self, path: Path, *, name: str, create: Callable[[sqlite3.Connection], object], reader_settings: Sequence[str] = ()
+    ) -> None:
+        self._path = path
+        self._reader_settings = reader_settings
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._is_closed = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from error
+        with contextlib.closing(connect(path)) as connection:
+            create(connection)
+        self._identity = _get_identity(path)
+        self.writer = SqliteWriter(lambda: connect(path), name=name)
+
+    def close(self) -> None:
+        """Finish pending writes and close."""
+        self._is_closed = True
+        self.writer.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if the path still refers to the open file."""
+        return _get_identity(self._path) == self._identity
+
+    @contextlib.contextmanager
+    def reader(self) -> Generator[sqlite3.Connection]:
+        """Yield a connection for one thread."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self._path, read_only=True)
+            for statement in self._reader_settings:
+                connection.execute(statement)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self._is_closed or len(self._idle) >= _MAX_IDLE_READERS:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+
+F = TypeVar("F", bound=SqliteFile)
+
+
+class ReopenableFile(Generic[F]):
+    """
+    A file of derived data that is opened by its first use. All calls come from one event loop.
+
+    Users may delete the file, also while it is in use. The next call then creates an empty one.
+
+    Args:
+        open_file: Opens the file. It runs in a thread.
+        map_error: Returns the error of the port for an error of SQLite.
+        on_deleted: Called when a deleted file is no longer used.
+    """
+
+    def __init__(
+        self,
+        open_file: Callable[[], F],
+        *,
+        map_error: Callable[[sqlite3.Error], EngineUnavailable],
+        on_deleted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._open_file = open_file
+        self._map_error = map_error
+        self._on_deleted = on_deleted
+        self._file: F | None = None
+        self._open_lock = asyncio.Lock()
+        self._user_count = 0
+        self._has_no_users = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def use(self) -> AsyncGenerator[F]:
+        """Yield the open file. Convert errors of SQLite."""
+        try:
+            file = self._file
+            if file is None or not file.is_in_place:
+                file = await self._open()
+            with self.hold():
+                yield file
+        except sqlite3.Error as error:
+            raise self._map_error(error) from error
+
+    @contextlib.contextmanager
+    def hold(self) -> Generator[None]:
+        """Keep the file open for a task that continues after the `use` that started it."""
+        self._user_count += 1
+        try:
+            yield
+        finally:
+            self._user_count -= 1
+            if self._user_count == 0:
+                self._has_no_users.set()
+
+    async def close(self) -> None:
+        """Finish pending writes and close the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            await asyncio.to_thread(file.close)
+
+    async def _open(self) -> F:
+        async with self._open_lock:
+            if self._file is not None and self._file.is_in_place:
+                return self._file
+            if self._file is not None:
+                await self._close_deleted()
+            self._file = await asyncio.to_thread(self._open_file)
+            return self._file
+
+    async def _close_deleted(self) -> None:
+        """Close the deleted file. SQLite must release it before a new file of the same name is opened."""
+        try:
+            async with asyncio.timeout(_REOPEN_TIMEOUT_S):
+                while self._user_count:
+                    self._has_no_users.clear()
+                    await self._has_no_users.wait()
+        except TimeoutError as error:
+            raise self._map_error(sqlite3.OperationalError("it was deleted, and queries still use it")) from error
+        await self.close()
+        self._on_deleted()
+
+
+def map_file_error(engine: str, path: Path, error: sqlite3.Error) -> EngineUnavailable:
+    """Return the error of an engine's port for an error of SQLite. That of a damaged file says how to rebuild it."""
+    if type(error) is not sqlite3.DatabaseError and "malformed" not in str(error):
+        return EngineUnavailable(engine, f"{path.name}: {error}")
+    reason = f"{path} is damaged ({error}): delete it, with its -wal and -shm, and run `rookery brain:reindex`"
+    return EngineUnavailable(engine, reason)
+
+
+def _get_identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

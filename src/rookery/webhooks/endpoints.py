@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -22,6 +20,7 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
+from rookery.kernel.signing import generate_signing_secret
 from rookery.webhooks import validation
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.events import WebhookDisabled
@@ -43,7 +42,6 @@ from rookery.webhooks.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOS
 MAX_ENDPOINTS = 100
 """Maximum endpoints per workspace."""
 
-_SECRET_LENGTH_BYTES = 32
 _DELETED_MESSAGE = "the webhook was deleted"
 _TICK = timedelta(microseconds=1)
 
@@ -98,7 +96,7 @@ class WebhookEndpoints:
         new = validation.validate_endpoint(new, self._catalogue())
         tenant.require_scopes(self._catalogue().list_scopes(new.events))
         await self._require_reachable(new.url)
-        secret, now = new.secret or _generate_secret(), self._clock()
+        secret, now = new.secret or generate_signing_secret(), self._clock()
         endpoint = WebhookEndpoint(
             id=self._ids(),
             workspace_id=tenant.workspace_id,
@@ -220,7 +218,7 @@ class WebhookEndpoints:
             PreconditionFailed: The endpoint has another version than *expected*.
         """
         validation.validate_grace_hours(grace_hours)
-        new_secret = _generate_secret() if secret is None else validation.validate_secret(Secret(secret))
+        new_secret = generate_signing_secret() if secret is None else validation.validate_secret(Secret(secret))
         now = self._clock()
 
         def work(tx: Tx) -> EndpointWithSecret:
@@ -328,10 +326,6 @@ def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: b
 def _later(old: WebhookEndpoint, now: datetime) -> datetime:
     """Return *now*, or just after the last change if that is later, so that each change makes a new version."""
     return max(now, old.updated_at + _TICK)
-
-
-def _generate_secret() -> Secret:
-    return Secret("whsec_" + base64.b64encode(os.urandom(_SECRET_LENGTH_BYTES)).decode())
 
 
 def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -> WebhookEndpoint:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
+from rookery.kernel.urls import MAX_URL_LENGTH
 from rookery.webhooks.models import (
     DeliveryDetails,
     DeliveryFilter,
@@ -23,7 +24,7 @@ from rookery.webhooks.models import (
     Outcome,
     WebhookEndpoint,
 )
-from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL_LENGTH
+from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS
 
 _MAX_EVENT_NAME_LENGTH = 100
 

@@ -11,11 +11,11 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.signing import sign
 from rookery.webhooks.errors import ReceiverUnreachable
 from rookery.webhooks.models import DeliveryState, Outcome, SigningSecrets, WebhookEndpoint
 from rookery.webhooks.ports import WebhookClient
 from rookery.webhooks.retry_policy import describe_failure, is_success, next_attempt_at
-from rookery.webhooks.signing import sign
 from rookery.webhooks.store.queue import ClaimedDelivery, DeliveryResult
 
 GetSigningSecrets = Callable[[WebhookEndpoint, datetime], SigningSecrets | None]

@@ -31,10 +31,7 @@ class AgentsApi:
         """Return the built-in MCP server `agents`. Its tools are in the order in which an agent usually needs them."""
         return OperationServer(
             [*self._session_operations(), *self._task_operations(), *self._plan_operations()],
-            id=tool_declarations.SERVER_ID,
-            name=tool_declarations.SERVER_NAME,
-            tagline=tool_declarations.SERVER_TAGLINE,
-            description=tool_declarations.SERVER_DESCRIPTION,
+            tool_declarations.SERVER,
             render_text=tool_declarations.render_text,
         )
 

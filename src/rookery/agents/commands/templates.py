@@ -19,8 +19,8 @@ from rookery.agents.schemas.templates import TemplateBody, TemplateResponse, par
 from rookery.agents.templates.library import TemplateAuthor, Templates, compute_version, load_shipped_templates
 from rookery.agents.templates.render import list_unused_variables, render_template
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
-from rookery.agents.templates.variables import parse_text
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
+from rookery.kernel.variables import parse_text
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, WorkspaceOption, parse_pairs
 from rookery.terminal.output import Fields, print_json, print_list, print_notice

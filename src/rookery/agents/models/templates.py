@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, cast
+from typing import cast
+
+from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 
 JsonObject = Mapping[str, object]
-TemplateValue = str | int | float | bool
-VariableType = Literal["string", "integer", "number", "boolean"]
 
 
 class TemplateSource(StrEnum):
@@ -18,25 +18,6 @@ class TemplateSource(StrEnum):
 
     SHIPPED = "shipped"
     WORKSPACE = "workspace"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateVariable:
-    """
-    A variable of a template.
-
-    Attributes:
-        default: The value if none is given. Without a default, an optional variable is empty.
-        enum: The allowed values. None allows any value of the type.
-        pattern: An RE2 pattern that the whole text must match, in linear time. None allows any text.
-    """
-
-    description: str = ""
-    type: VariableType = "string"
-    required: bool = False
-    default: TemplateValue | None = None
-    enum: tuple[TemplateValue, ...] | None = None
-    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

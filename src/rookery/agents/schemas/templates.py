@@ -14,16 +14,17 @@ from typing import Annotated, Literal, cast
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, ValidationError
 
 from rookery.agents.models.drafts import PlanDraft
-from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateValue, TemplateVersion
+from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateVersion
 from rookery.agents.plans.plan_builder import validate_dependencies, validate_size
 from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
 from rookery.agents.schemas.plans import Slug as PlanSlug
 from rookery.agents.schemas.plans import Text as PlanText
-from rookery.agents.templates.placeholders import NAME_PATTERN
 from rookery.agents.templates.render import find_faults, render_sample_plan
-from rookery.agents.templates.variables import MAX_PATTERN_LENGTH
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
+from rookery.kernel.template_variables import TemplateValue
+from rookery.kernel.variables import MAX_PATTERN_LENGTH
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
 MAX_TEMPLATE_BYTES = 256 * 1024

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateValue
-from rookery.agents.templates.placeholders import fill_placeholders, find_placeholder_faults, find_placeholder_names
-from rookery.agents.templates.variables import complete_values, find_variable_faults, make_sample_values
+from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template
+from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults, find_placeholder_names
+from rookery.kernel.template_variables import TemplateValue
+from rookery.kernel.variables import complete_values, find_variable_faults, make_sample_values
 
 GUIDELINES_HEADING = "## Guidelines"
 """The heading of the template's guidelines in the description of the plan."""
+
+
+_TYPED_FIELDS = frozenset({"priority"})
 
 
 def render_template(stored_template: StoredTemplate, given_values: Mapping[str, object]) -> RenderedTemplate:
@@ -52,7 +56,7 @@ def list_unused_variables(template: Template) -> list[str]:
 
 
 def _render_plan(template: Template, values: Mapping[str, TemplateValue | None]) -> JsonObject:
-    parts = cast("Mapping[str, JsonObject]", fill_placeholders(_collect_texts(template), values))
+    parts = cast("Mapping[str, JsonObject]", fill_placeholders(_collect_texts(template), values, typed_fields=_TYPED_FIELDS))
     plan, guidelines = parts["plan"], cast("list[str]", parts["guidelines"])
     paragraphs = [str(plan["description"])] if plan.get("description") else []
     if guidelines:

@@ -1,229 +1,32 @@
-"""A client that posts deliveries over HTTP/1.1 with kept-alive connections."""
+"""The webhook client: posts over the guarded connections of the kernel."""
 
 from __future__ import annotations
 
-import asyncio
-import codecs
-import ssl
-from collections import deque
-from collections.abc import AsyncIterable, Mapping
-from functools import lru_cache
-from typing import cast
-
-import httpcore2
-import httpx2
+from collections.abc import Mapping
 
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.egress.transport import EgressNotAllowed, GuardedBackend
+from rookery.kernel.egress.http_client import IDLE_TIMEOUT_S, REQUEST_TIMEOUT_S, GuardedHttpClient, PostFailed
 from rookery.webhooks.errors import ReceiverUnreachable
 from rookery.webhooks.models import ReceiverResponse
 
-REQUEST_TIMEOUT_S = 10.0
-"""Total time of a request, from the DNS lookup to the last byte that is read (D-81)."""
-
-IDLE_TIMEOUT_S = 2.0
-"""Idle time after which a connection is closed, before usual servers do so (Node after 5 s, gunicorn after 2)."""
-
-_MAX_IDLE = 256
-
-_Origin = tuple[bytes, bytes, int]
-
-MAX_EXCERPT_CHARS = 10_000
-_TIMEOUTS = {"timeout": {"connect": 4.5}}
-"""Time to look up and connect to all addresses of the name, so that a dead first address leaves time for the second; the same again for
-TLS."""
-
-_FIXED_HEADERS = (
-    (b"User-Agent", b"rookery"),
-    (b"Content-Type", b"application/json"),
-    (b"Accept", b"*/*"),
-    (b"Accept-Encoding", b"identity"),  # a compressed response could expand beyond the limit
-)
-
 
 class HttpWebhookClient:
-    """An HTTP implementation of `webhooks.ports.WebhookClient`."""
+    """
+    An HTTP implementation of `webhooks.ports.WebhookClient`.
+
+    A delivery that meets a stale connection is repeated at once: it must not count as an attempt. If the receiver has it already, it can
+    recognise the repeated event id.
+    """
 
     def __init__(self, egress: EgressGuard, *, timeout_s: float = REQUEST_TIMEOUT_S, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
-        # A pool without a client: cookies, redirects and proxy settings are unwanted, and a client needs most of the time.
-        self._pool = _ConnectionPool(egress, idle_timeout_s=idle_timeout_s)
+        self._http = GuardedHttpClient(egress, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s, repeats_on_stale_connection=True)
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
         try:
-            request = _build_request(url, headers, body)
-        except httpx2.InvalidURL:
-            raise ReceiverUnreachable("The URL is invalid.") from None
-        origin, response, excerpt = request.url.origin, None, _Excerpt()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                connection, response = await self._send(origin, request)
-                try:
-                    async for part in cast("AsyncIterable[bytes]", response.stream):
-                        if excerpt.add(part):
-                            break
-                finally:
-                    await response.aclose()
-                    await self._pool.release(origin, connection)
-        except (TimeoutError, *_CONNECTION_ERRORS) as error:
-            # The status decides: a slow or incomplete body after it does not change the outcome.
-            if response is None:
-                raise ReceiverUnreachable(self._describe_error(error)) from None
-        response_headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-        return ReceiverResponse(status=response.status, headers=response_headers, excerpt=excerpt.text)
+            response = await self._http.post(url, {"Content-Type": "application/json", **headers}, body)
+        except PostFailed as failure:
+            raise ReceiverUnreachable(failure.message) from None
+        return ReceiverResponse(status=response.status, headers=response.headers, excerpt=response.excerpt)
 
     async def close(self) -> None:
-        await self._pool.close()
-
-    async def _send(self, origin: httpcore2.Origin, request: httpcore2.Request) -> tuple[httpcore2.AsyncHTTPConnection, httpcore2.Response]:
-        idle = await self._pool.take_idle(origin)
-        if idle is not None:
-            try:
-                return idle, await idle.handle_async_request(request)
-            except (httpcore2.NetworkError, httpcore2.RemoteProtocolError):
-                # Most likely the server closed the connection at the same moment, which must not count as an attempt. If it received the
-                # request, it can recognise the repeated event id. Its other idle connections are closed as well.
-                await self._pool.close_idle(_origin_key(origin))
-        connection = self._pool.create(origin)
-        return connection, await connection.handle_async_request(request)
-
-    def _describe_error(self, error: Exception) -> str:
-        if isinstance(error, (TimeoutError, httpcore2.TimeoutException)):
-            return f"The receiver did not answer within {self._timeout_s:g} seconds."
-        return _describe_connection_error(error)
-
-
-_CONNECTION_ERRORS = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError)
-
-
-class _ConnectionPool:
-    """
-    A pool of idle connections, keyed by origin. *egress* checks the address of each new connection.
-
-    httpcore's own pool checks each idle connection with every request. This pool takes the most recently used one and checks only that.
-    """
-
-    def __init__(self, egress: EgressGuard, *, idle_timeout_s: float) -> None:
-        self._idle_timeout_s = idle_timeout_s
-        self._backend = GuardedBackend(egress)
-        self._tls = httpx2.create_ssl_context()
-        self._idle: dict[_Origin, deque[httpcore2.AsyncHTTPConnection]] = {}
-        self._count = 0
-        self._sweep_task: asyncio.Task[None] | None = None
-
-    async def take_idle(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection | None:
-        """Return an idle connection that is still open as far as known, or None. Return it with `release`."""
-        key = _origin_key(origin)
-        while idle := self._idle.get(key):
-            connection = idle.pop()
-            self._count -= 1
-            if not idle:
-                del self._idle[key]
-            if not connection.has_expired():
-                return connection
-            await connection.aclose()
-        return None
-
-    def create(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
-        """Return a new connection, which is opened with its first request. Return it with `release`."""
-        return httpcore2.AsyncHTTPConnection(
-            origin, ssl_context=self._tls, keepalive_expiry=self._idle_timeout_s, network_backend=self._backend
-        )
-
-    async def release(self, origin: httpcore2.Origin, connection: httpcore2.AsyncHTTPConnection) -> None:
-        """Store *connection* for the next request, or close it if it cannot be used again."""
-        if not connection.is_available() or self._count >= _MAX_IDLE:
-            await connection.aclose()
-            return
-        self._idle.setdefault(_origin_key(origin), deque()).append(connection)
-        self._count += 1
-        if self._sweep_task is None or self._sweep_task.done():
-            self._sweep_task = asyncio.create_task(self._close_expired(), name="webhooks-connections")
-
-    async def close_idle(self, key: _Origin) -> None:
-        """Close the idle connections to an origin."""
-        idle = self._idle.pop(key, deque())
-        self._count -= len(idle)
-        for connection in idle:
-            await connection.aclose()
-
-    async def close(self) -> None:
-        """Close all connections. A second call has no effect."""
-        task, self._sweep_task = self._sweep_task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        for key in list(self._idle):
-            await self.close_idle(key)
-
-    async def _close_expired(self) -> None:
-        """Close expired connections until no idle one is left. Otherwise connections to unused endpoints would stay open."""
-        while self._idle:
-            await asyncio.sleep(self._idle_timeout_s / 2)
-            for key, idle in list(self._idle.items()):
-                # The first connection has been idle for the longest time.
-                while idle and idle[0].has_expired():
-                    connection = idle.popleft()
-                    self._count -= 1
-                    await connection.aclose()
-                if not idle and self._idle.get(key) is idle:
-                    del self._idle[key]
-
-
-def _origin_key(origin: httpcore2.Origin) -> _Origin:
-    return origin.scheme, origin.host, origin.port
-
-
-def _build_request(url: str, headers: Mapping[str, str], body: bytes) -> httpcore2.Request:
-    target, host = _parse_target(url)
-    return httpcore2.Request(
-        b"POST",
-        target,
-        headers=[
-            (b"Host", host),
-            *_FIXED_HEADERS,
-            *((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()),
-            (b"Content-Length", b"%d" % len(body)),
-        ],
-        content=body,
-        extensions=_TIMEOUTS,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _parse_target(url: str) -> tuple[httpcore2.URL, bytes]:
-    """Return the request target and the Host header; raises `httpx2.InvalidURL`."""
-    parts = httpx2.URL(url)
-    return httpcore2.URL(scheme=parts.raw_scheme, host=parts.raw_host, port=parts.port, target=parts.raw_path), parts.netloc
-
-
-class _Excerpt:
-    """The start of a response body as text; invalid UTF-8 is replaced."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def add(self, part: bytes) -> bool:
-        """Append *part*. Return whether the excerpt is complete."""
-        # PostgreSQL cannot store NUL in text.
-        self.text += self._decoder.decode(part[: 4 * MAX_EXCERPT_CHARS]).replace("\x00", "\ufffd")
-        self.text = self.text[:MAX_EXCERPT_CHARS]
-        return len(self.text) == MAX_EXCERPT_CHARS
-
-
-def _describe_connection_error(error: Exception) -> str:
-    if isinstance(error, EgressNotAllowed):
-        return str(error)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"The receiver's certificate is not valid: {cause.verify_message}."
-        if isinstance(cause, ssl.SSLError):
-            return "The TLS handshake with the receiver failed."
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpcore2.ConnectError):
-        return "The connection to the receiver could not be opened."
-    if isinstance(error, httpcore2.RemoteProtocolError):
-        return "The receiver closed the connection or did not answer in HTTP."
-    return f"The connection to the receiver failed ({type(error).__name__})."
+        await self._http.close()

@@ -26,8 +26,14 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* in one transaction and commit it. An exception rolls the transaction back."""
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
+        """
+        Run *work* in one transaction and commit it. An exception rolls the transaction back.
+
+        Args:
+            is_synced: Wait until the commit is on the disk. False: until the next commit that waits, a power failure may undo the work;
+                a crash of the process never does.
+        """
         ...
 
     async def read(self, work: Callable[[Tx], T]) -> T:

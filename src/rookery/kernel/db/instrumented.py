@@ -29,12 +29,12 @@ class InstrumentedDatabase:
     def dialect(self) -> Dialect:
         return self._db.dialect
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         started = time.perf_counter()
         self._pending += 1
         try:
             with start_span("database write"):
-                return await self._db.write(work)
+                return await self._db.write(work, is_synced=is_synced)
         finally:
             self._pending -= 1
             self._durations.observe(time.perf_counter() - started)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
@@ -86,8 +86,11 @@ class Mapper(Generic[T]):
             for field in dataclasses.fields(cast("Any", model))
             if field.name not in nested
         )
-        # Most values are stored as they are, so that only the others are visited twice.
-        self._reads = tuple((field.name, field.column, field.stored_types) for field in self._fields)
+        self._names = tuple(field.name for field in self._fields)
+        self._selection: tuple[Mapping[str, int] | None, Callable[[Sequence[object]], tuple[object, ...]]] = (None, tuple)
+        """The columns of the last row's statement, and the function that returns the values of the fields in such a row."""
+        self._valid_types: set[tuple[type, ...]] = set()
+        """The types of rows that were valid. Values of other types are checked one by one."""
         self._decodes = tuple((field.name, field.decode, field.converts_none) for field in self._fields if field.decode is not None)
         self._columns_by_name = tuple((field.name, field.column) for field in self._fields)
         self._encodes = tuple((field.column, field.encode, field.converts_none) for field in self._fields if field.encode is not None)
@@ -106,12 +109,15 @@ class Mapper(Generic[T]):
             TypeError: A column holds a value of another type.
         """
         values, index = row.values, row.index
-        arguments: dict[str, object] = {}
-        for name, column, stored_types in self._reads:
-            value = arguments[name] = values[index[column]]
-            if value.__class__ not in stored_types:
-                msg = f"column {column!r} holds {type(value).__name__}, not {' or '.join(sorted(kind.__name__ for kind in stored_types))}"
-                raise TypeError(msg)
+        selected_index, select_fields = self._selection
+        if selected_index is not index:
+            select_fields = _build_selection([index[field.column] for field in self._fields])
+            self._selection = index, select_fields
+        fields = select_fields(values)
+        types_of_row = tuple(map(type, fields))
+        if types_of_row not in self._valid_types:
+            self._check_types(types_of_row)
+        arguments = dict(zip(self._names, fields, strict=True))
         for name, decode, converts_none in self._decodes:
             value = arguments[name]
             if value is not None or converts_none:
@@ -120,6 +126,14 @@ class Mapper(Generic[T]):
             is_none = may_be_none and values[index[mapper._fields[0].column]] is None
             arguments[name] = None if is_none else mapper.from_row(row)
         return self._model(**arguments)
+
+    def _check_types(self, types_of_row: tuple[type, ...]) -> None:
+        for field, kind in zip(self._fields, types_of_row, strict=True):
+            if kind not in field.stored_types:
+                expected = " or ".join(sorted(stored.__name__ for stored in field.stored_types))
+                msg = f"column {field.column!r} holds {kind.__name__}, not {expected}"
+                raise TypeError(msg)
+        self._valid_types.add(types_of_row)
 
     def to_row(self, item: T, only: Iterable[str] | None = None) -> dict[str, Value]:
         """Return the columns of *item*, or those that *only* names."""
@@ -149,6 +163,13 @@ class Mapper(Generic[T]):
     def add(self, tx: Tx, *items: T) -> None:
         """Insert *items*."""
         tx.execute_many(self._insert, [self.to_row(item) for item in items])
+
+
+def _build_selection(places: Sequence[int]) -> Callable[[Sequence[object]], tuple[object, ...]]:
+    """Return a function that returns the values at *places* of a row."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple(values[place] for place in places)
 
 
 def _make_field(name: str, table: Table, column: str, hint: Any, codec: Codec | None) -> _Field:  # noqa: ANN401 - a type form

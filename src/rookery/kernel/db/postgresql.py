@@ -83,11 +83,11 @@ class PostgresDatabase:
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         complete = TRANSACTION_HOOK.get()
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
-                return await _run_transaction(self._engine, work, complete)
+                return await _run_transaction(self._engine, work, complete, is_synced=is_synced)
             except DBAPIError as error:
                 if attempt == _MAX_ATTEMPTS or _sqlstate(error) not in _RETRYABLE_SQLSTATES:
                     _raise_mapped(error)
@@ -119,8 +119,12 @@ def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
-async def _run_transaction(engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None) -> T:
+async def _run_transaction(
+    engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True
+) -> T:
     async with engine.begin() as connection:
+        if not is_synced:
+            await connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
         tx, result = await connection.run_sync(_run_work, work, hook)
     for callback in tx.callbacks:
         callback()

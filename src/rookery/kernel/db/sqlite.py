@@ -80,7 +80,7 @@ class SqliteDatabase:
         self._connections: list[sqlite3.Connection] = []
         self._lookup_tx: SqliteTx | None = None
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         callbacks: list[Callable[[], None]] = []
         complete = TRANSACTION_HOOK.get()
 
@@ -98,7 +98,7 @@ class SqliteDatabase:
                 callback()
 
         try:
-            return await self._writer.submit(piece, on_commit=committed)
+            return await self._writer.submit(piece, on_commit=committed, is_synced=is_synced)
         except sqlite3.Error as error:
             _raise_mapped(error)
 

@@ -3,9 +3,9 @@ The guard of requests to users' URLs (D-82): webhooks, push, ntfy, tool servers 
 
 `EgressGuard` checks an address when a user sets it and again at each connection. The connection goes to the checked address, so a
 later change of the DNS record has no effect. `transport` makes the connection. It is a separate module because it imports an HTTP
-client.
+client. `http_client` posts over such connections.
 """
 
-from rookery.kernel.egress.guard import AddressRefused, EgressGuard, Resolve
+from rookery.kernel.egress.guard import AddressRefused, EgressGuard, HostNotResolved, Resolve
 
-__all__ = ["AddressRefused", "EgressGuard", "Resolve"]
+__all__ = ["AddressRefused", "EgressGuard", "HostNotResolved", "Resolve"]

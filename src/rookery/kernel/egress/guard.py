@@ -46,6 +46,10 @@ class AddressRefused(RookeryError):
     status, code = 422, "address_refused"
 
 
+class HostNotResolved(AddressRefused):
+    """The host name has no address, or the DNS server did not answer. It may have one later."""
+
+
 class EgressGuard:
     """
     A check of addresses against the operator's settings.
@@ -84,7 +88,7 @@ class EgressGuard:
             address_texts = ()
         addresses = [_parse_address(text) for text in address_texts]
         if not addresses:
-            raise AddressRefused(f"The host name {name[:253]!r} has no address.")
+            raise HostNotResolved(f"The host name {name[:253]!r} has no address.")
         for address in addresses:
             if address is None:
                 raise AddressRefused(f"The host name {name[:253]!r} has an invalid address.")

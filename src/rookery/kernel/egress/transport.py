@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import httpcore2
 import httpx2
 
-from rookery.kernel.egress.guard import AddressRefused, EgressGuard
+from rookery.kernel.egress.guard import AddressRefused, EgressGuard, HostNotResolved
 
 _CONNECTION_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
 
 
 class EgressNotAllowed(httpcore2.ConnectError):
-    """The guard refused an address. This is the cause of the `httpx2.ConnectError` that callers of the transport get."""
+    """
+    The guard refused an address. This is the cause of the `httpx2.ConnectError` that callers of the transport get.
+
+    Attributes:
+        is_temporary: The host name has no address at the moment, as opposed to a forbidden one.
+    """
+
+    def __init__(self, message: str, *, is_temporary: bool) -> None:
+        super().__init__(message)
+        self.is_temporary = is_temporary
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
@@ -56,13 +66,15 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         try:
             addresses = await self._guard.resolve_allowed(host, port)
         except AddressRefused as refused:
-            raise EgressNotAllowed(refused.message) from None
+            raise EgressNotAllowed(refused.message, is_temporary=isinstance(refused, HostNotResolved)) from None
         failure: Exception = httpcore2.ConnectError("no address")
         for place, address in enumerate(addresses):
             timeout_s = None if ends is None else max(0.1, (ends - time.monotonic()) / (len(addresses) - place))
             try:
-                return await self._inner.connect_tcp(
-                    address, port, timeout=timeout_s, local_address=local_address, socket_options=socket_options
+                return _ClosingStream(
+                    await self._inner.connect_tcp(
+                        address, port, timeout=timeout_s, local_address=local_address, socket_options=socket_options
+                    )
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
@@ -70,3 +82,34 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
+
+
+class _ClosingStream(httpcore2.AsyncNetworkStream):
+    """A connection that is closed if the TLS handshake on it is cancelled. The vendor's stays open."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the vendor's signature
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the vendor's signature
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the vendor's signature
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            return await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - the vendor's signature
+        return self._stream.get_extra_info(info)

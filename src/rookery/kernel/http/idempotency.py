@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from rookery.kernel.db import TRANSACTION_HOOK, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, RookeryError, ValidationFailed
+from rookery.kernel.http.event_stream import EventStream
 from rookery.kernel.idempotency_store import (
     LEASE,
     IdempotencyClaim,
@@ -253,7 +254,9 @@ class IdempotencyHandler:
             finally:
                 _PENDING.reset(token)
                 TRANSACTION_HOOK.reset(completion)
-            if 200 <= response.status_code < 300:
+            if isinstance(response, EventStream) and pending.stored is not None:
+                pass  # the handler stored the id of what it streams
+            elif 200 <= response.status_code < 300:
                 await self._store_final(pending, outcome, _to_stored_response(response, frozenset(secret_fields)))
             else:
                 await self._release(outcome)
@@ -317,7 +320,7 @@ def _to_stored_response(response: Response, secrets: frozenset[str]) -> StoredRe
 
 def _get_body(response: Response) -> bytes | None:
     """Return the body; None if it is a stream."""
-    return bytes(response.body) if hasattr(response, "body") else None
+    return None if isinstance(response, EventStream) or not hasattr(response, "body") else bytes(response.body)
 
 
 def _find_secret_ids(document: object, secrets: frozenset[str]) -> list[str] | None:

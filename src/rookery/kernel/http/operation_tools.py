@@ -49,6 +49,16 @@ class PublishedTool:
     required_scope: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDeclaration:
+    """The entry of a built-in MCP server in lists. *description* tells a model when to use it."""
+
+    id: str
+    name: str
+    tagline: str
+    description: str
+
+
 class OperationServer:
     """
     A built-in MCP server with the tools of *operations*. It acts as its caller.
@@ -61,16 +71,15 @@ class OperationServer:
         KeyError: The operation has no parameter for a published argument.
     """
 
-    def __init__(
-        self, operations: Iterable[Operation], *, id: str, name: str, tagline: str, description: str, render_text: RenderText
-    ) -> None:
-        self.id, self.name, self.tagline, self.description = id, name, tagline, description
+    def __init__(self, operations: Iterable[Operation], declaration: ServerDeclaration, *, render_text: RenderText) -> None:
+        self.id, self.name = declaration.id, declaration.name
+        self.tagline, self.description = declaration.tagline, declaration.description
         self._render_text = render_text
         self._tools: dict[str, _OperationTool] = {}
         for operation in operations:
             for tool in operation.tools:
                 if tool.name in self._tools:
-                    msg = f"the tool {tool.name} of {id} exists twice"
+                    msg = f"the tool {tool.name} of {self.id} exists twice"
                     raise ValueError(msg)
                 self._tools[tool.name] = _OperationTool(operation, tool)
 

@@ -1,7 +1,7 @@
 """
-Signatures of deliveries. No I/O, clock or settings.
+Signatures of webhooks and webhook notifications. No I/O, clock or settings.
 
-Each delivery has two signatures (D-81): the platform's own over the raw body, which one line of openssl verifies, and the
+Each request has two signatures (D-81): the platform's own over the raw body, which one line of openssl verifies, and the
 three headers of the Standard Webhooks specification 1.0.0. That signature also covers the event's id and the time, so a
 receiver can reject a replayed body.
 """
@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import base64
 import hmac
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
+
+from rookery.kernel.secret import Secret
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - only the prefix
 """The prefix of generated secrets. The rest is the key in base64, as in the Standard Webhooks specification."""
 
 SIGNATURE_HEADER = "X-Webhook-Signature"
 ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
+
+_SECRET_LENGTH_BYTES = 32
+
+
+def generate_signing_secret() -> Secret:
+    """Return a new random secret."""
+    return Secret(SECRET_PREFIX + base64.b64encode(os.urandom(_SECRET_LENGTH_BYTES)).decode())
 
 
 def sign(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) -> dict[str, str]:

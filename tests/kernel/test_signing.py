@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from rookery.webhooks.signing import sign
+from rookery.kernel.signing import sign
 from tests.deadlines import HANG_S
 
 GENERATED = "whsec_" + base64.b64encode(bytes(range(32))).decode()

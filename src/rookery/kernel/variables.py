@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import jsonschema_rs
 
-from rookery.agents.models.templates import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.suggestions import suggest
+from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 
 MAX_VALUE_LENGTH = 10_000
 MAX_PATTERN_LENGTH = 500

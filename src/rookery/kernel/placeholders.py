@@ -1,5 +1,5 @@
 r"""
-Placeholders in the texts of a template (D-63). Pure: no I/O, no settings.
+Placeholders in the texts of templates of plans, notifications and prompts (D-63). Pure: no I/O, no settings.
 
 `{{ name }}` is the only syntax: there are no expressions and no conditions. Each placeholder is replaced once, and inserted values
 are not scanned again, so a value may contain braces. `\{{` stands for two literal braces.
@@ -8,11 +8,11 @@ are not scanned again, so a value may contain braces. `\{{` stands for two liter
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import cast
 
-from rookery.agents.models.templates import TemplateValue
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.template_variables import TemplateValue
 
 NAME_PATTERN = r"[a-z][a-z0-9_]{0,63}"
 
@@ -21,9 +21,6 @@ MAX_RENDERED_LENGTH = 1024 * 1024
 
 _PLACEHOLDER = re.compile(r"(\\\{\{)|\{\{[ \t]{0,8}(" + NAME_PATTERN + r")[ \t]{0,8}\}\}|(\{\{)")
 _MAX_QUOTED_LENGTH = 40
-_TYPED_FIELDS = frozenset({"priority"})
-"""Fields with a number. If a placeholder is the whole value, it is replaced by the number itself and not by its text."""
-
 _ADVICE = r"is not a valid {{ name }}; a name is a lower-case letter, then lower-case letters, digits and _. For literal braces, write \{{"
 
 
@@ -48,9 +45,13 @@ def find_placeholder_faults(value: object, variables: Mapping[str, object], *, f
     return faults
 
 
-def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None]) -> object:
+def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None], *, typed_fields: Container[str] = ()) -> object:
     """
     Return *value*, a JSON value, with its placeholders replaced. *values* must have all names; None becomes the empty text.
+
+    Args:
+        typed_fields: Names of fields with a number. If a placeholder is their whole value, it is replaced by the number itself and
+            not by its text.
 
     Raises:
         ValidationFailed: The texts would be longer than `MAX_RENDERED_LENGTH`.
@@ -65,7 +66,7 @@ def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None])
             raise ValidationFailed({"variables": [f"make the rendered template longer than {MAX_RENDERED_LENGTH:,} characters"]})
         return _PLACEHOLDER.sub(lambda match: "{{" if match[2] is None else texts[match[2]], text)
 
-    return _fill(value, insert, values)
+    return _fill(value, insert, values, typed_fields)
 
 
 def to_text(value: TemplateValue | None) -> str:
@@ -75,15 +76,22 @@ def to_text(value: TemplateValue | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _fill(value: object, insert: Callable[[str], str], values: Mapping[str, TemplateValue | None], *, is_typed: bool = False) -> object:
+def _fill(
+    value: object,
+    insert: Callable[[str], str],
+    values: Mapping[str, TemplateValue | None],
+    typed_fields: Container[str],
+    *,
+    is_typed: bool = False,
+) -> object:
     if isinstance(value, str):
         match = _PLACEHOLDER.fullmatch(value.strip()) if is_typed else None
         return insert(value) if match is None or match[2] is None else values[match[2]]
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, object]", value)
-        return {name: _fill(value, insert, values, is_typed=name in _TYPED_FIELDS) for name, value in fields.items()}
+        return {name: _fill(value, insert, values, typed_fields, is_typed=name in typed_fields) for name, value in fields.items()}
     if isinstance(value, Sequence):
-        return [_fill(item, insert, values) for item in cast("Sequence[object]", value)]
+        return [_fill(item, insert, values, typed_fields) for item in cast("Sequence[object]", value)]
     return value
 
 
