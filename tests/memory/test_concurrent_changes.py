@@ -18,6 +18,7 @@ from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.ports import ModelVersion
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock
 from tests.deadlines import HANG_S
@@ -124,6 +125,10 @@ class _BlockingIndex:
         await asyncio.wait_for(self.go.wait(), HANG_S)
         await self.index.drop(workspace_id, ids)
 
+    async def drop_version(self, workspace_id: int, version: ModelVersion) -> None:
+        """Delete the vectors of *version*."""
+        await self.index.drop_version(workspace_id, version)
+
     async def start(self) -> None:
         """Do nothing; the wrapped index is open."""
 
@@ -140,7 +145,7 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
     memory = await rig.remember("The otter swims.")
     await rig.run_jobs()
     slow = _BlockingIndex(rig.vectors)
-    migration = EmbeddingMigration(current=IndexVersion(embedder=rig.embedder, vectors=slow), model_versions=rig.vectors)
+    migration = EmbeddingMigration(db=rig.db, clock=rig.clock, current=IndexVersion(embedder=rig.embedder, vectors=slow))
     indexer = Indexer(db=rig.db, embedder=rig.embedder, vectors=slow, texts=rig.texts, clock=rig.clock, migration=migration)
     await rig.services.records.archive(make_caller(), memory.id)
     deletion = asyncio.create_task(indexer.delete(1, [memory.id]))

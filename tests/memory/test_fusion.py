@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from rookery.memory.fusion import (
     SECOND_NEIGHBOUR_FACTOR,
+    SIMILARITY_WEIGHT,
+    TEXT_WEIGHT,
     SimilarityScale,
     compute_competition,
     estimate_relevance,
@@ -29,10 +31,33 @@ def test_a_better_similarity_word_score_or_neighbour_never_lowers_a_score(share:
     """Scores rise with each of their parts and stay from 0 to 1 (D-44)."""
     lower, higher = sorted([share, other_share])
 
-    assert 0 <= fuse(lower, fixed) <= fuse(higher, fixed) <= 1
-    assert 0 <= fuse(fixed, lower) <= fuse(fixed, higher) <= 1
+    by_similarity = fuse(["lower", "higher"], {"lower": lower, "higher": higher}, {"lower": fixed, "higher": fixed})
+    by_words = fuse(["lower", "higher"], {"lower": fixed, "higher": fixed}, {"lower": lower, "higher": higher})
+    assert 0 <= by_similarity["lower"] <= by_similarity["higher"] <= 1
+    assert 0 <= by_words["lower"] <= by_words["higher"] <= 1
     assert fixed <= lift(fixed, lower) <= lift(fixed, higher) <= 1
     assert lift(lower, fixed) <= lift(higher, fixed)
+
+
+@given(shares, shares)
+def test_a_missing_part_of_a_score_counts_as_zero(similarity: float, text_score: float) -> None:
+    """A memory that one method found alone can rank first (D-44)."""
+    scores = fuse(["both", "meaning", "words", "none"], {"both": 0.0, "meaning": similarity}, {"both": text_score, "words": text_score})
+
+    assert scores == {
+        "both": TEXT_WEIGHT * text_score,
+        "meaning": SIMILARITY_WEIGHT * similarity,
+        "words": TEXT_WEIGHT * text_score,
+        "none": 0,
+    }
+
+
+@given(st.dictionaries(st.text(max_size=3), cosines), samples)
+def test_all_similarities_of_a_question_are_normalized_as_each(similarities: dict[str, float], sample: list[float]) -> None:
+    """Both ways give equal scores, so that ties stay ties (D-44)."""
+    scale = estimate_scale(sample, background=[0.0])
+
+    assert scale.normalize_all(similarities) == {memory_id: scale.normalize(cosine) for memory_id, cosine in similarities.items()}
 
 
 def test_a_memory_without_neighbours_keeps_its_score() -> None:

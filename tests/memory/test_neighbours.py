@@ -156,3 +156,20 @@ async def test_a_neighbour_that_no_index_returned_joins_the_candidates(rig: Memo
     hits = await _recall(rig, top_k=5)
     assert answer.id in [hit.memory.id for hit in hits]
     assert answer.id not in [hit.memory.id for hit in await _recall(rig, top_k=5, filters=MemoryFilter(type="decision"))]
+
+
+@pytest.mark.parametrize("order", [(MemoryScope.SHARED, MemoryScope.PROJECT), (MemoryScope.PROJECT, MemoryScope.SHARED)])
+async def test_neighbours_with_equal_fields_and_other_scopes_are_judged_apart(
+    rig: MemoryRig, order: tuple[MemoryScope, MemoryScope]
+) -> None:
+    """A shared memory without a project is read from every project, and a project's memory without one is not (spec 2.8; issue 17)."""
+    for scope in order:
+        await rig.remember(f"Kim asks in scope {scope.value}.", org="acme", project=None, memory_scope=scope, session_id="s1")
+    answer = await rig.remember(ANSWER, org="acme", project="nests", session_id="s1")
+    await rig.run_jobs()
+
+    hits = await _recall(rig, make_caller(), MemoryFilter(org="acme", project="nests"), context=2)
+
+    context = _find(hits, answer).context
+    assert context is not None
+    assert [memory.content for memory in (*context.before, *context.after)] == ["Kim asks in scope shared."]

@@ -101,10 +101,7 @@ class MemoryApi:
         """Return the built-in MCP server `brain`."""
         return OperationServer(
             self.operations(),
-            id=tool_declarations.SERVER_ID,
-            name=tool_declarations.SERVER_NAME,
-            tagline=tool_declarations.SERVER_TAGLINE,
-            description=tool_declarations.SERVER_DESCRIPTION,
+            tool_declarations.SERVER,
             render_text=tool_declarations.render_text,
         )
 

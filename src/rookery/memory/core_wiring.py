@@ -13,7 +13,16 @@ from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import Indexer
-from rookery.memory.ports import Embedder, ErasableStore, ModelVersion, ModelVersions, OpenComparison, SessionLookup, TextIndex, VectorIndex
+from rookery.memory.ports import (
+    Embedder,
+    ErasableStore,
+    ModelVersion,
+    OpenComparison,
+    SessionLookup,
+    TextIndex,
+    VectorIndex,
+    VectorSetHistory,
+)
 from rookery.memory.recall import Recall
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.responses import MemorySerializer
@@ -30,6 +39,7 @@ class MemoryPorts:
     The implementations that memory gets from engines and other domains.
 
     Attributes:
+        vector_set_history: The sets that an earlier version of Rookery recorded in the engine's files, if it has any.
         erasable_stores: The stores with files on this host, whose deleted data is erased in this order. The record store is last,
             because it holds the list of pending erasures.
         find_previous: Returns the embedder and the vector index of a previous model (D-54); None if no known embedder has it.
@@ -38,7 +48,7 @@ class MemoryPorts:
 
     embedder: Embedder
     vectors: VectorIndex
-    model_versions: ModelVersions
+    vector_set_history: VectorSetHistory | None
     open_comparison: OpenComparison
     texts: TextIndex
     erasable_stores: list[ErasableStore]
@@ -59,10 +69,12 @@ class MemoryCore:
     def migration(self) -> EmbeddingMigration:
         ports = self._ports
         return EmbeddingMigration(
+            db=self._runtime.db,
+            clock=self._runtime.clock,
             current=IndexVersion(embedder=ports.embedder, vectors=ports.vectors),
-            model_versions=ports.model_versions,
             find_previous=ports.find_previous,
             close_previous=ports.close_previous,
+            history=ports.vector_set_history,
         )
 
     @cached_property

@@ -4,20 +4,28 @@ Change of the embedding model under load (D-54).
 The vectors of the new model are built beside the old ones. The old ones serve recall until the new ones are complete. In each
 workspace, one model serves at a time. Memories stored meanwhile are embedded by both models. If the previous embedder is no longer
 available, recall falls back to keywords and reports so.
+
+All state is in rows of the record store, so every vector engine supports the change, and any process continues it after a crash. Two
+tables hold the active model of each workspace and the models that have vectors in it. A memory is pending while its record does not name
+the new model in `indexed_model`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage
-from rookery.memory.ports import Embedder, ModelVersion, ModelVersions, OutdatedWorkspace, VectorIndex
+from rookery.memory.ports import Embedder, ModelVersion, VectorIndex, VectorSet, VectorSetHistory
+from rookery.memory.store import vector_sets as store
 
 _WARMUP_TEXT = "the heron stands still"
 
@@ -35,9 +43,19 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationProgress:
-    """An outdated workspace. *has_embedder* states whether its previous embedder is still available."""
+    """
+    The progress of a workspace that is served by another model version than the current one.
 
-    workspace: OutdatedWorkspace
+    Attributes:
+        total: The number of memories with vectors of the active version.
+        pending: The number of those that have no vectors of the current version yet.
+        has_embedder: The embedder of the active version is available.
+    """
+
+    workspace_id: int
+    active_version: ModelVersion
+    total: int
+    pending: int
     has_embedder: bool
 
 
@@ -48,33 +66,50 @@ class EmbeddingMigration:
     Args:
         find_previous: Returns the index of a previous model version, loaded on first use. None if its embedder is unknown.
         close_previous: Closes the indexes that *find_previous* loaded. They are loaded again on the next use.
+        history: The sets that an earlier version of Rookery recorded, which are copied at the first use.
     """
 
     def __init__(
         self,
         *,
+        db: Database,
+        clock: Clock,
         current: IndexVersion,
-        model_versions: ModelVersions,
         find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
         close_previous: Callable[[], Awaitable[None]] | None = None,
+        history: VectorSetHistory | None = None,
     ) -> None:
+        self._db = db
+        self._clock = clock
         self._current = current
         self._current_version = ModelVersion(model=current.embedder.model, dimension=current.embedder.dimension)
-        self._model_versions = model_versions
         self._find_previous = find_previous
         self._close_previous = close_previous
+        self._history = history
+        self._history_lock = asyncio.Lock()
         self._was_outdated = True
         self._logged_unknown = set[ModelVersion]()
         self._warmed_up = set[ModelVersion]()
+
+    async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
+        """
+        Return the model version that serves semantic recall in the workspace. None if it never had vectors.
+
+        Raises:
+            EngineUnavailable: The record store is down.
+        """
+        if self._history is not None:
+            await self._copy_history()
+        return await self._db.lookup(lambda tx: store.get_active(tx, workspace_id))
 
     async def get_active_index(self, workspace_id: int) -> IndexVersion | None:
         """
         Return the index that serves semantic recall in the workspace. None if no embedder fits until the index is rebuilt.
 
         Raises:
-            EngineUnavailable: The vector index is down.
+            EngineUnavailable: The record store is down.
         """
-        active = await self._model_versions.get_active_version(workspace_id)
+        active = await self.get_active_version(workspace_id)
         if active is None or active == self._current_version:
             return self._current
         return self._find_index(active)
@@ -84,10 +119,35 @@ class EmbeddingMigration:
         Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes.
 
         Raises:
-            EngineUnavailable: The vector index is down.
+            EngineUnavailable: The record store or the vector index is down.
         """
         index = await self.get_active_index(workspace_id)
         return None if index is None or not await index.vectors.is_ready(workspace_id) else index
+
+    async def prepare_writes(self, workspace_ids: Collection[int]) -> None:
+        """
+        Record that the current model is about to have vectors in *workspace_ids*. The first model of a workspace becomes active.
+
+        Vectors that the model has from an earlier time, and that are being deleted, are deleted first.
+
+        Raises:
+            EngineUnavailable: The record store or the vector index is down.
+        """
+        version = self._current_version
+        if self._history is not None:
+            await self._copy_history()
+        sets = await self._db.lookup(lambda tx: store.list_of_version(tx, version, workspace_ids))
+        new_ids = set(workspace_ids) - {vector_set.workspace_id for vector_set in sets if not vector_set.is_retired}
+        for vector_set in sets:
+            if vector_set.is_retired:
+                await self._current.vectors.drop_version(vector_set.workspace_id, version)
+        if new_ids:
+
+            def begin(tx: Tx) -> None:
+                for workspace_id in sorted(new_ids):
+                    store.begin(tx, workspace_id, version)
+
+            await self._db.write(begin)
 
     async def update_previous_index(self, pairs: Sequence[tuple[Memory, IndexDocument, Passage]]) -> None:
         """
@@ -96,7 +156,7 @@ class EmbeddingMigration:
         A memory that cannot be embedded there is skipped; keyword search finds it until the switch.
 
         Raises:
-            EngineUnavailable: The vector index is down.
+            EngineUnavailable: The record store or the vector index is down.
         """
         workspaces = {memory.workspace_id for memory, _, _ in pairs}
         for workspace_id in sorted(workspaces):
@@ -116,6 +176,10 @@ class EmbeddingMigration:
                 EmbeddedDocument(document=document, vectors=chunks) for (_, document, _), chunks in zip(missing, vectors, strict=True)
             ]
             await index.vectors.put(documents)
+            previous = ModelVersion(model=model, dimension=index.embedder.dimension)
+            if await self.get_active_version(workspace_id) != previous:
+                # Another process has switched meanwhile, and may have deleted the previous vectors already.
+                await self._db.write(lambda tx, workspace_id=workspace_id, version=previous: store.retire(tx, workspace_id, version))
 
     async def activate_complete(self, *, ignored_ids: Collection[str] = ()) -> int:
         """
@@ -127,10 +191,15 @@ class EmbeddingMigration:
             ignored_ids: Memories that failed; the switch does not wait for them.
 
         Raises:
-            EngineUnavailable: The vector index is down.
+            EngineUnavailable: The record store or the vector index is down.
         """
-        await self._model_versions.delete_retired()
-        switched_count = await self._model_versions.activate(ignored_ids=ignored_ids)
+        await self._delete_retired()
+        switched_count = 0
+        for workspace_id, active in (await self._list_outdated()).items():
+            if await self._is_complete(workspace_id, ignored_ids):
+                switched_count += await self._db.write(
+                    lambda tx, workspace_id=workspace_id, old=active: store.activate(tx, workspace_id, old=old, new=self._current_version)
+                )
         if switched_count:
             _log.info("memory.embedding_model_switched", model=self._current_version.model, workspaces=switched_count)
         return switched_count
@@ -138,11 +207,11 @@ class EmbeddingMigration:
     async def run_periodic(self) -> int:
         """Run `activate_complete`. Load a previous embedder before its first query, and close it when no workspace needs it."""
         switched_count = await self.activate_complete()
-        outdated = await self._model_versions.list_outdated()
+        outdated = await self._list_outdated()
         if not (outdated or self._was_outdated or self._close_previous is None):
             await self._close_previous()
         self._was_outdated = bool(outdated)
-        for version in {workspace.active_version for workspace in outdated} - self._warmed_up:
+        for version in set(outdated.values()) - self._warmed_up:
             self._warmed_up.add(version)
             index = self._find_index(version)
             if index is not None:
@@ -152,15 +221,57 @@ class EmbeddingMigration:
 
     async def list_progress(self) -> list[MigrationProgress]:
         """
-        Return the workspaces that are not yet served by the current model.
+        Return the workspaces that are not yet served by the current model. Takes about a second for a million memories.
 
         Raises:
-            EngineUnavailable: The vector index is down.
+            EngineUnavailable: The record store is down.
         """
-        return [
-            MigrationProgress(workspace=workspace, has_embedder=self._find_index(workspace.active_version) is not None)
-            for workspace in await self._model_versions.list_outdated()
-        ]
+        model, at = self._current_version.model, self._clock()
+        progress = list[MigrationProgress]()
+        for workspace_id, active in (await self._list_outdated()).items():
+            total, pending = await self._db.read(
+                lambda tx, workspace_id=workspace_id: store.count_progress(tx, workspace_id, model=model, at=at)
+            )
+            progress.append(
+                MigrationProgress(
+                    workspace_id=workspace_id,
+                    active_version=active,
+                    total=total,
+                    pending=pending,
+                    has_embedder=self._find_index(active) is not None,
+                )
+            )
+        return progress
+
+    async def _list_outdated(self) -> dict[int, ModelVersion]:
+        if self._history is not None:
+            await self._copy_history()
+        return await self._db.read(lambda tx: store.list_outdated(tx, self._current_version))
+
+    async def _is_complete(self, workspace_id: int, ignored_ids: Collection[str]) -> bool:
+        """Return whether the current model has vectors of every memory of the workspace that the active one serves."""
+        model, at, limit = self._current_version.model, self._clock(), len(ignored_ids) + 1
+        pending_ids = await self._db.read(lambda tx: store.list_pending_ids(tx, workspace_id, model=model, at=at, limit=limit))
+        return all(memory_id in ignored_ids for memory_id in pending_ids)
+
+    async def _delete_retired(self) -> None:
+        """Delete the vectors of retired sets. A set that is in use again by then stays."""
+        for vector_set in await self._db.read(store.list_retired):
+            if vector_set in await self._db.lookup(store.list_retired):
+                await self._current.vectors.drop_version(vector_set.workspace_id, vector_set.version)
+                await self._db.write(lambda tx, vector_set=vector_set: store.delete_retired(tx, vector_set))
+
+    async def _copy_history(self) -> None:
+        """Copy the sets that an earlier version of Rookery recorded, once per process."""
+        async with self._history_lock:
+            if self._history is None:
+                return
+            sets: Sequence[VectorSet] = await self._history.read()
+            if sets:
+                await self._db.write(lambda tx: store.add(tx, sets))
+                _log.info("memory.vector_sets_copied", sets=len(sets))
+            await self._history.clear()  # after a crash before this, the sets are read again, and what is recorded stays
+            self._history = None
 
     def _find_index(self, version: ModelVersion) -> IndexVersion | None:
         index = self._find_previous(version)

@@ -231,6 +231,7 @@ class Indexer:
             with start_span("embedding"):
                 vectors = await self._embedder.embed_passages(passages)
             pairs = zip(documents, vectors, strict=True)
+            await self._migration.prepare_writes({memory.workspace_id for memory in memories})
             await self._vectors.put([EmbeddedDocument(document=document, vectors=chunks) for document, chunks in pairs])
             await self._migration.update_previous_index(list(zip(memories, documents, passages, strict=True)))
         at, model = self._clock(), self._embedder.model

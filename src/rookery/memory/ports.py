@@ -88,12 +88,39 @@ class Embedder(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVersion:
+    """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared (D-54)."""
+
+    model: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorSet:
+    """
+    The vectors of a model version in a workspace.
+
+    Attributes:
+        is_active: Recall searches this set.
+        is_retired: The workspace has changed to another version, and the vectors are being deleted.
+    """
+
+    workspace_id: int
+    version: ModelVersion
+    is_active: bool = False
+    is_retired: bool = False
+
+
 class VectorIndex(Protocol):
     """
     An index of memories by meaning, for one model version. Raises `EngineUnavailable("vectors", …)` and no other engine error.
 
     A write is durable when its call returns. A query sees every write that returned before it, of any process. The class
     `VectorContract` of the tests checks an implementation.
+
+    An engine stores the vectors of several versions side by side, and each instance writes and searches those of its own. Which of them
+    serves a workspace is decided by `EmbeddingMigration`.
     """
 
     async def start(self) -> None:
@@ -135,62 +162,28 @@ class VectorIndex(Protocol):
         """Delete the memories *ids* of the workspace, of every model version. Unknown ids are ignored, so the call is idempotent."""
         ...
 
+    async def drop_version(self, workspace_id: int, version: ModelVersion) -> None:
+        """
+        Delete all vectors that *version* has in the workspace when the call begins. Vectors written later stay. Idempotent.
+
+        It may take minutes. If it is interrupted, it is called again. An instance of *version* that is open may still return the vectors.
+        """
+        ...
+
     async def count(self, workspace_id: int) -> int:
         """Return the number of indexed memories of the workspace."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelVersion:
-    """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared (D-54)."""
+class VectorSetHistory(Protocol):
+    """The sets that earlier versions of Rookery recorded in the files of an engine. They are copied to the record store once."""
 
-    model: str
-    dimension: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutdatedWorkspace:
-    """
-    A workspace that is served by another model version than the current one.
-
-    Attributes:
-        total: The number of memories with vectors of the active version.
-        pending: The number of those that have no vectors of the current version yet.
-    """
-
-    workspace_id: int
-    active_version: ModelVersion
-    total: int
-    pending: int
-
-
-class ModelVersions(Protocol):
-    """
-    The vectors of several models side by side. Each workspace is served by one of them, with all of its vectors (D-54).
-
-    A `VectorIndex` belongs to one version. Its `put` and `search` do not touch the others; its `drop` removes a memory from all.
-    Raises the same errors as `VectorIndex`.
-    """
-
-    async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
-        """Return the version that serves the workspace: the first one written, or the one last activated. None if it has no vectors."""
+    async def read(self) -> Sequence[VectorSet]:
+        """Return the recorded sets; nothing if the files are new or have been copied. Raises `EngineUnavailable("vectors", …)`."""
         ...
 
-    async def list_outdated(self) -> list[OutdatedWorkspace]:
-        """Return the workspaces that another version serves. The count takes about a second for a million memories."""
-        ...
-
-    async def activate(self, *, ignored_ids: Collection[str] = ()) -> int:
-        """
-        Activate this version wherever it has vectors of every memory that the active one has. Return the number of workspaces.
-
-        Args:
-            ignored_ids: Memories that cannot be embedded; they do not block the switch.
-        """
-        ...
-
-    async def delete_retired(self) -> None:
-        """Delete the vectors of versions that no longer serve. A query that began before the switch may miss them."""
+    async def clear(self) -> None:
+        """Delete the recorded sets, not their vectors. Raises `EngineUnavailable("vectors", …)`."""
         ...
 
 

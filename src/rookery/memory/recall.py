@@ -260,6 +260,7 @@ class Recall:
             return neighbours, {memory.id: memory for memory in records.get_memories(tx, access.workspace_id, sorted(others))}
 
         neighbours, memories = await self._db.lookup(load)
+        # Each statement may see a newer state, so a record decides for itself whether it is shown.
         readable = {
             memory_id: memory for memory_id, memory in memories.items() if memory.archived_at is None and is_readable(access, memory)
         }
@@ -273,7 +274,7 @@ def count_tokens(memory: Memory) -> int:
 
 def _select_relevant(candidates: Candidates, min_relevance: float | None) -> list[str]:
     """Return the ids of the candidates with at least *min_relevance*, as it is shown, highest score first."""
-    ids = sorted(candidates.scores, key=lambda memory_id: (-candidates.scores[memory_id], memory_id))
+    ids = [memory_id for _, memory_id in sorted((-score, memory_id) for memory_id, score in candidates.scores.items())]
     if min_relevance is None:
         return ids
     return [memory_id for memory_id in ids if round(candidates.get_candidate(memory_id).relevance, SCORE_DECIMALS) >= min_relevance]

@@ -12,13 +12,17 @@ from typing import cast
 import orjson
 
 from rookery.access.models import Caller
+from rookery.kernel.http.operation_tools import ServerDeclaration
 from rookery.kernel.http.operations import ToolDeclaration
 
-SERVER_ID, SERVER_NAME = "brain", "Shared memory"
-SERVER_TAGLINE = "The knowledge of your agents, shared and searchable."
-SERVER_DESCRIPTION = (
-    "Long-term memory shared by all agents of a workspace. Recall before you start a task. Remember decisions, conventions and "
-    "facts that will matter later. Supersede memories that are no longer true."
+SERVER = ServerDeclaration(
+    id="brain",
+    name="Shared memory",
+    tagline="The knowledge of your agents, shared and searchable.",
+    description=(
+        "Long-term memory shared by all agents of a workspace. Recall before you start a task. Remember decisions, conventions and "
+        "facts that will matter later. Supersede memories that are no longer true."
+    ),
 )
 
 

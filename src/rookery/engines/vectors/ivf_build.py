@@ -189,7 +189,7 @@ def build(request: BuildRequest) -> None:
     folder, workspace_id = IvfFolder(request.database, request.model_version), request.workspace_id
     for path in folder.path.glob("*.new"):
         remove(path)
-    file = VectorFile(request.database, model=request.model_version.model, dimension=request.model_version.dimension)
+    file = VectorFile(request.database, request.model_version)
     # Before reading, the size of the database is the only known upper bound.
     needed_bytes = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
     if shutil.disk_usage(folder.path).free < needed_bytes:
@@ -228,7 +228,7 @@ def build(request: BuildRequest) -> None:
                 lists=lists[order],
                 batches=_iter_vectors(previous, kept_rows, fresh, order),
             )
-        if not file.has_any(workspace_id):  # everything was deleted meanwhile, and so were its lists
+        if not file.has_more_than(workspace_id, 0):  # everything was deleted meanwhile, and so were its lists
             folder.remove_files(workspace_id)
     for file_change, path in folder.list_files(workspace_id):
         if file_change < last_change or not len(rows):

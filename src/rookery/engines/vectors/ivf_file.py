@@ -346,16 +346,19 @@ class IvfFolder:
                 remove(path)
         return None
 
-    def remove_files(self, workspace_id: int, *, of_other_models: bool = False) -> None:
-        """Delete the indexes of a workspace, or only those of other models. Open files stay readable for their process."""
+    def remove_files(self, workspace_id: int) -> None:
+        """Delete the indexes of a workspace. Open files stay readable for their process."""
+        for _, path in self.list_files(workspace_id):
+            remove(path)
+
+    def remove_all_files(self, workspace_id: int) -> None:
+        """Delete the indexes of a workspace, of every model."""
         for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
-            if not of_other_models or not path.name.startswith(f"{workspace_id}-{self._model}-"):
-                remove(path)
+            remove(path)
 
     def erase_stale(self, file: VectorFile) -> None:
         """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
         for workspace_id in sorted(self.list_workspaces()):
-            self.remove_files(workspace_id, of_other_models=True)
             for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
                 try:
                     is_stale = bool(self._open_verified(path, workspace_id, file).dead)

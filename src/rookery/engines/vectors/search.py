@@ -59,6 +59,9 @@ _GATHERED_ROWS = 512
 _BLOCK_ROWS = 8192
 """12.6 MB with 384 floats per row."""
 
+_ROW_MASK = (1 << 32) - 1
+"""The bits of a position that are the row; the others are the number of the block."""
+
 _FIRST_BLOCK_ROWS = 256
 """Rows of a small workspace's first block. numpy requests huge pages (2 MB) for arrays above 4 MB, and there may be many small workspaces.
 """
@@ -313,9 +316,9 @@ def score_all(blocks: Sequence[SourceSnapshot], vector: Floats, *, helpers: Help
 
 def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
     """Return the best memories, most similar first, ties ordered by id."""
-    order = sorted(_select_best(scored, limit).items(), key=lambda item: (-item[1], item[0]))
+    order = sorted((-score, memory_id) for memory_id, score in _select_best(scored, limit).items())
     # A rounding error could exceed the range of a cosine.
-    return [VectorHit(memory_id, -1.0 if score < -1.0 else min(score, 1.0)) for memory_id, score in order[:limit]]
+    return [VectorHit(memory_id, max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
 
 
 def _select_best(scored: Sequence[ScoredRows], limit: int) -> dict[str, float]:
@@ -416,31 +419,35 @@ class Segment:
 
     def score_ids(self, ids: Iterable[str], vector: Floats, where: VectorFilter) -> list[ScoredRows]:
         """Score the memories *ids* that *where* admits."""
-        numbers_by_block: dict[int, list[int]] = {}
+        numbers_by_block: dict[int, list[int]] = {number: [] for number in self._blocks}
         for memory_id in ids:
             position = self._positions.get(memory_id)
             if position is not None:
-                numbers_by_block.setdefault(position >> 32, []).extend(self._list_rows(memory_id, position))
+                numbers = numbers_by_block[position >> 32]
+                numbers.append(position & _ROW_MASK)
+                numbers += self._list_further_rows(memory_id, position)
         mask = self._column_dict.build_mask(where)
         return [
             SourceSnapshot(source=block, alive=block.alive, count=len(block.ids), mask=mask).score_rows(np.array(numbers), vector)
-            for block, numbers in ((self._blocks[number], numbers) for number, numbers in numbers_by_block.items())
+            for block, numbers in ((self._blocks[number], numbers) for number, numbers in numbers_by_block.items() if numbers)
         ]
 
-    def _list_rows(self, memory_id: str, position: int) -> range:
+    def _list_further_rows(self, memory_id: str, position: int) -> Sequence[int]:
+        """Return the rows of a memory after its first one. Most memories have none."""
         block = self._blocks[position >> 32]
-        start = position & (1 << 32) - 1
-        stop = start + 1
+        start = stop = (position & _ROW_MASK) + 1
         while stop < len(block.ids) and block.ids[stop] == memory_id and block.alive[stop]:
             stop += 1
-        return range(start, stop)
+        return range(start, stop) if stop > start else ()
 
     def _delete(self, ids: Iterable[str]) -> None:
         dead: dict[int, list[int]] = {}
         for memory_id in ids:
             position = self._positions.pop(memory_id, None)
             if position is not None:
-                dead.setdefault(position >> 32, []).extend(self._list_rows(memory_id, position))
+                rows = dead.setdefault(position >> 32, [])
+                rows.append(position & _ROW_MASK)
+                rows += self._list_further_rows(memory_id, position)
         for number, rows in dead.items():
             self._blocks[number].mark_dead(rows)
 
@@ -463,3 +470,14 @@ class Segment:
                 fresh.append(block.rows[live], block.get_ids(live), block.vectors[live])
                 for row in range(len(live) - 1, -1, -1):  # in reverse, so that the first row of a memory is written last
                     self._positions[fresh.ids[row]] = number << 32 | row
+
+
+def validate_vectors(vectors: Sequence[Vector], *, dimension: int) -> None:
+    """Raise `ValueError` if there is no vector, or one that cannot be compared with others of *dimension*."""
+    if not vectors:
+        raise ValueError("a memory needs at least one vector")
+    for vector in vectors:
+        if len(vector) != dimension * 4:
+            raise ValueError(f"a vector has {len(vector)} bytes instead of {dimension} floats of 4 bytes")
+    if not np.isfinite(np.frombuffer(b"".join(vectors), dtype="<f4")).all():
+        raise ValueError("a vector contains a number that is not finite")

@@ -1,19 +1,10 @@
-"""
-`vectors.db`: a row per memory and model with its filter columns, a row per chunk with its vector, and a change counter.
-
-Each write of a memory takes the next number of the counter and replaces the previous row. A process that remembers the last number it read
-finds later changes with one index range. A deleted memory leaves a tombstone row with its id. Old tombstones are deleted, and `floor` has
-the number up to which. Each model reads and replaces its own rows only; a deletion removes the rows of all models.
-"""
+"""Access to `vectors.db`: a row per memory and model with its filter columns, a row per chunk with its vector, and a change counter."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import sqlite3
-from collections import deque
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,89 +12,22 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rookery.engines.vectors import model_versions
-from rookery.engines.vectors.model_versions import PendingActivation, activate_first
+from rookery.engines.vectors.file_format import create_tables
 from rookery.engines.vectors.search import Point
 from rookery.kernel.clock import to_micros
-from rookery.kernel.sqlite import SqliteWriter, connect
+from rookery.kernel.sqlite import SqliteFile, connect
 from rookery.memory.models import EmbeddedDocument
-from rookery.memory.ports import ModelVersion, OutdatedWorkspace
-
-SCHEMA_VERSION = 2
-"""Version of the tables below, stored in `PRAGMA user_version`."""
-
-_ENTRY_TABLE = """
-CREATE TABLE IF NOT EXISTS entry (
-    change INTEGER PRIMARY KEY AUTOINCREMENT,
-    workspace_id INTEGER NOT NULL,
-    memory_id TEXT NOT NULL,
-    model TEXT,
-    dimension INTEGER,
-    org TEXT,
-    project TEXT,
-    agent_id TEXT,
-    session_id TEXT,
-    memory_scope TEXT,
-    type TEXT,
-    source TEXT,
-    tags TEXT,
-    confidence REAL,
-    created_at INTEGER,
-    updated_at INTEGER,
-    expires_at INTEGER
-);
-"""
-_OTHER_TABLES = """
-CREATE UNIQUE INDEX IF NOT EXISTS entry_of_memory ON entry (workspace_id, memory_id, model, dimension);
-CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
-CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
-CREATE TABLE IF NOT EXISTS chunk (
-    entry INTEGER NOT NULL,
-    ordinal INTEGER NOT NULL,
-    vector BLOB NOT NULL,
-    PRIMARY KEY (entry, ordinal)
-);
-CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
-INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
-CREATE TABLE IF NOT EXISTS serving (
-    workspace_id INTEGER PRIMARY KEY,
-    model TEXT NOT NULL,
-    dimension INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS retired (
-    workspace_id INTEGER NOT NULL,
-    model TEXT NOT NULL,
-    dimension INTEGER NOT NULL,
-    change INTEGER NOT NULL,
-    PRIMARY KEY (workspace_id, model, dimension)
-) WITHOUT ROWID;
-"""
-"""`serving`: the active model of each workspace. `retired`: models whose vectors up to a change are deleted (D-54)."""
-
-# Format 1 had a constraint that allowed vectors of one model per memory. SQLite can remove a constraint only together with its table.
-# Changes and chunks keep their numbers. The active model is not stored: it is the one with the most vectors.
-_MIGRATE_FROM_1 = f"""
-DROP INDEX IF EXISTS entry_by_change;
-DROP INDEX IF EXISTS entry_dropped;
-ALTER TABLE entry RENAME TO entry_1;
-{_ENTRY_TABLE}
-INSERT INTO entry SELECT * FROM entry_1 ORDER BY change;
-UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM sqlite_sequence) WHERE name = 'entry';
-DROP TABLE entry_1;
-{_OTHER_TABLES}
-INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
-SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
-GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
-"""  # noqa: S608 - contains only constants
+from rookery.memory.ports import ModelVersion
 
 _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
 """KiB. Rows are read once, into the segment; SQLite's default of 2 MB per connection would cache rows that are not read again."""
 
-_MAX_IDLE_READERS = 8
-
 _LIVE_BATCH_ROWS = 8192
 """Numbers per query; one or two milliseconds in which the GIL is held."""
+
+_DELETE_BATCH_ROWS = 256
+"""Entries deleted per transaction; blocks other writers for a few milliseconds."""
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OWN = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -175,46 +99,19 @@ class VectorChanges:
     points: tuple[Point, ...]
 
 
-class VectorFile:
-    """An open `vectors.db`. Methods raise `sqlite3.Error`."""
+class VectorFile(SqliteFile):
+    """An open `vectors.db`. Methods block, except `get_version`, and raise `sqlite3.Error`."""
 
-    def __init__(self, path: Path, *, model: str, dimension: int, max_tombstones: int = 0) -> None:
-        self._path = path
+    def __init__(self, path: Path, version: ModelVersion, *, max_tombstones: int = 0) -> None:
+        """Open the file. Create it and its tables if they are missing."""
+        super().__init__(path, name="vectors", create=create_tables, reader_settings=(_SET_SMALL_CACHE,))
         self._max_tombstones = max_tombstones
-        self._model = model
-        self._dimension = dimension
-        self._idle: deque[sqlite3.Connection] = deque()
-        self._watch: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
-        self._model_version = ModelVersion(model=model, dimension=dimension)
-        self._is_closed = False
-        self.writer = SqliteWriter(self._connect, name="vectors")
-
-    def open(self) -> None:
-        """Create the file and its tables if they are missing, and start to watch it. Blocks."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise sqlite3.OperationalError(str(error)) from error
-        with contextlib.closing(self._connect()) as connection:
-            create_schema(connection)
-        self._watch = connect(self._path, read_only=True, busy_timeout_s=_WATCH_BUSY_TIMEOUT_S)
-        self._identity = _file_identity(self._path)
+        self._model, self._dimension = version.model, version.dimension
+        self._watch = connect(path, read_only=True, busy_timeout_s=_WATCH_BUSY_TIMEOUT_S)
 
     def close(self) -> None:
-        """Finish pending writes and close. Blocks."""
-        self._is_closed = True
-        self.writer.close()
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-        while self._idle:
-            self._idle.pop().close()
-
-    @property
-    def is_in_place(self) -> bool:
-        """True if the path still refers to the open file. Users may delete it to start with an empty index."""
-        return _file_identity(self._path) == self._identity
+        super().close()
+        self._watch.close()
 
     def get_version(self) -> int:
         """
@@ -222,14 +119,12 @@ class VectorFile:
 
         Takes about 5 µs. For one thread only.
         """
-        if self._watch is None:
-            raise sqlite3.ProgrammingError("vectors.db is closed")
         (version,) = self._watch.execute("PRAGMA data_version").fetchone()
         return int(version)
 
     def get_bounds(self) -> ChangeBounds:
         """Return the range of known changes."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             floor, last = connection.execute(_BOUNDS).fetchone()
         return ChangeBounds(floor=floor, last=last)
 
@@ -242,7 +137,7 @@ class VectorFile:
             "model": self._model,
             "dimension": self._dimension,
         }
-        with self._reader() as connection:
+        with self.reader() as connection:
             rows = connection.execute(_CHANGES, parameters).fetchall()
         deleted_ids: list[str] = []
         points: list[Point] = []
@@ -273,7 +168,7 @@ class VectorFile:
         """Return the numbers of the live entries up to *last_change*, in order; 0.4 µs each."""
         parts = [np.empty(0, dtype=np.int64)]
         after = 0
-        with self._reader() as connection:
+        with self.reader() as connection:
             while True:
                 parameters = (workspace_id, after, last_change, self._model, self._dimension, _LIVE_BATCH_ROWS)
                 rows = connection.execute(_LIVE, parameters).fetchall()
@@ -284,29 +179,29 @@ class VectorFile:
 
     def get_entry(self, workspace_id: int, change: int) -> tuple[str, tuple[bytes, ...]] | None:
         """Return the memory id and vectors of a live entry of this model; None if there is no such entry."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             rows = connection.execute(_ENTRY, (change, workspace_id, self._model, self._dimension)).fetchall()
         return (rows[0][0], tuple(self._validate_vector(vector) for _, vector in rows)) if rows else None
 
     def count(self, workspace_id: int) -> int:
         """Return the number of memories of the workspace with vectors of this model."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
 
     def has_more_than(self, workspace_id: int, count: int) -> bool:
         """Return whether more than *count* memories have vectors of this model; a millisecond or two for 30,000."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             return bool(connection.execute(_HAS_OVER, (workspace_id, self._model, self._dimension, count)).fetchone()[0])
 
     def has_any(self, workspace_id: int) -> bool:
         """Return whether the workspace has vectors of any model."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             return bool(connection.execute(_HAS_ANY, (workspace_id,)).fetchone()[0])
 
     def get_vectors(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[bytes, ...]]:
         """Return the vectors of *ids* of this model, in the order of their chunks. Ids without vectors are omitted."""
         vectors = dict[str, tuple[bytes, ...]]()
-        with self._reader() as connection:
+        with self.reader() as connection:
             for memory_id in ids:
                 rows = connection.execute(_STORED, (workspace_id, memory_id, self._model, self._dimension)).fetchall()
                 if rows:
@@ -315,32 +210,11 @@ class VectorFile:
 
     def list_largest(self, *, limit: int) -> list[tuple[int, int]]:
         """Return (workspace, number of vectors) of the workspaces with the most vectors of this model."""
-        with self._reader() as connection:
+        with self.reader() as connection:
             return connection.execute(_LARGEST_WORKSPACES, (self._model, self._dimension, limit)).fetchall()
-
-    def get_active_version(self, workspace_id: int) -> ModelVersion | None:
-        """Return the model that answers queries in the workspace. Takes about 10 µs; for the thread of `get_version` only."""
-        if self._watch is None:
-            raise sqlite3.ProgrammingError("vectors.db is closed")
-        return model_versions.get_active_version(self._watch, workspace_id)
-
-    def list_outdated(self) -> list[OutdatedWorkspace]:
-        """Return the workspaces in which another model is active."""
-        with self._reader() as connection:
-            return model_versions.list_outdated(connection, self._model_version)
-
-    def list_complete(self, ignored_ids: Collection[str]) -> list[PendingActivation]:
-        """Return those of them in which this model is complete."""
-        with self._reader() as connection:
-            return model_versions.list_complete(connection, self._model_version, ignored_ids=ignored_ids)
-
-    def activate(self, connection: sqlite3.Connection, activation: PendingActivation) -> bool:
-        """Activate this model, in the writer's transaction."""
-        return model_versions.activate(connection, activation, self._model_version)
 
     def put(self, connection: sqlite3.Connection, items: Sequence[EmbeddedDocument]) -> None:
         """Write *items* in the writer's transaction."""
-        activate_first(connection, {item.document.workspace_id for item in items}, self._model_version)
         for item in items:
             document = item.document
             _delete_entries(connection, _FIND_OWN, (document.workspace_id, document.memory_id, self._model, self._dimension))
@@ -379,26 +253,20 @@ class VectorFile:
             if connection.execute(_CLEAR_TOMBSTONES, (floor,)).rowcount > 0:
                 connection.execute(_RAISE_FLOOR, (floor,))
 
-    def _connect(self) -> sqlite3.Connection:
-        return connect(self._path)
+    def delete_version(
+        self, connection: sqlite3.Connection, workspace_id: int, version: ModelVersion, *, after: int, last_change: int
+    ) -> int | None:
+        """
+        Delete some vectors of *version* between two changes, in the writer's transaction.
 
-    @contextlib.contextmanager
-    def _reader(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection for one thread."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = connect(self._path, read_only=True)
-            connection.execute(_SET_SMALL_CACHE)
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if self._is_closed or len(self._idle) >= _MAX_IDLE_READERS:
-            connection.close()
-        else:
-            self._idle.append(connection)
+        Returns:
+            The change up to which they are deleted; None if all are.
+        """
+        parameters = (workspace_id, after, last_change, version.model, version.dimension, _DELETE_BATCH_ROWS)
+        rows = connection.execute(_LIVE, parameters).fetchall()
+        connection.executemany(_DELETE_CHUNKS, rows)
+        connection.executemany(_DELETE_ENTRY, rows)
+        return int(rows[-1][0]) if len(rows) == _DELETE_BATCH_ROWS else None
 
     def _validate_vector(self, vector: bytes) -> bytes:
         if len(vector) != self._dimension * 4:
@@ -417,39 +285,3 @@ def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple
 
 def _parse_tags(text: str) -> tuple[str, ...]:
     return () if text == "[]" else tuple(orjson.loads(text))
-
-
-def _file_identity(path: Path) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino
-
-
-def create_schema(connection: sqlite3.Connection) -> None:
-    """
-    Create missing tables. Blocks while another process does.
-
-    Raises:
-        sqlite3.Error: The database failed, or its format is newer than `SCHEMA_VERSION`.
-    """
-    if _schema_version(connection) == SCHEMA_VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = _schema_version(connection)
-        if version not in {0, 1, SCHEMA_VERSION}:
-            raise sqlite3.DatabaseError(f"its format is {version}, ours is {SCHEMA_VERSION}")  # noqa: TRY301 - rolled back below
-        if version != SCHEMA_VERSION:
-            for statement in (_MIGRATE_FROM_1 if version else _ENTRY_TABLE + _OTHER_TABLES).split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _schema_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])

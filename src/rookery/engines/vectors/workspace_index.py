@@ -37,6 +37,7 @@ class IndexLimits:
         max_warmup_s: Maximum wait of the first queries. Within it, lists of a million rows are opened, and those of 40,000 are built.
         build_poll_s: Interval of checks while another process builds.
         build_retry_s: Delay after a failed build, or one of another process.
+        list_check_interval_s: Interval of checks for lists that contain deleted memories.
         max_tombstones: A process that missed more deletions reads the workspace again.
     """
 
@@ -45,6 +46,7 @@ class IndexLimits:
     max_warmup_s: float = 2.0
     build_poll_s: float = 1.0
     build_retry_s: float = 60.0
+    list_check_interval_s: float = 60.0
     max_tombstones: int = 65_536
     search: SearchLimits = field(default_factory=SearchLimits)
 

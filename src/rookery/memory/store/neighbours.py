@@ -8,8 +8,7 @@ seeks of the index, among the memories of the same time and among the others. No
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 from sqlalchemy import ColumnElement, ScalarSelect, bindparam, case, func, select
 
@@ -18,18 +17,20 @@ from rookery.memory.models import AccessFields, AccessFilter, MemoryScope
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
 from rookery.memory.visibility import is_readable
 
-MAX_DISTANCE = 2
-"""The farthest neighbour on either side."""
-
 _DISTANCES = (-2, -1, 1, 2)
+"""The places of the neighbours that are read, before and after."""
+
 _other = memories.alias("other")
 _ACCESS_FIELDS = Mapper(AccessFields, memories)
 _OWNERLESS_SCOPES = frozenset({MemoryScope.PROJECT.value, MemoryScope.SHARED.value})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
-    """A memory beside another one in a session. *distance* is -2 or -1 for earlier ones, 1 or 2 for later ones."""
+class Neighbour(NamedTuple):
+    """
+    A memory beside another one in a session. *distance* is -2 or -1 for earlier ones, 1 or 2 for later ones.
+
+    A tuple, as a recall makes hundreds of them.
+    """
 
     distance: int
     memory_id: str
@@ -76,7 +77,9 @@ _NEIGHBOURS = select(memories.c.id, *(_neighbour(distance).label(f"at{distance}"
     memories.c.session_id.is_not(None),
     memories.c.archived_at.is_(None),
 )
-_BY_IDS = select(*_ACCESS_FIELDS.columns).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
+_BY_IDS = select(
+    *(memories.c[name] for name in ("id", "memory_scope", "agent_id", "session_id", "org", "project", "expires_at", "workspace_id"))
+).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 
 
 def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> dict[str, tuple[Neighbour, ...]]:
@@ -88,15 +91,15 @@ def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> 
     """
     if not ids:
         return {}
-    rows = tx.fetch_all(_NEIGHBOURS, {"workspace": access_filter.workspace_id, "ids": ids})
-    ids_by_distance = {row.text("id"): row.values[1:] for row in rows}
-    others = {str(other) for found_ids in ids_by_distance.values() for other in found_ids if other is not None}
+    rows = [row.values for row in tx.fetch_all(_NEIGHBOURS, {"workspace": access_filter.workspace_id, "ids": ids})]
+    ids_by_distance = {cast("str", memory_id): cast("Sequence[str | None]", others) for memory_id, *others in rows}
+    others = {other for found_ids in ids_by_distance.values() for other in found_ids if other is not None}
     readable = _filter_readable(tx, access_filter, others | ids_by_distance.keys() if others else ())
     neighbours = {
         memory_id: tuple(
-            Neighbour(distance=distance, memory_id=str(other))
+            Neighbour(distance, other)
             for distance, other in zip(_DISTANCES, found_ids, strict=True)
-            if other in readable
+            if other is not None and other in readable
         )
         for memory_id, found_ids in ids_by_distance.items()
         if memory_id in readable
@@ -109,13 +112,14 @@ def _filter_readable(tx: Tx, access_filter: AccessFilter, ids: Collection[str]) 
     if not ids:
         return set()
     rows = tx.fetch_all(_BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(ids)})
-    verdicts = dict[tuple[object, ...], bool]()
+    verdicts = dict[Sequence[object], bool]()
     readable = set[str]()
     for row in rows:
-        owner = () if row.text("memory_scope") in _OWNERLESS_SCOPES else (row.maybe_text("agent_id"), row.maybe_text("session_id"))
-        access_fields = (row.values[row.index["org"]], row.values[row.index["project"]], row.values[row.index["expires_at"]], *owner)
+        memory_id, memory_scope, agent_id, session_id, *space = row.values
+        owner = () if memory_scope in _OWNERLESS_SCOPES else (agent_id, session_id)
+        access_fields = (memory_scope, *space, *owner)
         if access_fields not in verdicts:
             verdicts[access_fields] = is_readable(access_filter, _ACCESS_FIELDS.from_row(row))
         if verdicts[access_fields]:
-            readable.add(row.text("id"))
+            readable.add(cast("str", memory_id))
     return readable

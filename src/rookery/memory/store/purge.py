@@ -6,6 +6,7 @@ from sqlalchemy import bindparam, select
 
 from rookery.kernel.db import Tx, purge_tables
 from rookery.memory.store.tables import (
+    active_models,
     memories,
     memory_labels,
     memory_tags,
@@ -16,11 +17,23 @@ from rookery.memory.store.tables import (
     tombstones,
     training_rows,
     training_workspaces,
+    vector_sets,
 )
 
 _IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
 _delete_rows = purge_tables(
-    memory_tags, memory_labels, tombstones, recall_feedback, recalls, merges, runs, training_rows, training_workspaces, memories
+    memory_tags,
+    memory_labels,
+    tombstones,
+    recall_feedback,
+    recalls,
+    merges,
+    runs,
+    training_rows,
+    training_workspaces,
+    active_models,
+    vector_sets,
+    memories,
 )
 
 

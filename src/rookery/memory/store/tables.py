@@ -189,3 +189,23 @@ training_rows = Table(
 """Training examples, without any text of a memory. `recall_id` is empty for an example of a stored memory."""
 
 Index("ix_training_rows_workspace", training_rows.c.workspace_id, training_rows.c.memory_id, training_rows.c.recall_id)
+
+active_models = Table(
+    "memory_active_models",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", Text, nullable=False),
+    Column("dimension", BigInteger, nullable=False),
+)
+"""The model version whose vectors recall searches, by workspace (D-54)."""
+
+vector_sets = Table(
+    "memory_vector_sets",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", Text, primary_key=True),
+    Column("dimension", BigInteger, primary_key=True, autoincrement=False),
+    Column("is_retired", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The model versions that have vectors in a workspace. The vectors of a retired one are being deleted."""
