@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rookery.access.ports import RateLimitCounter
-from rookery.engines.counters import EmbeddedCounter, open_counter
+from rookery.engines.counters import open as open_counter
+from rookery.engines.counters.embedded import EmbeddedCounter
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 from tests.engines.counter_contract import START, WINDOW, CounterContract

@@ -1,0 +1,165 @@
+"""The counters on a server of Valkey: the contract, and what happens if the server fails (D-27)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import zlib
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+
+from rookery.access.ports import RateLimitCounter, WindowCount
+from rookery.engines.counters import open as open_counter
+from rookery.engines.counters.valkey import ValkeyCounter
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.secret import Secret
+from tests.conftest import eventually, run_instance
+from tests.engines.counter_contract import START, WINDOW, CounterContract
+from tests.valkey import ValkeyServer, run_valkey
+
+pytestmark = pytest.mark.external_service
+
+_SERVER_PORT = "ROOKERY_TEST_VALKEY_PORT"
+"""The environment variable with the port of the module's server, which the processes of the contract read."""
+
+_SHORT_TIMEOUT_S = 0.3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
+    """Run a server for the module."""
+    with run_valkey(tmp_path_factory.mktemp("valkey")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_SERVER_PORT, str(server.port))
+        yield server
+
+
+class TestTheValkeyCounter(CounterContract):
+    """The contract, for counters in Valkey. Each folder has a database of its own."""
+
+    lacks = ValkeyCounter.lacks
+
+    @staticmethod
+    def open_engine(folder: Path) -> RateLimitCounter:
+        return open_counter(f"valkey://127.0.0.1:{os.environ[_SERVER_PORT]}/{_choose_database(folder)}", data_dir=folder)
+
+    async def test_a_cancelled_request_does_not_shift_replies(self, counter: RateLimitCounter) -> None:
+        """A connection whose reply was not read is closed, so no request gets the reply of another (issue 20)."""
+        source = random.Random(1)
+
+        async def spend(number: int) -> WindowCount:
+            return await counter.spend(f"key {number}", limit=9, window_us=WINDOW, now_us=START + number)
+
+        for _ in range(20):
+            tasks = [asyncio.create_task(spend(number)) for number in range(100)]
+            await asyncio.wait(tasks[: source.randrange(1, 60)], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if source.random() < 0.5:
+                    task.cancel()
+            for number, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
+                if not isinstance(result, asyncio.CancelledError):
+                    assert isinstance(result, WindowCount), result
+                    assert result.started_at_us == START + number
+
+    async def test_counts_of_past_windows_are_deleted(self, tmp_path: Path, counter: RateLimitCounter, server: ValkeyServer) -> None:
+        """The server deletes a count some time after the end of its window."""
+        await counter.spend("short", limit=9, window_us=1_000, now_us=START)
+
+        async with redis.asyncio.Redis(port=server.port, db=_choose_database(tmp_path)) as client:
+
+            async def is_empty() -> bool:
+                return int(await client.dbsize()) == 0  # pyright: ignore[reportUnknownMemberType] - keyword arguments without a type
+
+            await eventually(is_empty)
+
+
+def _choose_database(folder: Path) -> int:
+    return zlib.crc32(bytes(folder)) % 10_000
+
+
+async def test_counts_survive_a_restart_of_the_server(tmp_path: Path) -> None:
+    """A killed server makes the counter unavailable; it is used again when it has restarted (D-27)."""
+    with run_valkey(tmp_path) as first:
+        counter = open_counter(first.address(), data_dir=tmp_path)
+        await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
+        first.process.kill()
+        first.process.wait()
+        with pytest.raises(EngineUnavailable) as error:
+            await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
+    with run_valkey(tmp_path, port=first.port):
+        assert await counter.spend("key", limit=9, window_us=WINDOW, now_us=START) == WindowCount(2, START)
+    await counter.close()
+
+    assert error.value.engine == "counters"
+
+
+async def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Path) -> None:
+    """A request waits a bounded time, and late replies reach no other request (D-27)."""
+    with run_valkey(tmp_path) as server:
+        counter = ValkeyCounter.from_address(server.address(), timeout_s=_SHORT_TIMEOUT_S)
+        await eventually(lambda: _can_spend(counter, "warm"))
+        server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(EngineUnavailable, match="no reply within"):
+            await counter.spend("stopped", limit=9, window_us=WINDOW, now_us=START)
+        server.process.send_signal(signal.SIGCONT)
+        await eventually(lambda: _can_spend(counter, "later"))
+        count = await counter.peek("later", window_us=WINDOW, now_us=START)
+        await counter.close()
+
+    assert count.started_at_us == START
+
+
+async def _can_spend(counter: RateLimitCounter, key: str) -> bool:
+    try:
+        await counter.spend(key, limit=9, window_us=WINDOW, now_us=START)
+    except EngineUnavailable:
+        return False
+    return True
+
+
+async def test_a_wrong_password_is_not_in_the_error(tmp_path: Path) -> None:
+    """A server that refuses the password is unavailable. The password appears nowhere (D-02)."""
+    with run_valkey(tmp_path, options=["--requirepass", "right"]) as server:
+        right = open_counter(f"redis://:right@127.0.0.1:{server.port}", data_dir=tmp_path)
+        wrong = open_counter(f"redis://:mistaken@127.0.0.1:{server.port}", data_dir=tmp_path)
+        used = (await right.spend("key", limit=9, window_us=WINDOW, now_us=START)).used
+        with pytest.raises(EngineUnavailable) as error:
+            await wrong.spend("key", limit=9, window_us=WINDOW, now_us=START)
+        await right.close()
+        await wrong.close()
+
+    assert used == 1
+    assert "mistaken" not in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["redis:///0", "redis://host:99999", "redis://host/name", "rediss://u:secret@host?ssl=no", "redis://"])
+def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
+    """The error is one clear line without the password (D-02)."""
+    with pytest.raises(WrongSettings, match="invalid address; use redis://") as error:
+        open_counter(address, data_dir=tmp_path)
+
+    assert "secret" not in str(error.value)
+
+
+async def test_two_servers_share_exact_limits(settings: Settings, tmp_path: Path, server: ValkeyServer) -> None:
+    """With N processes on one counter store, exactly L requests pass; a failed store is reported (D-27)."""
+    address = Secret(server.address(_choose_database(tmp_path)))
+    async with (
+        run_instance(replace(settings, counters=address)) as one,
+        run_instance(replace(settings, counters=address)) as two,
+    ):
+        first, second = (one.caller(one.agent.key), two.caller(one.agent.key))
+        before = int((await first.get("/api/agent/rate-limit")).headers["x-ratelimit-remaining"])
+        for caller in (first, second, first, second):
+            await caller.get("/v1/plans")
+        after = int((await second.get("/api/agent/rate-limit")).headers["x-ratelimit-remaining"])
+        health = (await one.caller(None).get("/readyz")).json()
+
+    assert before - after == 4
+    assert health["engines"]["counters"] == "ok"
