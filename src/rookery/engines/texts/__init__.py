@@ -21,12 +21,13 @@ class TextEngine(TextIndex, ErasableStore, Protocol):
         ...
 
 
-def open(url: str, *, data_dir: Path) -> TextEngine:  # noqa: A001 - each engine folder has an `open`
+def open(url: str, *, data_dir: Path, verify_ssl: bool = True) -> TextEngine:  # noqa: A001 - each engine folder has an `open`
     """
     Return the engine at *url*; it connects at first use.
 
     Args:
         data_dir: Folder of the embedded engine's file.
+        verify_ssl: Verify the certificate of a server.
 
     Raises:
         WrongSettings: No engine has this address.
@@ -36,4 +37,9 @@ def open(url: str, *, data_dir: Path) -> TextEngine:  # noqa: A001 - each engine
         from rookery.engines.texts.embedded import EmbeddedTextIndex
 
         return EmbeddedTextIndex(data_dir / "texts.db")
-    raise WrongSettings(f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded:")
+    if scheme.removesuffix("+https") in {"elasticsearch", "opensearch"}:
+        from rookery.engines.texts.elastic import ElasticTextIndex
+        from rookery.engines.texts.elastic_connection import parse_address
+
+        return ElasticTextIndex(parse_address(url), verify_ssl=verify_ssl)
+    raise WrongSettings(f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded: or elasticsearch://host:9200/index")

@@ -6,7 +6,8 @@ FTS5 alone answers in stores of up to 20,000 memories; above that, `term_cache` 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
 queries are split in the same way.
 
-bm25 and `TextHit.coverage` count word frequencies in the whole file, other workspaces included. Scores therefore show how many memories
+bm25 counts word frequencies in the whole file, other workspaces included. So does `TextHit.coverage` in a store that has a cache;
+smaller stores count readable documents only. Scores therefore show how many memories
 others have with a word, and nothing else about them. The order within a workspace changes only for words that are rare in one and common in
 the other.
 
@@ -17,12 +18,10 @@ before 3.43 has no other way.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,13 +36,13 @@ from rookery.engines.texts.term_cache import (
     TermCacheLimits,
     delete_stale_caches,
     filter_visible,
-    inverse_frequency,
     rows_to_json,
 )
+from rookery.engines.texts.words import CONTEXT_WEIGHT, describe_context, inverse_frequency
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.languages import to_stem_terms
-from rookery.kernel.sqlite import SqliteWriter, connect
+from rookery.kernel.sqlite import ReopenableFile, SqliteFile, map_file_error
 from rookery.kernel.tokenization import to_index_text
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
@@ -70,9 +69,6 @@ rows). Mapped pages belong to the page cache of the system, not to this process.
 
 _MERGE_PAGES, _MAX_MERGE_STEPS, _MIN_CHANGED_ROWS = 256, 1_000_000, 2
 """Pages of a merge step, which blocks other writers for some ten milliseconds; steps of an erasure; rows that a useful step changes."""
-
-_CONTEXT_WEIGHT = 0.5
-"""Weight of a word in type, tags, org or project, relative to a word in the text."""
 
 _SCHEMA_VERSION = 2
 
@@ -116,7 +112,7 @@ _HAS_WORD = "SELECT 1 FROM fts WHERE fts MATCH ? AND rowid = ?"
 _HAS_STEMS = "SELECT 1 FROM fts WHERE fts MATCH ? LIMIT 1"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
-_SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
+_SCORE = f"bm25(fts, 1.0, {CONTEXT_WEIGHT}, 0.0)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
 
 
@@ -168,44 +164,39 @@ class EmbeddedTextIndex:
         self._path = path
         self._timeout_s = timeout_s
         self._limits = limits or TextIndexLimits()
-        self._file: _TextFile | None = None
-        self._open_lock = asyncio.Lock()
+        self._file = ReopenableFile(self._open_file, map_error=self._map_error)
         self._is_cache_enabled = False
-        self._user_count = 0
-        self._has_no_users = asyncio.Event()
         self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="texts-query")
 
     async def start(self) -> None:
         """Open the file now, and from now on keep the cache of a large store up to date."""
         self._is_cache_enabled = True
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             await asyncio.to_thread(file.cache.start)
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        file, self._file = self._file, None
         await asyncio.to_thread(self._query_threads.shutdown)
-        if file is not None:
-            await asyncio.to_thread(file.close)
+        await self._file.close()
 
     async def setup(self) -> None:
-        async with self._use_file():
+        async with self._file.use():
             pass
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             await file.writer.submit(lambda connection: _put(connection, documents, is_early=is_early), is_synced=not is_early)
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             await file.writer.submit(lambda connection: _drop(connection, workspace_id, ids))
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
         fts_query, end = build_query(query, access_filter), offset + limit
         if fts_query is None:
             return []
-        async with self._use_file() as file:
+        async with self._file.use() as file:
 
             def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool]:
                 used_query = _remove_unused_stems(connection, fts_query)
@@ -233,111 +224,56 @@ class EmbeddedTextIndex:
             statement = f"SELECT count(*) FROM {_source(connection, fts_query)}"  # noqa: S608 - own words
             return connection.execute(statement, {**fts_query.values, "match": fts_query.to_expression(fts_query.terms)}).fetchone()[0]
 
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             return await self._read(file, count, _SLOW_READ_TIMEOUT_S if fts_query is None else self._timeout_s)
 
     async def erase(self) -> None:
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             await asyncio.to_thread(file.erase)
             await asyncio.to_thread(truncate_wal, self._path)
 
     async def is_cached(self) -> bool:
         """Return whether the cache of a large store contains all documents. Until then searches take longer."""
-        async with self._use_file() as file:
+        async with self._file.use() as file:
             return await asyncio.to_thread(lambda: file.cache.is_caught_up)
 
     async def _read(self, file: _TextFile, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._query_threads, file.read, work, timeout_s)
 
-    @contextlib.asynccontextmanager
-    async def _use_file(self) -> AsyncGenerator[_TextFile]:
-        """Yield the open file. Convert SQLite errors to `EngineUnavailable`."""
-        try:
-            file = self._file
-            if file is None or not file.is_in_place:
-                file = await self._open()
-            self._user_count += 1
-            try:
-                yield file
-            finally:
-                self._user_count -= 1
-                if self._user_count == 0:
-                    self._has_no_users.set()
-        except sqlite3.Error as error:
-            raise self._map_error(error) from error
-
-    async def _open(self) -> _TextFile:
-        async with self._open_lock:
-            if self._file is not None and self._file.is_in_place:
-                return self._file
-            if self._file is not None:
-                await self._close_deleted(self._file)
-            file = await asyncio.to_thread(_TextFile, self._path, self._limits)
-            if self._is_cache_enabled:
-                await asyncio.to_thread(file.cache.start)
-            self._file = file
-            return file
-
-    async def _close_deleted(self, file: _TextFile) -> None:
-        """Close a deleted file. SQLite must release it before a new file of the same name is opened."""
-        try:
-            async with asyncio.timeout(_REOPEN_TIMEOUT_S):
-                while self._user_count:
-                    self._has_no_users.clear()
-                    await self._has_no_users.wait()
-        except TimeoutError as error:
-            raise EngineUnavailable("texts", f"{self._path.name} was deleted, and searches still use it") from error
-        self._file = None
-        await asyncio.to_thread(file.close)
+    def _open_file(self) -> _TextFile:
+        file = _TextFile(self._path, self._limits)
+        if self._is_cache_enabled:
+            file.cache.start()
+        return file
 
     def _map_error(self, error: sqlite3.Error) -> EngineUnavailable:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             return EngineUnavailable("texts", f"the query took longer than {self._timeout_s:g} s")
-        if type(error) is not sqlite3.DatabaseError and "malformed" not in str(error):
-            return EngineUnavailable("texts", f"{self._path.name}: {error}")
-        reason = f"{self._path} is damaged ({error}): delete it, with its -wal and -shm, and run `rookery brain:reindex`"
-        return EngineUnavailable("texts", reason)
+        return map_file_error("texts", self._path, error)
 
 
-class _TextFile:
-    """An open `texts.db` with its connections and its cache. Methods block and raise `sqlite3.Error`."""
+class _TextFile(SqliteFile):
+    """An open `texts.db` with its cache."""
 
     def __init__(self, path: Path, limits: TextIndexLimits) -> None:
         """Open the file. Create it and its tables if they are missing."""
-        self._path = path
-        self._idle: deque[sqlite3.Connection] = deque()
-        self._is_closed = False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise sqlite3.OperationalError(str(error)) from error
-        with contextlib.closing(connect(path)) as connection:
-            _create(connection)
+        super().__init__(path, name="texts", create=_create, reader_settings=(f"PRAGMA mmap_size={_MMAP_BYTES}",))
+        with self.reader() as connection:
             (name,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
-        self._identity = _file_identity(path)
         self._frequencies = _DocumentFrequencies(limits)
-        self.writer = SqliteWriter(lambda: connect(path), name="texts")
         self._caches = path.with_suffix(".cache")
         self.cache = TermCache(
             self._caches / name,
-            context_weight=_CONTEXT_WEIGHT,
+            context_weight=CONTEXT_WEIGHT,
             read=lambda work: self.read(work, _SLOW_READ_TIMEOUT_S),
             write=self.writer.submit_and_wait,
             limits=limits.cache,
         )
 
     def close(self) -> None:
-        """Finish pending writes and close."""
-        self._is_closed = True
+        """Stop the cache, finish pending writes and close."""
         self.cache.close()
-        self.writer.close()
-        while self._idle:
-            self._idle.pop().close()
-
-    @property
-    def is_in_place(self) -> bool:
-        """True if the path still refers to the open file. Users may delete it to start with an empty index."""
-        return _file_identity(self._path) == self._identity
+        super().close()
 
     def erase(self) -> None:
         """
@@ -396,24 +332,12 @@ class _TextFile:
 
     def read(self, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
         """Run *work* in a read transaction, which is interrupted after *timeout_s*."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = connect(self._path, read_only=True)
-            connection.execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
         deadline = time.monotonic() + timeout_s
-        try:
+        with self.reader() as connection:
             connection.set_progress_handler(lambda: time.monotonic() >= deadline, _PROGRESS_STEPS)
             connection.execute("BEGIN")
             result = work(connection)
             connection.execute("COMMIT")
-        except BaseException:
-            connection.close()
-            raise
-        if self._is_closed or len(self._idle) >= _MAX_IDLE_READERS:
-            connection.close()
-        else:
-            self._idle.append(connection)
         return result
 
 
@@ -468,11 +392,9 @@ def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) 
 
 def _row_values(document: IndexDocument) -> tuple[object, ...]:
     """Return the values of `_COLUMNS`, without the id."""
-    # Words that describe the document are indexed with it, but never returned.
-    context = " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
     # Stems are in the context, since phrases and exclusions apply to the content alone.
     stem_terms = to_stem_terms(document.content)
-    context_terms = " ".join((to_index_text(context), *stem_terms))
+    context_terms = " ".join((to_index_text(describe_context(document)), *stem_terms))
     texts = (to_index_text(document.content), context_terms, index_tokens(document, has_stems=bool(stem_terms)))
     names = (document.workspace_id, document.memory_id, document.org, document.project, document.agent_id, document.session_id)
     facts = (document.memory_scope.value, document.type, orjson.dumps(document.tags).decode(), document.confidence, document.source)
@@ -515,14 +437,6 @@ def _source(connection: sqlite3.Connection, query: FtsQuery) -> str:
     source = "fts JOIN document AS d ON d.id = fts.rowid" if query.row_conditions else "fts"
     expired = [_NOT_EXPIRED] if connection.execute(_HAS_EXPIRED, query.values).fetchone()[0] else []
     return " AND ".join((f"{source} WHERE fts MATCH :match", *expired, *query.row_conditions))
-
-
-def _file_identity(path: Path) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino
 
 
 class _DocumentFrequencies:

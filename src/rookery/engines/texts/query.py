@@ -12,18 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise, product
+from itertools import product
 
 import orjson
 
+from rookery.engines.texts.words import pair_words, select_words
 from rookery.kernel.clock import to_micros
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 
 MAX_SPACES = 64
 """Maximum number of spaces in a query. With more (a key with long lists of orgs and projects), names are compared in the table instead."""
-
-_MAX_WORDS = 256
-_MAX_PAIRED_WORDS = 32
 
 _ANY_NAME = ("any", "")
 _NO_NAME = ("none", "")
@@ -32,12 +30,6 @@ _ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
 """Scopes in which a query for an org also finds memories without an org."""
 
 _PROJECT_OPTIONAL_SCOPES = _ORG_OPTIONAL_SCOPES | {MemoryScope.SHARED}
-
-_STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such "
-    "that the their then there these they this to was will with".split()
-)
-"""English stop words (spec 2.6), as in Lucene and Elasticsearch. A word in half of all documents is slow to score and has no effect."""
 
 _SpaceParts = tuple[str, ...]
 
@@ -133,7 +125,7 @@ def index_tokens(document: IndexDocument, *, has_stems: bool) -> str:
 def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | None:
     """Return the FTS5 query of *query*; None if nothing can match."""
     phrases = [_quote(phrase) for phrase in query.phrases]
-    words = _select_words(query)
+    words = select_words(query)
     owners = tuple(_iter_owners(access_filter))
     spaces = [space for owner in owners for space in _iter_spaces(owner, access_filter)]
     if not spaces or not (phrases or words):
@@ -146,12 +138,7 @@ def build_query(query: TextQuery, access_filter: AccessFilter) -> FtsQuery | Non
         required.append((_hash_token(access_filter.workspace_id, "type", access_filter.type),))
     required += [(_hash_token(access_filter.workspace_id, "tag", tag),) for tag in sorted(access_filter.tags)]
     required += [(_hash_token(access_filter.workspace_id, "label", label),) for label in sorted(access_filter.labels)]
-    # A pair of adjacent words is a stronger signal than both apart: 0.5 to 2 points of MRR by session in LoCoMo (development half).
-    pairs = tuple(
-        f"{first} {second}"
-        for first, second in pairwise(words[:_MAX_PAIRED_WORDS])
-        if not (_is_function_word(first, query) and _is_function_word(second, query))
-    )
+    pairs = tuple(f"{first} {second}" for first, second in pair_words(words, query))
     parts = [f"tokens : {_join_or([_quote(token) for token in tokens])}" for tokens in required]
     parts += [f"content : {phrase}" for phrase in phrases]
     return FtsQuery(
@@ -210,18 +197,6 @@ def _iter_name_conditions(column: str, name: str | None, names: Collection[str] 
         yield f"(d.{column} = :{column} OR {without_name})"
     if names is not None:
         yield f"(d.{column} IN (SELECT value FROM json_each(:{column}s)) OR {without_name})"  # noqa: S608 - columns and scopes of this module
-
-
-def _select_words(query: TextQuery) -> list[str]:
-    """Return the words of *query* without duplicates and stop words, or with stop words if nothing else is left and there is no phrase."""
-    distinct = list(dict.fromkeys(query.any_of))
-    significant = distinct if query.keeps_stop_words else [word for word in distinct if word.casefold() not in _STOP_WORDS]
-    return (significant if significant or query.phrases else distinct)[:_MAX_WORDS]
-
-
-def _is_function_word(word: str, query: TextQuery) -> bool:
-    """Return whether *word* is a function word of another language than English, such as both words of 'de la'."""
-    return query.keeps_stop_words and word.isalpha() and word not in query.stem_terms
 
 
 def _owner_parts(scope: MemoryScope, agent_id: str | None, session_id: str | None) -> _SpaceParts:

@@ -30,6 +30,7 @@ import tantivy
 from tantivy import Occur, Query
 
 from rookery.engines.texts.query import FtsQuery
+from rookery.engines.texts.words import inverse_frequency
 from rookery.memory.models import MemoryScope
 
 T = TypeVar("T")
@@ -421,11 +422,6 @@ def filter_visible(connection: sqlite3.Connection, rows: Iterable[int], query: F
 def _load_texts(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, tuple[str, str]]:
     records = connection.execute(_TEXTS, (_MAX_READ_CHARS, rows_to_json(rows))).fetchall() if rows else []
     return {row: (content, context) for row, content, context in records}
-
-
-def inverse_frequency(count: int, total: int) -> float:
-    """Return the inverse document frequency (bm25) of a word that *count* of *total* documents have."""
-    return math.log(1 + (total - min(count, total) + 0.5) / (count + 0.5))
 
 
 def _bm25_weight(count: float, length: float) -> float:
