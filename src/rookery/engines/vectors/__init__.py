@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from rookery.engines.vectors.file_format import VectorFileHistory
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import ErasableStore, ModelVersions, VectorIndex
+from rookery.memory.ports import ErasableStore, VectorIndex, VectorSetHistory
 
 
-class VectorEngine(VectorIndex, ModelVersions, ErasableStore, Protocol):
+class VectorEngine(VectorIndex, ErasableStore, Protocol):
     """A vector engine, with what the embedded one can do beyond the port."""
 
 
@@ -30,4 +31,15 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngin
         from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 
         return EmbeddedVectorIndex(data_dir / "vectors.db", model=model, dimension=dimension)
-    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use embedded:")
+    if scheme in {"postgresql", "postgres"}:
+        from rookery.engines.vectors.pgvector import PgvectorIndex
+
+        return PgvectorIndex(url, model=model, dimension=dimension)
+    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use embedded: or postgresql://user:password@host/database")
+
+
+def open_history(url: str, *, data_dir: Path) -> VectorSetHistory | None:
+    """Return what earlier versions of Rookery recorded in the files of the engine at *url*; None for an engine without such files."""
+    if url.partition(":")[0] != "embedded":
+        return None
+    return VectorFileHistory(data_dir / "vectors.db")
