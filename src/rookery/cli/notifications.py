@@ -1,0 +1,36 @@
+"""Notifications and workspaces, opened for one command without the other domains."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from rookery.access.wiring import AccessServices
+from rookery.cli.records import build_runtime, open_runtime
+from rookery.domains import load_events, load_renderers
+from rookery.kernel.config import Settings
+from rookery.kernel.egress import EgressGuard
+from rookery.notifications.commands.notification_services import NotificationCommandServices
+from rookery.notifications.wiring import NotificationServices
+from rookery.webhooks.event_recorder import EventRecorder
+from rookery.webhooks.event_types import EventCatalogue
+from rookery.webhooks.outbox import Outbox
+
+
+@asynccontextmanager
+async def open_notifications(settings: Settings) -> AsyncGenerator[NotificationCommandServices]:
+    """Open them. A running server or worker sends the messages."""
+    runtime = build_runtime(settings)
+    runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
+    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
+    outbox = Outbox(runtime.clock, runtime.ids)
+    EventRecorder(runtime, outbox, load_events(["notifications"]), load_renderers(["notifications"]))
+    notifications = runtime.use(NotificationServices)
+    async with open_runtime(runtime):
+        yield NotificationCommandServices(
+            workspaces=runtime.use(AccessServices).workspaces,
+            subscribers=notifications.subscribers,
+            subscriber_import=notifications.subscriber_import,
+            campaigns=notifications.campaigns,
+            log=notifications.log,
+        )

@@ -1,0 +1,41 @@
+"""The outcomes of HTTP requests: what a status or a failed connection means for a message."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rookery.kernel.clock import parse_retry_after
+from rookery.kernel.egress.http_client import PostFailed, PostResponse
+from rookery.notifications.messages import SendOutcome, SendResult
+
+_TEMPORARY = frozenset({408, 425, 429})
+_GONE = frozenset({404, 410})
+
+
+def evaluate_response(response: PostResponse, now: datetime, *, service: str, detail: str = "") -> SendResult:
+    """
+    Return the result of a request that was answered.
+
+    Args:
+        service: The name of the service in the reason, such as "The receiver".
+        detail: What the service gave as its reason, without secrets.
+    """
+    status = response.status
+    if 200 <= status < 300:
+        return SendResult(outcome=SendOutcome.SENT, status=status)
+    reason = f"{service} answered {status}" + (f" ({detail})." if detail else ".")
+    if status in _GONE:
+        return SendResult(outcome=SendOutcome.GONE, status=status, reason=reason)
+    if status in _TEMPORARY or status >= 500:
+        retry_after_s = parse_retry_after(response.headers.get("retry-after"), now)
+        return SendResult(outcome=SendOutcome.RETRY, status=status, reason=reason, retry_after_s=retry_after_s)
+    if 300 <= status < 400:
+        reason += " Redirects are not followed."
+    return SendResult(outcome=SendOutcome.REJECTED, status=status, reason=reason)
+
+
+def evaluate_failure(failure: PostFailed) -> SendResult:
+    """Return the result of a request that was not answered."""
+    if failure.is_forbidden:
+        return SendResult(outcome=SendOutcome.REJECTED, reason=failure.message)
+    return SendResult(outcome=SendOutcome.UNKNOWN if failure.may_have_arrived else SendOutcome.RETRY, reason=failure.message)

@@ -1,0 +1,177 @@
+"""The progress of campaigns in the dispatcher: scheduled starts, stored results, pauses by faults, and the end (D-70)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from operator import attrgetter
+
+import structlog
+
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import LIVE, SYSTEM_ACTOR, TEST
+from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.events import EventBus
+from rookery.notifications import audiences
+from rookery.notifications.campaign_states import CampaignAction, next_status
+from rookery.notifications.campaigns import CANCELLED_REASON, finish_status, publish_status
+from rookery.notifications.events import ChannelChanged
+from rookery.notifications.messages import SendOutcome
+from rookery.notifications.models import Campaign, CampaignStatus, NotificationState
+from rookery.notifications.outcomes import clean_reason
+from rookery.notifications.schedules import MISSED_AFTER
+from rookery.notifications.sending import SendAttempt
+from rookery.notifications.store import campaigns as store
+from rookery.notifications.store import log, queue, subscribers
+from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
+
+_log = structlog.stdlib.get_logger("rookery.notifications")
+
+_TICK = timedelta(microseconds=1)
+_DELETED_REASON = "The campaign was deleted."
+
+
+@dataclass(frozen=True, slots=True)
+class _StatusChange:
+    workspace_id: int
+    subject: AuditSubject
+    before: Mapping[str, object]
+    after: Mapping[str, object]
+
+
+class CampaignProgress:
+    """The changes that the dispatcher makes to campaigns, in its transactions."""
+
+    def __init__(self, db: Database, audit: AuditLog, *, bus: EventBus, clock: Clock) -> None:
+        self._db = db
+        self._audit = audit
+        self._bus = bus
+        self._clock = clock
+
+    async def start_scheduled(self, *, limit: int) -> int:
+        """
+        Start the campaigns whose time has come. One that is too late is missed, and one that cannot start fails with the reason.
+
+        Returns:
+            The number of campaigns.
+        """
+        if not await self._db.lookup(lambda tx: queue.is_any_scheduled(tx, self._clock())):
+            return 0
+        count = 0
+        while count < limit and await self._db.write(self._start_next):
+            count += 1
+        return count
+
+    def _start_next(self, tx: Tx) -> bool:
+        now = self._clock()
+        due = queue.lock_scheduled(tx, now, limit=1)
+        if not due:
+            return False
+        old = due[0]
+        if old.scheduled_at is not None and now - old.scheduled_at > MISSED_AFTER:
+            reason = f"It was scheduled for {format_iso(old.scheduled_at)}, but no server was running. Send it to start it now."
+            self._change(tx, old, replace(old, status=next_status(old, CampaignAction.MISS), status_reason=reason), now)
+            return True
+        try:
+            new = audiences.start(tx, old, now)
+        except ValidationFailed as error:
+            new = replace(old, status=next_status(old, CampaignAction.FAIL), status_reason=clean_reason(error.message), ended_at=now)
+        self._change(tx, old, new, now)
+        return True
+
+    def store_results(
+        self,
+        tx: Tx,
+        attempts: Sequence[SendAttempt],
+        results: Sequence[NotificationResult],
+        campaigns: dict[str, Campaign],
+        now: datetime,
+    ) -> None:
+        """
+        Store results, update channels, and pause campaigns whose fault is common to all addresses. Update *campaigns*.
+
+        A delivery of a cancelled campaign is not sent again.
+        """
+        if not results:
+            return
+        queue.store_results(tx, [_stop_cancelled(result, campaigns) for result in results])
+        log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
+        confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
+        subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
+        for attempt in attempts:
+            result, claim = attempt.result, attempt.claim
+            if result.outcome is SendOutcome.GONE:
+                self._invalidate(tx, claim, clean_reason(result.reason) or "The address no longer exists.", now)
+            elif result.outcome is SendOutcome.RETRY and result.retry_after_s and claim.channel.host:
+                until = now + timedelta(seconds=min(result.retry_after_s, MISSED_AFTER.total_seconds()))
+                queue.delay_host(tx, claim.campaign_id, claim.channel.host, now, until=until)
+        for attempt in attempts:
+            campaign = campaigns.get(attempt.claim.campaign_id)
+            if attempt.result.outcome is SendOutcome.BLOCKED and campaign is not None and campaign.status is CampaignStatus.SENDING:
+                reason = clean_reason(attempt.result.reason)
+                status = next_status(campaign, CampaignAction.PAUSE)
+                _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=reason)
+                campaigns[campaign.id] = self._change(tx, campaign, replace(campaign, status=status, status_reason=reason), now)
+
+    def release(
+        self, tx: Tx, claims: Sequence[tuple[ClaimedNotification, datetime]], campaigns: Mapping[str, Campaign], *, worker_id: str
+    ) -> None:
+        """Release claims of which nothing was sent. Those of cancelled campaigns are skipped."""
+        cancelled = {
+            claim.campaign_id
+            for claim, _ in claims
+            if claim.campaign_id not in campaigns or campaigns[claim.campaign_id].status is CampaignStatus.CANCELLED
+        }
+        queue.release_claims(tx, claims, worker_id=worker_id, skipped_campaigns=cancelled)
+
+    def report_abandoned(self, campaign_ids: Sequence[str]) -> None:
+        """Log the deliveries whose outcome is unknown because their process ended."""
+        for campaign_id, count in Counter(campaign_ids).items():
+            _log.warning("notifications.deliveries_unknown", campaign=campaign_id, count=count)
+
+    def finish(self, tx: Tx, campaign: Campaign, now: datetime) -> None:
+        """End a campaign without open deliveries."""
+        action, reason = finish_status(store.count_by_state(tx, [campaign])[campaign.id])
+        self._change(tx, campaign, replace(campaign, status=next_status(campaign, action), status_reason=reason, ended_at=now), now)
+
+    def _change(self, tx: Tx, old: Campaign, new: Campaign, now: datetime) -> Campaign:
+        new = replace(new, updated_at=max(now, old.updated_at + _TICK))
+        store.update_campaign(tx, new)
+        publish_status(self._bus, tx, old, new, now)
+        if new.test_of is None:
+            subject = AuditSubject(kind="campaign", id=new.id, name=new.name, environment=TEST if new.is_sandbox else LIVE)
+            change = _StatusChange(new.public_workspace_id, subject, _audit_fields(old), _audit_fields(new))
+            tx.before_commit(self._record_audit, change)
+        return new
+
+    def _record_audit(self, tx: Tx, entries: list[object]) -> None:
+        """Add audit entries at the end of the transaction, after all other locks."""
+        changes = [entry for entry in entries if isinstance(entry, _StatusChange)]
+        for change in sorted(changes, key=attrgetter("workspace_id")):
+            action = f"campaign.{change.after['status']}"
+            self._audit.record(tx, SYSTEM_ACTOR, change.workspace_id, action, change.subject, before=change.before, after=change.after)
+
+    def _invalidate(self, tx: Tx, claim: ClaimedNotification, reason: str, now: datetime) -> None:
+        if queue.invalidate_channels(tx, [claim.channel.id], reason=reason):
+            event = ChannelChanged(
+                name="subscriber.channel_invalid", workspace_id=claim.workspace_id, subscriber_id=claim.channel.subscriber_id, at=now
+            )
+            self._bus.publish_on_commit(tx, event)
+
+
+def _audit_fields(campaign: Campaign) -> dict[str, object]:
+    return {"status": campaign.status.value, "status_reason": campaign.status_reason}
+
+
+def _stop_cancelled(result: NotificationResult, campaigns: Mapping[str, Campaign]) -> NotificationResult:
+    campaign = campaigns.get(result.claim.campaign_id)
+    is_stopped = campaign is None or campaign.status is CampaignStatus.CANCELLED
+    if result.state is not NotificationState.PENDING or not is_stopped:
+        return result
+    reason = _DELETED_REASON if campaign is None else CANCELLED_REASON
+    attempt = replace(result.attempt, reason=result.attempt.reason or reason)
+    return replace(result, state=NotificationState.SKIPPED, next_at=None, attempt=attempt)

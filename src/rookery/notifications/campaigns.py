@@ -1,0 +1,496 @@
+"""Campaigns: creation, changes, and the verbs that change their status (D-70)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.workspaces import require_workspace
+from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.notifications import audiences
+from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
+from rookery.notifications.events import CampaignEvent
+from rookery.notifications.models import (
+    Audience,
+    Campaign,
+    CampaignDraft,
+    CampaignPreview,
+    CampaignSchedule,
+    CampaignStatistics,
+    CampaignStatus,
+    CampaignView,
+    NotificationState,
+    NotificationTenant,
+)
+from rookery.notifications.rendering import find_text_faults
+from rookery.notifications.store import campaigns as store
+
+CANCELLED_REASON = "The campaign was cancelled."
+_BY_HAND_REASON = "Paused on request."
+_TICK = timedelta(microseconds=1)
+
+
+class Campaigns:
+    """The campaigns of all tenants. Each method works on one tenant."""
+
+    def __init__(self, db: Database, audit: AuditLog, *, bus: EventBus, clock: Clock, ids: IdFactory) -> None:
+        self._db = db
+        self._audit = audit
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+        self.wake: Callable[[], None] = _do_nothing
+        """Called after a change that the dispatcher of this process should see at once."""
+
+    async def list_page(
+        self,
+        tenant: NotificationTenant,
+        *,
+        status: CampaignStatus | None,
+        text: str | None,
+        test_of: str | None,
+        limit: int,
+        offset: int,
+    ) -> tuple[Sequence[CampaignView], int]:
+        """Return a page of campaigns, newest first, and the total. Tests are listed only with *test_of*."""
+
+        def read(tx: Tx) -> tuple[Sequence[CampaignView], int]:
+            page, total = store.list_page(tx, tenant.workspace_id, status=status, text=text, test_of=test_of, limit=limit, offset=offset)
+            return view_all(tx, page), total
+
+        return await self._db.read(read)
+
+    async def get(self, tenant: NotificationTenant, campaign_id: str) -> CampaignView:
+        """Return a campaign, or raise NotFound."""
+        return await self._db.read(lambda tx: view_all(tx, [require_campaign(tx, tenant, campaign_id)])[0])
+
+    async def create(self, tenant: NotificationTenant, draft: CampaignDraft) -> CampaignView:
+        """
+        Create a draft.
+
+        Raises:
+            ValidationFailed: A text has a malformed placeholder, or the URL is invalid.
+        """
+        _require_valid(draft)
+        now = self._clock()
+        campaign = _new_campaign(self._ids(), tenant, draft, now)
+
+        def work(tx: Tx) -> CampaignView:
+            require_workspace(tx, tenant.public_workspace_id)
+            store.insert_campaign(tx, campaign)
+            self._record_audit(tx, tenant, "created", campaign, (None, _audit_fields(campaign)))
+            return CampaignView(campaign=campaign, statistics=_NO_STATISTICS)
+
+        return await self._db.write(work)
+
+    async def update(
+        self, tenant: NotificationTenant, campaign_id: str, changes: Mapping[str, Any], *, expected: ExpectedETags = None
+    ) -> CampaignView:
+        """
+        Change a draft, or a scheduled campaign, which returns to draft.
+
+        Args:
+            tenant: The owner of the campaign.
+            campaign_id: The campaign.
+            changes: The new values by the names of `CampaignDraft`.
+            expected: The ETags of If-Match; None: any version.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            CampaignNotEditable: It has another status.
+            PreconditionFailed: It has another version than *expected*.
+            ValidationFailed: As for `create`.
+        """
+        now = self._clock()
+
+        def work(tx: Tx) -> CampaignView:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_campaign(tx, tenant, campaign_id, lock=True)
+            require_match("campaign", old.version, expected)
+            require_editable(old)
+            draft = replace(_to_draft(old), **changes)
+            _require_valid(draft)
+            new = _apply_draft(replace(old, status=CampaignStatus.DRAFT), draft)
+            if new == old:
+                return view_all(tx, [old])[0]
+            new = replace(new, updated_at=_later(old, now))
+            store.update_campaign(tx, new)
+            self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
+            return view_all(tx, [new])[0]
+
+        return await self._db.write(work)
+
+    async def delete(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> None:
+        """
+        Delete a campaign with its deliveries.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            WrongCampaignStatus: It is scheduled, sending or paused. Cancel it first.
+            PreconditionFailed: It has another version than *expected*.
+        """
+
+        def work(tx: Tx) -> None:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_campaign(tx, tenant, campaign_id, lock=True)
+            require_match("campaign", old.version, expected)
+            require_deletable(old)
+            store.remove(tx, [old.id])
+            self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
+
+        await self._db.write(work)
+
+    async def duplicate(self, tenant: NotificationTenant, campaign_id: str, *, name: str | None = None) -> CampaignView:
+        """Create a draft with the fields of a campaign and no schedule. Raises NotFound."""
+        now = self._clock()
+
+        def work(tx: Tx) -> CampaignView:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_campaign(tx, tenant, campaign_id)
+            copy = _new_campaign(self._ids(), tenant, replace(_to_draft(old), name=name or old.name, schedule=None), now)
+            store.insert_campaign(tx, copy)
+            self._record_audit(tx, tenant, "created", copy, (None, _audit_fields(copy)))
+            return CampaignView(campaign=copy, statistics=_NO_STATISTICS)
+
+        return await self._db.write(work)
+
+    async def preview(self, tenant: NotificationTenant, campaign_id: str, *, subscriber: str | None = None) -> CampaignPreview:
+        """
+        Return the audience of a campaign at this moment, and its message for one member.
+
+        Raises:
+            NotFound: The campaign or *subscriber* does not exist.
+        """
+        return await self._db.read(
+            lambda tx: audiences.preview(tx, tenant, require_campaign(tx, tenant, campaign_id), subscriber=subscriber)
+        )
+
+    async def send(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """
+        Fix the audience of a campaign and start to send it. With an empty audience it is sent at once, with no delivery.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            CampaignAlreadySent: It was started before.
+            WrongCampaignStatus: It was cancelled.
+            ValidationFailed: A member of the audience has no value for a placeholder. Nothing was sent.
+            PreconditionFailed: It has another version than *expected*.
+        """
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            next_status(old, CampaignAction.SEND)
+            return audiences.start(tx, old, now)
+
+        return await self._act(tenant, campaign_id, change, "started", expected)
+
+    async def test(
+        self, tenant: NotificationTenant, campaign_id: str, subscribers: Sequence[str], channels: Sequence[str] | None
+    ) -> CampaignView:
+        """
+        Send the message of a campaign to named subscribers, whatever its status.
+
+        The test is a campaign of its own, whose deliveries show the result.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            ValidationFailed: A subscriber does not exist, or has no value for a placeholder.
+        """
+        now = self._clock()
+
+        def work(tx: Tx) -> CampaignView:
+            require_workspace(tx, tenant.public_workspace_id)
+            original = require_campaign(tx, tenant, campaign_id)
+            audiences.require_existing(tx, tenant, subscribers)
+            fields = replace(
+                _to_draft(original),
+                name=f"Test of {original.name}"[:200],
+                audience=Audience(subscribers=tuple(subscribers)),
+                channels=original.channels if channels is None else tuple(channels),
+                schedule=None,
+            )
+            test = replace(_new_campaign(self._ids(), tenant, fields, now), test_of=original.test_of or original.id)
+            store.insert_campaign(tx, test)
+            started = audiences.start(tx, test, now)
+            store.update_campaign(tx, started)
+            subject = _audit_fields(started)
+            self._record_audit(tx, tenant, "tested", original, ({}, {"test": started.id, "subscribers": list(subscribers), **subject}))
+            tx.after_commit(self.wake)
+            return view_all(tx, [started])[0]
+
+        return await self._db.write(work)
+
+    async def schedule(
+        self, tenant: NotificationTenant, campaign_id: str, schedule: CampaignSchedule | None, *, expected: ExpectedETags = None
+    ) -> CampaignView:
+        """
+        Schedule a campaign for *schedule*; None: for its own.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            WrongCampaignStatus: Its status does not allow it.
+            ValidationFailed: It has no schedule, or the time has passed; or a member of the audience has no value for a placeholder.
+            PreconditionFailed: It has another version than *expected*.
+        """
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            status = next_status(old, CampaignAction.SCHEDULE)
+            planned = old if schedule is None else _with_schedule(old, schedule)
+            if planned.scheduled_at is None:
+                raise ValidationFailed({"at": ["is required, because the campaign has no schedule"]})
+            if planned.scheduled_at <= now:
+                raise ValidationFailed({"at": [f"{planned.schedule_local} ({planned.time_zone}) is in the past"]})
+            audiences.require_variables(tx, planned)
+            return replace(planned, status=status, status_reason=None)
+
+        return await self._act(tenant, campaign_id, change, "scheduled", expected)
+
+    async def unschedule(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """Return a scheduled or missed campaign to draft. Raises as `schedule`."""
+        return await self._act(tenant, campaign_id, _set(CampaignAction.UNSCHEDULE), "unscheduled", expected)
+
+    async def pause(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """Pause a campaign. Messages that are being sent are finished. Raises as `schedule`."""
+        return await self._act(tenant, campaign_id, _set(CampaignAction.PAUSE, _BY_HAND_REASON), "paused", expected)
+
+    async def resume(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """Resume a paused campaign. Raises as `schedule`."""
+        return await self._act(tenant, campaign_id, _set(CampaignAction.RESUME), "resumed", expected)
+
+    async def cancel(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """Cancel a campaign. Its pending deliveries are skipped. Raises as `schedule`."""
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            status = next_status(old, CampaignAction.CANCEL)
+            store.skip_pending(tx, old.id, reason=CANCELLED_REASON, at=now)
+            return replace(old, status=status, status_reason=None, ended_at=now)
+
+        return await self._act(tenant, campaign_id, change, "cancelled", expected)
+
+    async def retry(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+        """
+        Send the failed deliveries of a finished campaign again, and no others.
+
+        Raises:
+            NotFound: The campaign does not exist.
+            WrongCampaignStatus: It is not finished.
+            Conflict: No delivery failed.
+            PreconditionFailed: It has another version than *expected*.
+        """
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            status = next_status(old, CampaignAction.RETRY)
+            if not store.retry_failed(tx, old.id, at=now, until=now + timedelta(seconds=old.ttl_s)):
+                raise Conflict(f"The campaign {old.id!r} has no failed deliveries to send again.")
+            return replace(old, status=status, status_reason=None, ended_at=None)
+
+        return await self._act(tenant, campaign_id, change, "retried", expected)
+
+    async def delete_old_deliveries(self, *, before: datetime, limit: int = 20) -> int:
+        """Delete the deliveries of campaigns that ended before *before*, and old tests (D-17). Return the number of campaigns."""
+
+        def work(tx: Tx) -> int:
+            old = store.list_old(tx, before=before, limit=limit)
+            statistics = store.count_by_state(tx, old)
+            tests = [campaign.id for campaign in old if campaign.test_of is not None]
+            if tests:
+                store.remove(tx, tests)
+            others = [campaign for campaign in old if campaign.test_of is None]
+            for campaign in others:
+                store.update_campaign(tx, replace(campaign, final_counts=statistics[campaign.id].by_channel))
+            if others:
+                store.remove_deliveries(tx, [campaign.id for campaign in others])
+            return len(old)
+
+        count = 0
+        while deleted_count := await self._db.write(work):
+            count += deleted_count
+        return count
+
+    async def _act(
+        self,
+        tenant: NotificationTenant,
+        campaign_id: str,
+        change: Callable[[Tx, Campaign, datetime], Campaign],
+        action: str,
+        expected: ExpectedETags,
+    ) -> CampaignView:
+        now = self._clock()
+
+        def work(tx: Tx) -> CampaignView:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_campaign(tx, tenant, campaign_id, lock=True)
+            require_match("campaign", old.version, expected)
+            new = replace(change(tx, old, now), updated_at=_later(old, now))
+            store.update_campaign(tx, new)
+            self._record_audit(tx, tenant, action, new, (_audit_fields(old), _audit_fields(new)))
+            publish_status(self._bus, tx, old, new, now)
+            tx.after_commit(self.wake)
+            return view_all(tx, [new])[0]
+
+        return await self._db.write(work)
+
+    def _record_audit(
+        self,
+        tx: Tx,
+        tenant: NotificationTenant,
+        action: str,
+        campaign: Campaign,
+        changes: tuple[Mapping[str, object] | None, Mapping[str, object] | None],
+    ) -> None:
+        before, after = changes
+        subject = AuditSubject(kind="campaign", id=campaign.id, name=campaign.name, environment=tenant.environment)
+        self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"campaign.{action}", subject, before=before, after=after)
+
+
+def require_campaign(tx: Tx, tenant: NotificationTenant, campaign_id: str, *, lock: bool = False) -> Campaign:
+    """Return a campaign of the tenant, or raise NotFound."""
+    campaign = store.find(tx, tenant.workspace_id, campaign_id, lock=lock)
+    if campaign is None:
+        raise NotFound("campaign", campaign_id)
+    return campaign
+
+
+def view_all(tx: Tx, campaigns: Sequence[Campaign]) -> list[CampaignView]:
+    """Return campaigns with their statistics."""
+    counts = store.count_by_state(tx, [campaign for campaign in campaigns if campaign.final_counts is None])
+    return [
+        CampaignView(campaign=campaign, statistics=counts.get(campaign.id) or CampaignStatistics(by_channel=campaign.final_counts or {}))
+        for campaign in campaigns
+    ]
+
+
+def publish_status(bus: EventBus, tx: Tx, old: Campaign, new: Campaign, at: datetime) -> None:
+    """Publish the events of a changed status. Tests have none."""
+    if new.test_of is not None or (new.status is old.status and new.status is not CampaignStatus.SCHEDULED):
+        return
+    was_paused = old.status is CampaignStatus.PAUSED
+    is_start = new.started_at != old.started_at and new.started_at is not None
+    names = ["campaign.started"] if is_start else []
+    if new.status is CampaignStatus.SENDING:
+        names += ["campaign.resumed"] if was_paused else []
+    elif new.status is not CampaignStatus.DRAFT:
+        names.append(f"campaign.{new.status.value}")
+    for name in names:
+        bus.publish_on_commit(tx, CampaignEvent(name=name, workspace_id=new.workspace_id, campaign_id=new.id, at=at))
+
+
+def finish_status(statistics: CampaignStatistics) -> tuple[CampaignAction, str | None]:
+    """Return the action that ends a campaign without open deliveries, with its reason: it failed if each delivery failed."""
+    failed = statistics.count(NotificationState.FAILED)
+    if failed and failed == statistics.total:
+        return CampaignAction.FAIL, f"Each of its {failed:,} deliveries failed."
+    return CampaignAction.FINISH, None
+
+
+def _set(action: CampaignAction, reason: str | None = None) -> Callable[[Tx, Campaign, datetime], Campaign]:
+    def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+        del tx, now
+        return replace(old, status=next_status(old, action), status_reason=reason)
+
+    return change
+
+
+def _do_nothing() -> None:
+    """Wake no dispatcher: a command has none."""
+
+
+_NO_STATISTICS = CampaignStatistics(by_channel={})
+
+
+def _new_campaign(campaign_id: str, tenant: NotificationTenant, draft: CampaignDraft, now: datetime) -> Campaign:
+    empty = Campaign(
+        id=campaign_id,
+        workspace_id=tenant.workspace_id,
+        public_workspace_id=tenant.public_workspace_id,
+        name=draft.name,
+        title=draft.title,
+        body=draft.body,
+        url=None,
+        channels=None,
+        audience=draft.audience,
+        variables={},
+        rate_per_second=None,
+        ttl_s=draft.ttl_s,
+        scheduled_at=None,
+        schedule_local=None,
+        time_zone=None,
+        status=CampaignStatus.DRAFT,
+        status_reason=None,
+        test_of=None,
+        created_at=now,
+        updated_at=now,
+        started_at=None,
+        ended_at=None,
+    )
+    return _apply_draft(empty, draft)
+
+
+def _apply_draft(campaign: Campaign, draft: CampaignDraft) -> Campaign:
+    new = replace(
+        campaign,
+        name=draft.name,
+        title=draft.title,
+        body=draft.body,
+        url=draft.url,
+        channels=draft.channels,
+        audience=draft.audience,
+        variables=draft.variables,
+        rate_per_second=draft.rate_per_second,
+        ttl_s=draft.ttl_s,
+    )
+    if draft.schedule is None:
+        return replace(new, scheduled_at=None, schedule_local=None, time_zone=None)
+    return _with_schedule(new, draft.schedule)
+
+
+def _with_schedule(campaign: Campaign, schedule: CampaignSchedule) -> Campaign:
+    return replace(campaign, scheduled_at=schedule.at, schedule_local=schedule.local, time_zone=schedule.time_zone)
+
+
+def _to_draft(campaign: Campaign) -> CampaignDraft:
+    schedule = None
+    if campaign.scheduled_at is not None and campaign.schedule_local is not None and campaign.time_zone is not None:
+        schedule = CampaignSchedule(local=campaign.schedule_local, time_zone=campaign.time_zone, at=campaign.scheduled_at)
+    return CampaignDraft(
+        name=campaign.name,
+        title=campaign.title,
+        body=campaign.body,
+        url=campaign.url,
+        channels=campaign.channels,
+        audience=campaign.audience,
+        variables=campaign.variables,
+        rate_per_second=campaign.rate_per_second,
+        ttl_s=campaign.ttl_s,
+        schedule=schedule,
+    )
+
+
+def _require_valid(draft: CampaignDraft) -> None:
+    faults = find_text_faults(draft)
+    if faults:
+        raise ValidationFailed(faults)
+
+
+def _later(old: Campaign, now: datetime) -> datetime:
+    """Return *now*, or just after the last change if that is later, so that each change makes a new version."""
+    return max(now, old.updated_at + _TICK)
+
+
+def _audit_fields(campaign: Campaign) -> dict[str, object]:
+    return {
+        "name": campaign.name,
+        "status": campaign.status.value,
+        "title": campaign.title,
+        "channels": None if campaign.channels is None else list(campaign.channels),
+        "audience": asdict(campaign.audience),
+        "rate_per_second": campaign.rate_per_second,
+        "scheduled_at": None if campaign.scheduled_at is None else format_iso(campaign.scheduled_at),
+    }

@@ -1,0 +1,147 @@
+"""`rookery notify subscribers`: list, import and export (D-70)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from rookery.kernel import schema
+from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
+from rookery.notifications.messages import ChannelType
+from rookery.notifications.models import (
+    ChannelStatus,
+    ImportLine,
+    ImportReport,
+    NotificationTenant,
+    SubscriberFilter,
+    SubscriberView,
+)
+from rookery.notifications.schemas.import_lines import SubscriberFormat, export_lines, iter_batches, list_attribute_names
+from rookery.notifications.schemas.subscribers import serialize_report, serialize_subscriber
+from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, open_existing_file, open_new_file, raise_usage_error
+from rookery.terminal.output import Fields, print_json, print_list, print_notice, show_progress
+
+app = typer.Typer(no_args_is_help=True)
+
+_PAGE_SIZE = 100
+_COLUMNS = ("external_id", "channels", "tags", "locale", "id", "created_at")
+_MAX_SHOWN_ERRORS = 20
+
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="jsonl or csv; by default the end of the file's name.", show_default=False)
+]
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    *,
+    tag: Annotated[str | None, typer.Option(help="Only subscribers with this tag.", show_default=False)] = None,
+    channel: Annotated[ChannelType | None, typer.Option(help="Only subscribers with a channel of this type.", show_default=False)] = None,
+    status: Annotated[ChannelStatus | None, typer.Option(help="Only subscribers with such a channel.", show_default=False)] = None,
+    query: Annotated[str | None, typer.Option(help="A part of the external id or of an address.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of subscribers.", min=1, max=100_000)] = 100,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List subscribers, newest first."""
+    filters = SubscriberFilter(tag=tag, channel=channel, status=status, text=query)
+
+    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> Sequence[SubscriberView]:
+        rows = list[SubscriberView]()
+        while len(rows) < limit:
+            size = min(_PAGE_SIZE, limit - len(rows))
+            page, _ = await services.subscribers.list_page(tenant, filters, limit=size, offset=len(rows))
+            if not page:
+                break
+            rows.extend(page)
+        return rows
+
+    views = run_with_notifications(context, workspace, work)
+    rows = [schema.to_json(serialize_subscriber(view)) for view in views]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_list([_to_row(fields, view) for fields, view in zip(rows, views, strict=True)], _COLUMNS)
+    else:
+        print_notice("There are no such subscribers.")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A file of JSON Lines or CSV; - is standard input.")],
+    *,
+    format: FormatOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create and change subscribers by their external ids. Exits with code 1 if a line is bad; the good ones are stored."""
+    kind = _parse_format(format, file)
+    total = file.stat().st_size if file.is_file() else None
+
+    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> ImportReport:
+        with open_existing_file(file) as source, show_progress("Importing", total) as move:
+            batches = _read_batches(source, kind)
+            return await services.subscriber_import.run(
+                tenant, batches, on_progress=lambda _: move(source.tell() if total is not None else 0)
+            )
+
+    report = run_with_notifications(context, workspace, work)
+    if as_json:
+        print_json(schema.to_json(serialize_report(report)))
+    else:
+        counts = f"{report.created_count:,} created, {report.updated_count:,} changed, {report.unchanged_count:,} unchanged"
+        print(f"{report.line_count:,} lines: {counts}, {report.failed_count:,} failed.")  # noqa: T201 - the command's output
+        for number, errors in report.errors[:_MAX_SHOWN_ERRORS]:
+            print_notice(f"line {number}: " + "; ".join(f"{name}: {', '.join(texts)}" for name, texts in errors.items()))
+    if report.failed_count:
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    *,
+    output: OutputOption = Path("-"),
+    format: FormatOption = None,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Export all subscribers, with the tokens and logins in their addresses. An import restores them."""
+    kind = _parse_format(format or (None if output is not None and output.suffix else "jsonl"), output or Path("-"))
+
+    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> None:
+        names = set[str]()
+        if kind == "csv":
+            async for batch in services.subscribers.iterate(tenant):
+                names |= list_attribute_names(batch)
+        with open_new_file(output) as file:
+            target = file or sys.stdout
+            async for part in export_lines(services.subscribers.iterate(tenant), kind, sorted(names)):
+                target.write(part.decode())
+
+    run_with_notifications(context, workspace, work)
+
+
+async def _read_batches(source: BinaryIO, kind: SubscriberFormat) -> AsyncGenerator[Sequence[ImportLine]]:
+    batches: Generator[Sequence[ImportLine]] = iter_batches(iter(source.readline, b""), kind)
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        yield batch
+
+
+def _parse_format(format: str | None, file: Path) -> SubscriberFormat:
+    name = format or file.suffix.removeprefix(".").lower()
+    if name in {"csv", "jsonl"}:
+        return "csv" if name == "csv" else "jsonl"
+    if name != "ndjson":
+        raise_usage_error("Use --format jsonl or --format csv, or a file whose name ends in .jsonl or .csv.")
+    return "jsonl"
+
+
+def _to_row(fields: Fields, view: SubscriberView) -> Fields:
+    return {**fields, "channels": [f"{channel.type.value} {channel.status.value}" for channel in view.channels]}

@@ -1,0 +1,66 @@
+"""The log of deliveries and the outbox of test keys, for reading (D-70)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import NotFound
+from rookery.notifications.campaigns import require_campaign
+from rookery.notifications.models import (
+    NotificationDelivery,
+    NotificationDetails,
+    NotificationFilter,
+    NotificationTenant,
+    OutboxMessage,
+)
+from rookery.notifications.store import log as store
+
+_BATCH_SIZE = 500
+
+
+class NotificationLog:
+    """The deliveries of all tenants. Each method works on one tenant."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def list_page(
+        self, tenant: NotificationTenant, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
+    ) -> tuple[Sequence[NotificationDelivery], int]:
+        """Return a page of a campaign's deliveries, and the total. Raises NotFound."""
+
+        def read(tx: Tx) -> tuple[Sequence[NotificationDelivery], int]:
+            require_campaign(tx, tenant, campaign_id)
+            return store.list_page(tx, tenant.workspace_id, campaign_id, filters, limit=limit, offset=offset)
+
+        return await self._db.read(read)
+
+    async def get(self, tenant: NotificationTenant, campaign_id: str, delivery_id: str) -> NotificationDetails:
+        """Return a delivery with its attempts. Raises NotFound."""
+
+        def read(tx: Tx) -> NotificationDetails:
+            require_campaign(tx, tenant, campaign_id)
+            delivery = store.find(tx, tenant.workspace_id, campaign_id, delivery_id)
+            if delivery is None:
+                raise NotFound("delivery", delivery_id)
+            attempts = store.list_attempts(tx, tenant.workspace_id, delivery_id)
+            return NotificationDetails(delivery=delivery, attempts=tuple(attempts))
+
+        return await self._db.read(read)
+
+    async def list_outbox(self, tenant: NotificationTenant, *, limit: int, offset: int) -> tuple[Sequence[OutboxMessage], int]:
+        """Return a page of the outbox of a test key, newest first, and the total. Outside a sandbox it is empty."""
+        return await self._db.read(lambda tx: store.list_outbox(tx, tenant.workspace_id, limit=limit, offset=offset))
+
+    async def clear_outbox(self, tenant: NotificationTenant) -> int:
+        """Delete the messages of the outbox; return their number."""
+        return await self._db.write(lambda tx: store.clear_outbox(tx, tenant.workspace_id))
+
+    async def delete_old_outbox(self, *, before: datetime) -> int:
+        """Delete messages of outboxes before *before*, in batches; return the number. For a timer."""
+        count = 0
+        while deleted_count := await self._db.write(lambda tx: store.delete_old_outbox(tx, before=before, limit=_BATCH_SIZE)):
+            count += deleted_count
+        return count

@@ -1,0 +1,482 @@
+"""
+The dispatcher: starts scheduled campaigns, claims due deliveries, sends them and stores the results, in rounds.
+
+A round is one transaction. It stores the results since the last round, leases campaigns, and claims deliveries for free slots. Only
+claims that are committed are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries that were claimed become
+unknown. One process leases a campaign and keeps its rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.db.leases import make_worker_id
+from rookery.kernel.errors import OUTAGES
+from rookery.kernel.ids import IdFactory
+from rookery.notifications.campaign_progress import CampaignProgress
+from rookery.notifications.delivery_counters import DeliveryCounters
+from rookery.notifications.messages import ChannelType, SendOutcome
+from rookery.notifications.models import Campaign, CampaignStatus
+from rookery.notifications.pacing import Allowance, SendSlots, TokenBucket
+from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
+from rookery.notifications.store import queue
+from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
+
+_log = structlog.stdlib.get_logger("rookery.notifications")
+
+_POLL_INTERVAL_S = 1.0
+_BATCH_DELAY_S = 0.005
+"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
+
+_STALL_S = 0.2
+"""Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
+
+MAX_LEASED_CAMPAIGNS = 64
+MAX_CLAIMS_PER_ROUND = 256
+_MAX_ABANDONED_PER_ROUND = 500
+_MAX_STARTS_PER_ROUND = 20
+_SANDBOX_ALLOWANCE = 1_000
+
+Release = tuple[ClaimedNotification, datetime]
+"""A claim of which nothing was sent, and the time when it is due again."""
+
+
+@dataclass(slots=True)
+class LeasedCampaign:
+    """
+    A campaign that this process sends.
+
+    Attributes:
+        campaign: The campaign when its row was last read.
+        waiting: Claims that are not sent yet, in order.
+        in_flight: Number of messages being sent.
+        stalled_until_s: No claim is tried until this monotonic time.
+    """
+
+    campaign: Campaign
+    bucket: TokenBucket
+    waiting: deque[ClaimedNotification] = field(default_factory=deque[ClaimedNotification])
+    in_flight: int = 0
+    stalled_until_s: float = 0.0
+
+    @property
+    def held_count(self) -> int:
+        """Number of claims of this process."""
+        return self.in_flight + len(self.waiting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RoundInput:
+    """
+    The input of a round. Its transaction may run twice, so it does not change the input.
+
+    Attributes:
+        leased: The campaigns that this process leases, with the number of claims without a result.
+        limits: The number of claims that each of them may make now, in the order of claiming.
+    """
+
+    now: datetime
+    until: datetime
+    results: Sequence[SendAttempt]
+    to_release: Sequence[Release]
+    leased: Mapping[str, int]
+    limits: Sequence[tuple[str, int]]
+    dead_owners: Sequence[str] | None
+    free_leases: int
+    allowance: Allowance
+
+
+@dataclass(slots=True, kw_only=True)
+class _RoundResult:
+    """
+    The result of a round.
+
+    Attributes:
+        campaigns: The campaigns that this process leases now.
+        has_more: More work may be ready.
+    """
+
+    campaigns: dict[str, Campaign]
+    claims: list[ClaimedNotification]
+    results: Sequence[NotificationResult]
+    has_more: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class CampaignDispatcher:
+    """Sends campaigns until it is stopped. Several processes may dispatch at the same time."""
+
+    db: Database
+    sender: NotificationSender
+    progress: CampaignProgress
+    counters: DeliveryCounters
+    slots: SendSlots
+    clock: Clock
+    ids: IdFactory
+    lease_s: int = 30
+    pause_s: float = 2.0
+    stop_timeout_s: float = 2.0
+    _worker_id: str = ""
+    _leased: dict[str, LeasedCampaign] = field(default_factory=dict[str, LeasedCampaign])
+    _results: list[SendAttempt] = field(default_factory=list[SendAttempt])
+    _to_release: list[Release] = field(default_factory=list[Release])
+    _lease_ends_s: float = 0.0
+    _next_search_s: float = 0.0
+    _rotation: int = 0
+    _is_running_round: bool = False
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    _sends: dict[asyncio.Task[None], tuple[LeasedCampaign, ClaimedNotification, datetime]] = field(
+        default_factory=dict[asyncio.Task[None], tuple[LeasedCampaign, ClaimedNotification, datetime]]
+    )
+
+    def wake(self) -> None:
+        """Check for work at once. Call it from the event loop's thread."""
+        for leased in self._leased.values():
+            leased.stalled_until_s = 0.0
+        self._wake.set()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nothing is due and all results are stored."""
+        while self._is_running_round or self._results or self._to_release or self._sends or await self._is_any_due():
+            self._wake.set()
+            await asyncio.sleep(_BATCH_DELAY_S)
+
+    async def start(self) -> None:
+        """Start. Call `stop` at the end."""
+        self._worker_id = make_worker_id(self.ids())
+        self._tasks = [
+            asyncio.create_task(self._run_forever(), name="notifications-dispatch"),
+            asyncio.create_task(self._renew_leases(), name="notifications-leases"),
+        ]
+
+    async def stop(self) -> None:
+        """Stop. Messages being sent get *stop_timeout_s* to finish, then their outcome is unknown; the other claims are released."""
+        running, self._tasks = self._tasks, []
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for leased in self._leased.values():
+            self._release_waiting(leased)
+        if self._sends:
+            await asyncio.wait(self._sends, timeout=self.stop_timeout_s)
+        remaining_sends = list(self._sends.items())
+        for task, _ in remaining_sends:
+            task.cancel()
+        await asyncio.gather(*(task for task, _ in remaining_sends), return_exceptions=True)
+        self._results += [self.sender.interrupt(claim, started_at) for _, (_, claim, started_at) in remaining_sends]
+        self._sends.clear()
+        try:
+            await self._write(replace(self._collect_input(dead_owners=None), limits=(), free_leases=0))
+            await self.db.write(lambda tx: queue.free_campaigns(tx, self._worker_id, list(self._leased)))
+        except Exception as error:
+            # Another process marks the claims of this dead process as unknown.
+            if not isinstance(error, OUTAGES):
+                _log.exception("notifications.round_failed")
+
+    async def _run_forever(self) -> None:
+        while True:
+            try:
+                await self.progress.start_scheduled(limit=_MAX_STARTS_PER_ROUND)
+                dead_owners = await self._find_abandoned_owners()
+                if self._results or self._to_release or dead_owners is not None or await self._is_any_due():
+                    await self._run_round_shielded(dead_owners)
+                    await asyncio.sleep(_BATCH_DELAY_S)
+                if not self._wake.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), self._get_pause_s())
+                self._wake.clear()
+            except Exception as error:
+                if not isinstance(error, OUTAGES):
+                    _log.exception("notifications.round_failed")
+                    with contextlib.suppress(*OUTAGES):
+                        await self._store_separately()
+                await asyncio.sleep(self.pause_s)
+                self._wake.set()
+
+    async def _find_abandoned_owners(self) -> list[str] | None:
+        """Look for claims of dead workers once a second."""
+        now_s = time.monotonic()
+        if now_s < self._next_search_s:
+            return None
+        self._next_search_s = now_s + _POLL_INTERVAL_S
+        return await self.db.lookup(lambda tx: queue.find_abandoned_owners(tx, self.clock()))
+
+    def _get_pause_s(self) -> float:
+        """Return the time until the next round: less than usual if a rate or a stalled campaign ends its wait before."""
+        now_s = time.monotonic()
+        waits = [leased.bucket.wait_s() for leased in self._leased.values()]
+        waits += [leased.stalled_until_s - now_s for leased in self._leased.values()]
+        return min([_POLL_INTERVAL_S, *(wait for wait in waits if wait > 0)])
+
+    async def _store_separately(self) -> None:
+        """Store each result of a failed round alone, and drop those that fail, so that one row cannot block all others."""
+        empty_input = replace(self._collect_input(dead_owners=None), results=(), to_release=(), limits=(), free_leases=0)
+        for attempt in tuple(self._results):
+            try:
+                await self._write(replace(empty_input, results=(attempt,)))
+            except OUTAGES:
+                raise
+            except Exception:
+                _log.exception("notifications.result_dropped", delivery=attempt.claim.id)
+                del self._results[:1]
+
+    async def _run_round_shielded(self, dead_owners: Sequence[str] | None) -> None:
+        """Run a round to its end even if cancelled: otherwise its claims would become unknown although nothing was sent."""
+        self._is_running_round = True
+        task = asyncio.ensure_future(self._run_round(dead_owners))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+        finally:
+            self._is_running_round = False
+
+    async def _is_any_due(self) -> bool:
+        now_s = time.monotonic()
+        ready = [
+            campaign_id
+            for campaign_id, leased in self._leased.items()
+            if leased.stalled_until_s <= now_s and leased.bucket.available() >= 1
+        ]
+        has_room = len(self._leased) < MAX_LEASED_CAMPAIGNS
+        leased_ids = list(self._leased)
+        return await self.db.lookup(
+            lambda tx: queue.is_any_due(tx, self.clock(), ready_ids=ready, leased_ids=leased_ids, takes_more=has_room)
+        )
+
+    async def _run_round(self, dead_owners: Sequence[str] | None) -> None:
+        started_s = time.monotonic()
+        result = await self._write(self._collect_input(dead_owners=dead_owners))
+        self._lease_ends_s = started_s + self.lease_s
+        self._update_leased(result.campaigns)
+        by_campaign: dict[str, list[ClaimedNotification]] = {}
+        for claim in result.claims:
+            by_campaign.setdefault(claim.campaign_id, []).append(claim)
+        now_s = time.monotonic()
+        for campaign_id, leased in self._leased.items():
+            claims = by_campaign.get(campaign_id, [])
+            leased.bucket.take(len(claims))
+            if not claims:
+                leased.stalled_until_s = now_s + _STALL_S
+            self._accept_claims(leased, claims)
+        if result.has_more:
+            self._next_search_s = 0.0
+        if result.has_more or self._to_release or self._results:
+            self._wake.set()
+
+    def _update_leased(self, campaigns: Mapping[str, Campaign]) -> None:
+        for campaign_id in list(self._leased):
+            if campaign_id not in campaigns:
+                self._release_waiting(self._leased.pop(campaign_id))
+        for campaign_id, campaign in campaigns.items():
+            leased = self._leased.get(campaign_id)
+            if leased is None:
+                self._leased[campaign_id] = LeasedCampaign(campaign, TokenBucket(campaign.rate_per_second))
+            else:
+                leased.campaign = campaign
+
+    def _accept_claims(self, leased: LeasedCampaign, claims: Sequence[ClaimedNotification]) -> None:
+        if leased.campaign.is_sandbox:
+            self._results += [self.sender.store_in_outbox(leased.campaign, claim) for claim in claims]
+            return
+        self.slots.add_claims((claim.channel.type, claim.channel.host) for claim in claims)
+        leased.waiting.extend(claims)
+        self._send_waiting(leased)
+
+    def _collect_input(self, *, dead_owners: Sequence[str] | None) -> _RoundInput:
+        now = self.clock()
+        result_count = dict[str, int]()
+        for attempt in self._results:
+            result_count[attempt.claim.campaign_id] = result_count.get(attempt.claim.campaign_id, 0) + 1
+        return _RoundInput(
+            now=now,
+            until=now + timedelta(seconds=self.lease_s),
+            results=tuple(self._results),
+            to_release=tuple(self._to_release),
+            leased={campaign_id: leased.held_count for campaign_id, leased in self._leased.items()},
+            limits=self._plan_claims(),
+            dead_owners=dead_owners,
+            free_leases=MAX_LEASED_CAMPAIGNS - len(self._leased),
+            allowance=self.slots.get_allowance(),
+        )
+
+    def _plan_claims(self) -> list[tuple[str, int]]:
+        """
+        Return the number of claims that each campaign may make now.
+
+        Workspaces share the claims of a round equally, and so do the campaigns of a workspace. What one leaves, others may take in a second
+        turn.
+        """
+        now_s = time.monotonic()
+        ready = [leased for leased in self._leased.values() if leased.stalled_until_s <= now_s and leased.bucket.available() >= 1]
+        if not ready:
+            return []
+        self._rotation = (self._rotation + 1) % len(ready)
+        ready = ready[self._rotation :] + ready[: self._rotation]
+        by_workspace: dict[int, int] = {}
+        for leased in ready:
+            by_workspace[leased.campaign.workspace_id] = by_workspace.get(leased.campaign.workspace_id, 0) + 1
+        first, second = list[tuple[str, int]](), list[tuple[str, int]]()
+        for leased in ready:
+            share = max(1, MAX_CLAIMS_PER_ROUND // len(by_workspace) // by_workspace[leased.campaign.workspace_id])
+            most = int(min(leased.bucket.available(), MAX_CLAIMS_PER_ROUND))
+            first.append((leased.campaign.id, min(most, max(1, share - leased.held_count))))
+            second.append((leased.campaign.id, most - min(most, max(1, share - leased.held_count))))
+        return [*first, *second] if len(ready) > 1 else first
+
+    async def _write(self, round_input: _RoundInput) -> _RoundResult:
+        result = await self.db.write(lambda tx: self._apply(tx, round_input))
+        del self._results[: len(round_input.results)], self._to_release[: len(round_input.to_release)]
+        self.counters.record_results(result.results)
+        return result
+
+    def _apply(self, tx: Tx, round_input: _RoundInput) -> _RoundResult:
+        now = round_input.now
+        touched_ids = {
+            *round_input.leased,
+            *(attempt.claim.campaign_id for attempt in round_input.results),
+            *(claim.campaign_id for claim, _ in round_input.to_release),
+        }
+        campaigns = queue.lock_campaigns(tx, touched_ids) if touched_ids else {}
+        abandoned_count = 0
+        if round_input.dead_owners is not None:
+            abandoned = queue.mark_abandoned(tx, round_input.dead_owners, now, limit=_MAX_ABANDONED_PER_ROUND)
+            abandoned_count = len(abandoned)
+            self.progress.report_abandoned(abandoned)
+        results = [evaluate_attempt_result(attempt) for attempt in round_input.results]
+        self.progress.store_results(tx, round_input.results, results, campaigns, now)
+        if round_input.to_release:
+            self.progress.release(tx, round_input.to_release, campaigns, worker_id=self._worker_id)
+        leased = {
+            campaign_id: campaign
+            for campaign_id, campaign in campaigns.items()
+            if campaign_id in round_input.leased and campaign.owner == self._worker_id and campaign.status is CampaignStatus.SENDING
+        }
+        ended_ids = [campaign_id for campaign_id in round_input.leased if campaign_id in campaigns and campaign_id not in leased]
+        queue.free_campaigns(tx, self._worker_id, ended_ids)
+        new = self._lease(tx, round_input, leased)
+        claims = self._claim(tx, round_input, leased, new)
+        self._finish(tx, round_input, leased, claims)
+        return _RoundResult(
+            campaigns=leased,
+            claims=claims,
+            results=results,
+            has_more=bool(new) or abandoned_count == _MAX_ABANDONED_PER_ROUND,
+        )
+
+    def _lease(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign]) -> list[Campaign]:
+        if round_input.free_leases <= 0:
+            return []
+        new = queue.lease_campaigns(
+            tx, self._worker_id, round_input.now, until=round_input.until, excluded_ids=list(leased), limit=round_input.free_leases
+        )
+        leased.update((campaign.id, replace(campaign, owner=self._worker_id)) for campaign in new)
+        return new
+
+    def _claim(
+        self, tx: Tx, round_input: _RoundInput, leased: Mapping[str, Campaign], new: Sequence[Campaign]
+    ) -> list[ClaimedNotification]:
+        allowance = round_input.allowance.copy()
+        claims = list[ClaimedNotification]()
+        unlimited = [(campaign.id, MAX_CLAIMS_PER_ROUND // len(new)) for campaign in new if campaign.rate_per_second is None]
+        for campaign_id, count in (*round_input.limits, *unlimited):
+            limit = min(count, MAX_CLAIMS_PER_ROUND - len(claims))
+            if limit <= 0 or campaign_id not in leased:
+                continue
+            campaign = leased[campaign_id]
+            queue.expire_due(tx, campaign_id, round_input.now)
+            room = _sandbox_allowance() if campaign.is_sandbox else allowance
+            claims += queue.claim(
+                tx, campaign, worker_id=self._worker_id, now=round_input.now, until=round_input.until, allowance=room, limit=limit
+            )
+        return claims
+
+    def _finish(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign], claims: Sequence[ClaimedNotification]) -> None:
+        busy = {claim.campaign_id for claim in claims}
+        for campaign_id, campaign in list(leased.items()):
+            if campaign_id in busy or round_input.leased.get(campaign_id, 0) or queue.is_open(tx, campaign_id):
+                continue
+            self.progress.finish(tx, campaign, round_input.now)
+            del leased[campaign_id]
+            queue.free_campaigns(tx, self._worker_id, [campaign_id])
+
+    def _send_waiting(self, leased: LeasedCampaign) -> None:
+        """Start to send waiting claims as far as there are slots. A claim whose lease may be over is released instead."""
+        if time.monotonic() > self._lease_ends_s:
+            self._release_waiting(leased)
+            return
+        blocked = deque[ClaimedNotification]()
+        while leased.waiting:
+            claim = leased.waiting.popleft()
+            if not self.slots.try_start(claim.channel.type, claim.channel.host):
+                blocked.append(claim)
+                continue
+            leased.in_flight += 1
+            task = asyncio.create_task(self._send(leased, claim))
+            self._sends[task] = (leased, claim, self.clock())
+        leased.waiting = blocked
+
+    async def _send(self, leased: LeasedCampaign, claim: ClaimedNotification) -> None:
+        attempt = await self.sender.send(leased.campaign, claim)
+        task = asyncio.current_task()
+        if task is not None:
+            self._sends.pop(task, None)
+        leased.in_flight -= 1
+        leased.stalled_until_s = 0.0
+        kind, host = claim.channel.type, claim.channel.host
+        result = attempt.result
+        self.slots.finish(kind, host, is_answered=result.status is not None or result.outcome is not SendOutcome.RETRY)
+        self.slots.remove_claim(kind, host)
+        self._results.append(attempt)
+        self.counters.record_attempt(attempt)
+        if result.outcome is SendOutcome.BLOCKED:
+            self._release_waiting(leased)
+        elif result.outcome is SendOutcome.RETRY and result.retry_after_s and host:
+            self._release_host(leased, host)
+        for other in self._leased.values():
+            if other.waiting:
+                self._send_waiting(other)
+        self._wake.set()
+
+    def _release_waiting(self, leased: LeasedCampaign) -> None:
+        self._release(leased, list(leased.waiting))
+
+    def _release_host(self, leased: LeasedCampaign, host: str) -> None:
+        self._release(leased, [claim for claim in leased.waiting if claim.channel.host == host])
+
+    def _release(self, leased: LeasedCampaign, claims: Sequence[ClaimedNotification]) -> None:
+        released_ids = {claim.id for claim in claims}
+        leased.waiting = deque(claim for claim in leased.waiting if claim.id not in released_ids)
+        for claim in claims:
+            self.slots.remove_claim(claim.channel.type, claim.channel.host)
+            self._to_release.append((claim, claim.due_at))
+
+    async def _renew_leases(self) -> None:
+        """Renew the leases of all campaigns and claims periodically."""
+        while True:
+            await asyncio.sleep(self.lease_s / 3)
+            if self._leased or self._sends:
+                started_s, until = time.monotonic(), self.clock() + timedelta(seconds=self.lease_s)
+                try:
+                    await self.db.write(lambda tx, until=until: queue.renew_leases(tx, self._worker_id, until=until))
+                    self._lease_ends_s = started_s + self.lease_s
+                except Exception as error:
+                    if not isinstance(error, OUTAGES):
+                        _log.exception("notifications.leases_failed")
+
+
+def _sandbox_allowance() -> Allowance:
+    """Return the room for messages of test keys, which are not sent."""
+    return Allowance(dict.fromkeys(ChannelType, _SANDBOX_ALLOWANCE), {}, _SANDBOX_ALLOWANCE)

@@ -1,0 +1,467 @@
+"""The types of notifications: subscribers, campaigns, deliveries and attempts. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
+from rookery.kernel.clock import to_micros
+from rookery.kernel.preconditions import compute_version
+from rookery.kernel.variables import TemplateValue
+from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
+
+
+class ChannelStatus(StrEnum):
+    """The status of a subscriber's channel. Only an active one receives campaigns."""
+
+    ACTIVE = "active"
+    INVALID = "invalid"
+    """The service reported that the address no longer exists."""
+    UNSUBSCRIBED = "unsubscribed"
+
+
+class CampaignStatus(StrEnum):
+    """The status of a campaign. `campaign_states` has the allowed changes."""
+
+    DRAFT = "draft"
+    SCHEDULED = "scheduled"
+    SENDING = "sending"
+    PAUSED = "paused"
+    SENT = "sent"
+    """Every delivery is finished. The statistics have their states."""
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    """It could not start at its time, or each of its deliveries failed."""
+    MISSED = "missed"
+    """Its time passed while no server was running. It is sent only on request."""
+
+
+class NotificationState(StrEnum):
+    """The state of a delivery."""
+
+    PENDING = "pending"
+    """Waits until `next_at`."""
+    SENDING = "sending"
+    """Claimed by a dispatcher. Its lease ends at `next_at`."""
+    SENT = "sent"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """It may have been accepted. It is never sent again."""
+    SKIPPED = "skipped"
+    """Not sent, because its channel is not active or the campaign was cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationTenant:
+    """
+    The tenant whose notifications are managed, and the actor.
+
+    Attributes:
+        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
+        public_workspace_id: The workspace id in responses, events and the audit log.
+    """
+
+    workspace_id: int
+    public_workspace_id: int
+    by: Actor
+
+    @classmethod
+    def from_caller(cls, caller: Caller) -> Self:
+        """Return the tenant of *caller*."""
+        return cls(workspace_id=caller.workspace_id, public_workspace_id=caller.public_workspace_id, by=Actor.from_caller(caller))
+
+    @classmethod
+    def for_operator(cls, workspace_id: int, by: Actor) -> Self:
+        """Return the tenant for the command line."""
+        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment: test for a sandbox, else live."""
+        return LIVE if self.workspace_id == self.public_workspace_id else TEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberChannel:
+    """
+    A channel of a subscriber.
+
+    Attributes:
+        position: Its place in the list of the subscriber.
+        address: The URL, the e-mail address, or the endpoint of a push subscription.
+        p256dh: The public key of a push subscription. Empty for other channels.
+        auth: The authentication secret of a push subscription. Empty for other channels.
+        host: The host that receives its messages. Empty if that is the operator's own server.
+        last_confirmed_at: When the service last accepted a message.
+    """
+
+    id: str
+    workspace_id: int
+    subscriber_id: str
+    position: int
+    type: ChannelType
+    address: str
+    p256dh: str
+    auth: str
+    host: str
+    status: ChannelStatus
+    status_reason: str | None
+    last_confirmed_at: datetime | None
+    created_at: datetime
+
+    @property
+    def target(self) -> ChannelTarget:
+        """The address for the engine."""
+        return ChannelTarget(type=self.type, address=self.address, p256dh=self.p256dh, auth=self.auth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """
+    A person or a system that receives notifications.
+
+    Attributes:
+        external_id: The id in your own system, unique in the workspace.
+        attributes: Values for the placeholders of campaigns.
+    """
+
+    id: str
+    workspace_id: int
+    external_id: str
+    locale: str | None
+    tags: tuple[str, ...]
+    attributes: Mapping[str, TemplateValue]
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberView:
+    """A subscriber with its channels, in the given order."""
+
+    subscriber: Subscriber
+    channels: tuple[SubscriberChannel, ...]
+
+    @property
+    def version(self) -> str:
+        """The version for ETags. It changes with the fields and the status of channels, not with `last_confirmed_at`."""
+        statuses = [[channel.id, channel.status.value] for channel in self.channels]
+        return compute_version(self.subscriber.id, to_micros(self.subscriber.updated_at), statuses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDraft:
+    """A channel as given; *status* None: keep that of the same address, or active."""
+
+    type: ChannelType
+    address: str
+    p256dh: str = ""
+    auth: str = ""
+    status: ChannelStatus | None = None
+    status_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberDraft:
+    """The fields of a new or changed subscriber. None: keep the value; *clears_locale*: remove the locale."""
+
+    external_id: str | None = None
+    channels: tuple[ChannelDraft, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    attributes: Mapping[str, TemplateValue] | None = None
+    locale: str | None = None
+    clears_locale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberFilter:
+    """
+    A filter of subscribers; None: no filter.
+
+    Attributes:
+        text: A part of the external id, in any case.
+        channel: With a channel of this type.
+        status: With a channel of this status, and of the type *channel* if both are set.
+    """
+
+    tag: str | None = None
+    channel: ChannelType | None = None
+    status: ChannelStatus | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportLine:
+    """One line of an import: a *draft*, or the *errors* that make it invalid."""
+
+    number: int
+    draft: SubscriberDraft | None = None
+    errors: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ImportReport:
+    """
+    The result of an import.
+
+    Attributes:
+        errors: The errors of the first bad lines: line number, and messages by field.
+    """
+
+    line_count: int = 0
+    created_count: int = 0
+    updated_count: int = 0
+    unchanged_count: int = 0
+    failed_count: int = 0
+    errors: list[tuple[int, Mapping[str, tuple[str, ...]]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """The receivers of a campaign: all subscribers, or those with one of *tags* and the named ones (ids or external ids)."""
+
+    all: bool = False
+    tags: tuple[str, ...] = ()
+    subscribers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignSchedule:
+    """
+    The time of a campaign.
+
+    Attributes:
+        local: The time as given.
+        time_zone: The zone of *local*, if that has no offset.
+        at: The same time in UTC.
+    """
+
+    local: str
+    time_zone: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """
+    A message for an audience.
+
+    Attributes:
+        channels: The types of channels to use; None: all.
+        variables: Values of placeholders. A subscriber's attribute of the same name takes precedence.
+        ttl_s: Seconds after the start until unsent deliveries fail.
+        status_reason: Why it was paused, or failed.
+        test_of: The campaign that this one tests.
+        owner: The dispatcher that sends it until *lease_until*.
+        final_counts: The statistics after its deliveries were deleted by the retention, as JSON.
+    """
+
+    id: str
+    workspace_id: int
+    public_workspace_id: int
+    name: str
+    title: str
+    body: str
+    url: str | None
+    channels: tuple[str, ...] | None
+    audience: Audience
+    variables: Mapping[str, TemplateValue]
+    rate_per_second: float | None
+    ttl_s: int
+    scheduled_at: datetime | None
+    schedule_local: str | None
+    time_zone: str | None
+    status: CampaignStatus
+    status_reason: str | None
+    test_of: str | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    owner: str | None = None
+    lease_until: datetime | None = None
+    final_counts: Mapping[str, Mapping[str, int]] | None = None
+
+    @property
+    def version(self) -> str:
+        """The version of its fields and its status, for ETags. The statistics are not part of it."""
+        return compute_version(self.id, to_micros(self.updated_at), self.status.value)
+
+    @property
+    def is_sandbox(self) -> bool:
+        """True if it belongs to a test key, so that nothing is sent."""
+        return self.workspace_id != self.public_workspace_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignDraft:
+    """The fields of a new campaign."""
+
+    name: str
+    title: str
+    body: str
+    url: str | None = None
+    channels: tuple[str, ...] | None = None
+    audience: Audience = Audience()
+    variables: Mapping[str, TemplateValue]
+    rate_per_second: float | None = None
+    ttl_s: int = 86_400
+    schedule: CampaignSchedule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignStatistics:
+    """The number of deliveries by state, and by channel and state."""
+
+    by_channel: Mapping[str, Mapping[str, int]]
+
+    def count(self, state: NotificationState) -> int:
+        """Return the number of deliveries in *state*."""
+        return sum(counts.get(state.value, 0) for counts in self.by_channel.values())
+
+    @property
+    def total(self) -> int:
+        """The number of deliveries."""
+        return sum(sum(counts.values()) for counts in self.by_channel.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignView:
+    """A campaign with its statistics."""
+
+    campaign: Campaign
+    statistics: CampaignStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedMessage:
+    """The texts of a campaign with their placeholders replaced for one subscriber."""
+
+    title: str
+    body: str
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingVariable:
+    """A placeholder without a value for some members of the audience; *external_ids*: the first of them."""
+
+    name: str
+    count: int
+    external_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignPreview:
+    """
+    The audience of a campaign at this moment, and the message for one of its members.
+
+    Attributes:
+        subscriber_count: Members with at least one channel of the campaign's types.
+        delivery_count: Deliveries that a send would make; *skipped_count*: those whose channel is not active.
+        unknown_subscribers: Entries of `audience.subscribers` that name no subscriber.
+        missing_variables: Placeholders without a value; these prevent a send.
+        sample_external_id: The subscriber of *message*; None: the audience is empty, or a value is missing.
+    """
+
+    subscriber_count: int
+    delivery_count: int
+    skipped_count: int
+    by_channel: Mapping[str, int]
+    unknown_subscribers: tuple[str, ...]
+    missing_variables: tuple[MissingVariable, ...]
+    sample_external_id: str | None
+    message: RenderedMessage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationDelivery:
+    """
+    The delivery of a campaign to one channel of one subscriber.
+
+    Attributes:
+        external_id: The external id of the subscriber; None: the subscriber was deleted.
+        attempt_count: Number of attempts, and the number of the latest one.
+        used_attempts: Attempts that count against the maximum.
+        next_at: Pending: when it is due. Sending: when the lease of its worker ends. Else None.
+        expires_at: After this time it is no longer sent.
+        status: The HTTP or SMTP status of the latest attempt; None: no answer.
+        reason: Why it is not sent.
+        provider_id: The service's name for the accepted message.
+    """
+
+    id: str
+    workspace_id: int
+    campaign_id: str
+    subscriber_id: str
+    external_id: str | None
+    channel_id: str
+    channel_type: ChannelType
+    state: NotificationState
+    attempt_count: int
+    used_attempts: int
+    next_at: datetime | None
+    expires_at: datetime
+    status: int | None
+    reason: str | None
+    provider_id: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def next_attempt_at(self) -> datetime | None:
+        """When the next attempt is due, while the delivery is pending."""
+        return self.next_at if self.state is NotificationState.PENDING else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationAttempt:
+    """One attempt of a delivery. An attempt that a crash interrupted has the outcome unknown and no end."""
+
+    delivery_id: str
+    workspace_id: int
+    number: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: SendOutcome
+    status: int | None
+    reason: str | None
+    duration_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationDetails:
+    """A delivery with its attempts, oldest first."""
+
+    delivery: NotificationDelivery
+    attempts: tuple[NotificationAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationFilter:
+    """A filter of deliveries; None: no filter."""
+
+    state: NotificationState | None = None
+    channel: ChannelType | None = None
+    subscriber: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxMessage:
+    """A message that a test key would have sent."""
+
+    id: str
+    workspace_id: int
+    campaign_id: str
+    delivery_id: str
+    external_id: str
+    channel_type: ChannelType
+    address: str
+    title: str
+    body: str
+    url: str | None
+    created_at: datetime

@@ -1,0 +1,359 @@
+"""Request and response models of subscribers (D-70)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+import orjson
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.variables import TemplateValue
+from rookery.notifications.addresses import ADDRESS_FIELDS, MASK, find_address_error, find_push_key_errors, mask_address
+from rookery.notifications.messages import ChannelType
+from rookery.notifications.models import (
+    ChannelDraft,
+    ChannelStatus,
+    ImportReport,
+    SubscriberChannel,
+    SubscriberDraft,
+    SubscriberFilter,
+    SubscriberView,
+)
+from rookery.notifications.rendering import RESERVED_NAMES
+
+MAX_CHANNELS = 20
+MAX_TAGS = 50
+MAX_ATTRIBUTES = 100
+_MAX_ATTRIBUTES_BYTES = 16_384
+_MAX_ADDRESS_LENGTH = 2_048
+_EXTERNAL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$"
+_LOCALE_PATTERN = r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$"
+_TAG_PATTERN = r"^[^\s,;][^,;\r\n\t]*$"
+
+ExternalId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        pattern=_EXTERNAL_ID_PATTERN,
+        description="The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.",
+        examples=["user-42"],
+    ),
+]
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=_TAG_PATTERN)]
+Attributes = Annotated[
+    dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
+    Field(max_length=MAX_ATTRIBUTES, description="Values for placeholders, by names such as first_name."),
+]
+Locale = Annotated[
+    str,
+    Field(max_length=35, pattern=_LOCALE_PATTERN, description="The language of the subscriber, such as de or de-AT.", examples=["de-AT"]),
+]
+ChannelKind = Annotated[ChannelType, Field(strict=False)]
+StatusInput = Annotated[ChannelStatus, Field(strict=False)]
+Address = Annotated[str, Field(min_length=1, max_length=_MAX_ADDRESS_LENGTH)]
+
+
+def _require_attributes(attributes: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
+    reserved = sorted(RESERVED_NAMES & attributes.keys())
+    if reserved:
+        msg = f"{', '.join(reserved)}: is a field of the subscriber, not an attribute"
+        raise ValueError(msg)
+    if len(orjson.dumps(attributes, option=orjson.OPT_PASSTHROUGH_SUBCLASS)) > _MAX_ATTRIBUTES_BYTES:
+        msg = f"must be at most {_MAX_ATTRIBUTES_BYTES:,} bytes together"
+        raise ValueError(msg)
+    return attributes
+
+
+def _sort_unique(tags: list[str]) -> list[str]:
+    return sorted(set(tags))
+
+
+AttributesInput = Annotated[Attributes, AfterValidator(_require_attributes)]
+Tags = Annotated[
+    list[Tag],
+    Field(
+        max_length=MAX_TAGS, description="Groups of subscribers, such as beta. A tag has no comma and no semicolon.", examples=[["beta"]]
+    ),
+    AfterValidator(_sort_unique),
+]
+
+
+class PushKeysBody(RequestModel):
+    """The keys of a browser's push subscription."""
+
+    p256dh: Annotated[str, Field(max_length=200, description="The public key, base64url.")]
+    auth: Annotated[str, Field(max_length=100, description="The authentication secret, base64url.")]
+
+
+class ChannelBody(RequestModel):
+    """
+    A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and `keys`.
+
+    A channel that is listed again keeps its status unless `status` is given.
+    """
+
+    type: ChannelKind
+    url: Address | None = None
+    address: Address | None = None
+    endpoint: Address | None = None
+    keys: PushKeysBody | None = None
+    status: Annotated[StatusInput | None, Field(description="Default: active, or the status of the same address.")] = None
+
+    @model_validator(mode="after")
+    def check_address(self) -> Self:
+        """Check that exactly the fields of the type are given, and their form."""
+        field = ADDRESS_FIELDS[self.type]
+        needed = {field, "keys"} if self.type is ChannelType.WEBPUSH else {field}
+        given_names = [name for name in ("url", "address", "endpoint", "keys") if getattr(self, name) is not None]
+        for name in given_names:
+            if name not in needed:
+                msg = f"{name}: is not a field of the type {self.type.value}, which has {' and '.join(sorted(needed))}"
+                raise ValueError(msg)
+        for name in sorted(needed.difference(given_names)):
+            msg = f"{name}: is required for the type {self.type.value}"
+            raise ValueError(msg)
+        error = None if MASK in self.get_address() else find_address_error(self.type, self.get_address())
+        if error is not None:
+            msg = f"{field}: {error}"
+            raise ValueError(msg)
+        key_errors = dict[str, str]() if self.keys is None else find_push_key_errors(self.keys.p256dh, self.keys.auth)
+        for name, key_error in key_errors.items():
+            msg = f"keys.{name}: {key_error}"
+            raise ValueError(msg)
+        return self
+
+    def get_address(self) -> str:
+        """Return the address, whatever its field."""
+        return getattr(self, ADDRESS_FIELDS[self.type]) or ""
+
+    def to_model(self) -> ChannelDraft:
+        """Return the input for the channel."""
+        keys = self.keys
+        return ChannelDraft(
+            type=self.type,
+            address=self.get_address(),
+            p256dh="" if keys is None else keys.p256dh.rstrip("="),
+            auth="" if keys is None else keys.auth.rstrip("="),
+            status=self.status,
+        )
+
+
+class ImportedChannelBody(ChannelBody):
+    """A channel of an import, with the fields that an export has."""
+
+    id: Annotated[str | None, Field(max_length=100)] = None
+    status_reason: Annotated[str | None, Field(max_length=500)] = None
+    last_confirmed_at: Timestamp | None = None
+    created_at: Timestamp | None = None
+
+    def to_model(self) -> ChannelDraft:
+        draft = super().to_model()
+        return ChannelDraft(
+            type=draft.type,
+            address=draft.address,
+            p256dh=draft.p256dh,
+            auth=draft.auth,
+            status=draft.status,
+            status_reason=self.status_reason,
+        )
+
+
+def _reject_duplicates(channels: Sequence[ChannelBody]) -> None:
+    addresses = [(channel.type, channel.get_address()) for channel in channels]
+    for index, address in enumerate(addresses):
+        if address in addresses[:index]:
+            msg = f"{index}: the same channel is listed twice"
+            raise ValueError(msg)
+
+
+class NewSubscriberBody(RequestModel):
+    """The body to create a subscriber."""
+
+    external_id: ExternalId
+    channels: Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS)] = Field(default_factory=list[ChannelBody])
+    tags: Tags = Field(default_factory=list)
+    attributes: AttributesInput = Field(default_factory=dict)
+    locale: Locale | None = None
+
+    @field_validator("channels")
+    @classmethod
+    def check_channels(cls, channels: list[ChannelBody]) -> list[ChannelBody]:
+        """Reject a channel that is listed twice."""
+        _reject_duplicates(channels)
+        return channels
+
+    def to_model(self) -> SubscriberDraft:
+        """Return the input for the subscriber."""
+        return SubscriberDraft(
+            external_id=self.external_id,
+            channels=tuple(channel.to_model() for channel in self.channels),
+            tags=tuple(self.tags),
+            attributes=self.attributes,
+            locale=self.locale,
+        )
+
+
+class SubscriberChangeBody(RequestModel):
+    """The body to change a subscriber. Omitted fields keep their value; a given list or object replaces the old one."""
+
+    external_id: ExternalId = "unchanged"
+    channels: Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS)] = Field(default_factory=list[ChannelBody])
+    tags: Tags = Field(default_factory=list)
+    attributes: AttributesInput = Field(default_factory=dict)
+    locale: Locale | None = None
+
+    @field_validator("channels")
+    @classmethod
+    def check_channels(cls, channels: list[ChannelBody]) -> list[ChannelBody]:
+        """Reject a channel that is listed twice."""
+        _reject_duplicates(channels)
+        return channels
+
+    def to_model(self) -> SubscriberDraft:
+        """Return the changes."""
+        return _to_draft(self)
+
+
+class ImportedSubscriberBody(SubscriberChangeBody):
+    """A line of an import: the fields to set, and those that an export has."""
+
+    external_id: ExternalId = Field(default=...)
+    channels: Annotated[list[ImportedChannelBody], Field(max_length=MAX_CHANNELS)] = Field(  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
+        default_factory=list[ImportedChannelBody]
+    )
+    id: Annotated[str | None, Field(max_length=100)] = None
+    created_at: Timestamp | None = None
+    updated_at: Timestamp | None = None
+
+
+def _to_draft(body: SubscriberChangeBody) -> SubscriberDraft:
+    fields = body.model_fields_set
+    return SubscriberDraft(
+        external_id=body.external_id if "external_id" in fields else None,
+        channels=tuple(channel.to_model() for channel in body.channels) if "channels" in fields else None,
+        tags=tuple(body.tags) if "tags" in fields else None,
+        attributes=body.attributes if "attributes" in fields else None,
+        locale=body.locale,
+        clears_locale="locale" in fields and body.locale is None,
+    )
+
+
+class SubscribersQuery(PageQuery):
+    """Filters of the list of subscribers."""
+
+    tag: Annotated[str | None, Field(max_length=64, description="Only subscribers with this tag.")] = None
+    channel: Annotated[ChannelType | None, Field(description="Only subscribers with a channel of this type.")] = None
+    status: Annotated[
+        ChannelStatus | None,
+        Field(description="Only subscribers with a channel of this status, and of the type `channel` if both are given."),
+    ] = None
+    q: Annotated[str | None, Field(min_length=1, max_length=200, description="A part of the external id or of an address.")] = None
+
+    def to_filter(self) -> SubscriberFilter:
+        """Return the filter."""
+        return SubscriberFilter(tag=self.tag, channel=self.channel, status=self.status, text=self.q)
+
+
+class PushKeysResponse(ResponseModel):
+    """The keys of a push subscription."""
+
+    p256dh: str
+    auth: str
+
+
+class SubscriberChannelResponse(ResponseModel):
+    """A channel, with the address field of its type."""
+
+    id: str
+    type: ChannelType
+    url: Annotated[
+        str | None,
+        Field(description="webhook, ntfy, apprise. A token or a login in it is shown as ***.", exclude_if=lambda value: value is None),
+    ] = None
+    address: Annotated[str | None, Field(description="email", exclude_if=lambda value: value is None)] = None
+    endpoint: Annotated[str | None, Field(description="webpush", exclude_if=lambda value: value is None)] = None
+    keys: Annotated[PushKeysResponse | None, Field(description="webpush", exclude_if=lambda value: value is None)] = None
+    status: Annotated[ChannelStatus, Field(description="invalid: the address no longer exists. Only active channels receive campaigns.")]
+    status_reason: str | None
+    last_confirmed_at: Annotated[Timestamp | None, Field(description="When the service last accepted a message.")]
+    created_at: Timestamp
+
+
+class SubscriberResponse(ResponseModel):
+    """A subscriber."""
+
+    id: str
+    external_id: str
+    channels: list[SubscriberChannelResponse]
+    tags: list[str]
+    attributes: dict[str, TemplateValue]
+    locale: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class ImportErrorResponse(ResponseModel):
+    """A bad line of an import."""
+
+    line: Annotated[int, Field(description="The number of the line in the file, from 1.")]
+    errors: dict[str, list[str]]
+
+
+class ImportReportResponse(ResponseModel):
+    """The result of an import."""
+
+    lines: Annotated[int, Field(description="Lines with a subscriber.")]
+    created: int
+    updated: int
+    unchanged: int
+    failed: int
+    errors: Annotated[list[ImportErrorResponse], Field(description="The first 100 bad lines.")]
+
+
+def serialize_subscriber(view: SubscriberView, *, masked: bool = True) -> SubscriberResponse:
+    """Return a subscriber; *masked*: without tokens and logins in addresses."""
+    channels = [_serialize_channel(channel, masked=masked) for channel in view.channels]
+    return SubscriberResponse.from_parts(view.subscriber, channels=channels)
+
+
+def _serialize_channel(channel: SubscriberChannel, *, masked: bool) -> SubscriberChannelResponse:
+    address = mask_address(channel.type, channel.address) if masked else channel.address
+    fields: dict[str, Any] = {ADDRESS_FIELDS[channel.type]: address}
+    if channel.type is ChannelType.WEBPUSH:
+        fields["keys"] = PushKeysResponse(p256dh=channel.p256dh, auth=channel.auth)
+    return SubscriberChannelResponse(
+        id=channel.id,
+        type=channel.type,
+        status=channel.status,
+        status_reason=channel.status_reason,
+        last_confirmed_at=channel.last_confirmed_at,
+        created_at=channel.created_at,
+        **fields,
+    )
+
+
+def serialize_report(report: ImportReport) -> ImportReportResponse:
+    """Return the result of an import."""
+    return ImportReportResponse(
+        lines=report.line_count,
+        created=report.created_count,
+        updated=report.updated_count,
+        unchanged=report.unchanged_count,
+        failed=report.failed_count,
+        errors=[ImportErrorResponse(line=line, errors=_to_lists(errors)) for line, errors in report.errors],
+    )
+
+
+def flatten_errors(error: ValidationFailed) -> Mapping[str, tuple[str, ...]]:
+    """Return the errors of a line by field."""
+    errors: Any = error.detail["errors"]
+    return {name: tuple(texts) for name, texts in errors.items()}
+
+
+def _to_lists(errors: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {name: list(texts) for name, texts in errors.items()}

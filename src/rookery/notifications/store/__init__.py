@@ -1,0 +1,1 @@
+"""The tables of notifications and their queries: `queue` is for the dispatcher, the other modules for services."""

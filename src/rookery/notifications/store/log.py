@@ -1,0 +1,85 @@
+"""Queries of the log of deliveries, and of the outbox of test keys. The queries of the dispatcher are in `queue`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, or_, select
+
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx, purge_tables
+from rookery.notifications.models import (
+    NotificationAttempt,
+    NotificationDelivery,
+    NotificationFilter,
+    OutboxMessage,
+)
+from rookery.notifications.store.tables import ATTEMPTS, DELIVERIES, OUTBOX, attempts, deliveries, outbox, subscribers
+
+_SELECT_ONE = select(*DELIVERIES.columns).where(
+    deliveries.c.id == bindparam("of_id"),
+    deliveries.c.campaign_id == bindparam("of_campaign"),
+    deliveries.c.workspace_id == bindparam("of_workspace"),
+)
+_ATTEMPTS = (
+    select(attempts)
+    .where(attempts.c.workspace_id == bindparam("of_workspace"), attempts.c.delivery_id == bindparam("of_delivery"))
+    .order_by(attempts.c.number)
+)
+_CLEAR_OUTBOX = delete(outbox).where(outbox.c.workspace_id == bindparam("of_workspace"))
+_SELECT_OLD_OUTBOX = select(outbox.c.id).where(outbox.c.created_at < bindparam("before")).limit(bindparam("at_most"))
+_DELETE_OUTBOX = delete(outbox).where(outbox.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def find(tx: Tx, workspace_id: int, campaign_id: str, delivery_id: str) -> NotificationDelivery | None:
+    """Return a delivery of a campaign."""
+    params = {"of_id": delivery_id, "of_campaign": campaign_id, "of_workspace": workspace_id}
+    return DELIVERIES.fetch_one(tx, _SELECT_ONE, params)
+
+
+def list_page(
+    tx: Tx, workspace_id: int, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
+) -> tuple[list[NotificationDelivery], int]:
+    """Return a page of a campaign's deliveries in the order of their ids, and the total."""
+    statement = select(*DELIVERIES.columns).where(deliveries.c.campaign_id == campaign_id, deliveries.c.workspace_id == workspace_id)
+    if filters.state is not None:
+        statement = statement.where(deliveries.c.state == filters.state.value)
+    if filters.channel is not None:
+        statement = statement.where(deliveries.c.channel_type == filters.channel.value)
+    if filters.subscriber is not None:
+        by_external_id = select(subscribers.c.id).where(
+            subscribers.c.workspace_id == workspace_id, subscribers.c.external_id == filters.subscriber
+        )
+        statement = statement.where(or_(deliveries.c.subscriber_id == filters.subscriber, deliveries.c.subscriber_id.in_(by_external_id)))
+    return DELIVERIES.fetch_page(tx, statement.order_by(deliveries.c.id), limit=limit, offset=offset)
+
+
+def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[NotificationAttempt]:
+    """Return the attempts of a delivery, oldest first."""
+    return ATTEMPTS.fetch_all(tx, _ATTEMPTS, {"of_workspace": workspace_id, "of_delivery": delivery_id})
+
+
+def add_to_outbox(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
+    """Insert messages that a test key would have sent."""
+    OUTBOX.add(tx, *messages)
+
+
+def list_outbox(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> tuple[list[OutboxMessage], int]:
+    """Return a page of the outbox, newest first, and the total."""
+    statement = select(outbox).where(outbox.c.workspace_id == workspace_id).order_by(outbox.c.id.desc())
+    return OUTBOX.fetch_page(tx, statement, limit=limit, offset=offset)
+
+
+def clear_outbox(tx: Tx, workspace_id: int) -> int:
+    """Delete the outbox of a tenant; return the number of messages."""
+    return tx.execute(_CLEAR_OUTBOX, {"of_workspace": workspace_id})
+
+
+def delete_old_outbox(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete at most *limit* messages before *before*; return the number."""
+    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD_OUTBOX, {"before": to_micros(before), "at_most": limit})]
+    return tx.execute(_DELETE_OUTBOX, {"ids": ids}) if ids else 0
+
+
+purge = purge_tables(outbox)

@@ -1,0 +1,460 @@
+"""
+The dispatcher's queries: leases of campaigns, claims of due deliveries, results.
+
+They cover all tenants; each row has its workspace_id. One process leases a campaign, so that its rate holds over all processes. A claimed
+delivery has an owner, whose lease ends at `next_at`. It is claimed and committed before anything is sent. If its worker dies, its
+outcome is unknown, and it is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import BindParameter, and_, bindparam, exists, func, literal, or_, select, update
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, upsert
+from rookery.kernel.db.leases import Leases, find_dead_workers
+from rookery.notifications.messages import SendOutcome
+from rookery.notifications.models import (
+    Campaign,
+    CampaignStatus,
+    ChannelStatus,
+    NotificationAttempt,
+    NotificationState,
+    SubscriberChannel,
+)
+from rookery.notifications.pacing import Allowance
+from rookery.notifications.store.tables import ATTEMPTS, CAMPAIGNS, CHANNELS, attempts, campaigns, channels, deliveries
+
+_SENDING = NotificationState.SENDING.value
+_PENDING = NotificationState.PENDING.value
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_NOW: BindParameter[int] = bindparam("now")
+
+_CAMPAIGN_LEASES = Leases(campaigns, owner=campaigns.c.owner, until=campaigns.c.lease_until)
+_DELIVERY_LEASES = Leases(deliveries, owner=deliveries.c.owner, until=deliveries.c.next_at)
+_CLAIM = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS))
+    .values(
+        state=_SENDING,
+        owner=bindparam("me"),
+        next_at=bindparam("until"),
+        claimed_at=_NOW,
+        attempts=deliveries.c.attempts + 1,
+    )
+)
+
+_IS_SENDING = campaigns.c.status == CampaignStatus.SENDING.value
+_IS_FREE = or_(campaigns.c.owner.is_(None), campaigns.c.lease_until <= _NOW)
+_IS_DUE = and_(deliveries.c.state == _PENDING, deliveries.c.next_at.is_not(None), deliveries.c.next_at <= _NOW)
+_IS_SCHEDULE_DUE = and_(campaigns.c.status == CampaignStatus.SCHEDULED.value, campaigns.c.scheduled_at <= _NOW)
+_SELECT_SCHEDULED = select(campaigns).where(_IS_SCHEDULE_DUE).order_by(campaigns.c.id).limit(bindparam("at_most"))
+_SELECT_SCHEDULED_LOCKED = _SELECT_SCHEDULED.with_for_update(skip_locked=True)
+_SELECT_FREE = (
+    select(campaigns).where(_IS_SENDING, _IS_FREE, campaigns.c.id.not_in(_IDS)).order_by(campaigns.c.id).limit(bindparam("at_most"))
+)
+_SELECT_FREE_LOCKED = _SELECT_FREE.with_for_update(skip_locked=True)
+_SELECT_CAMPAIGNS = select(campaigns).where(campaigns.c.id.in_(_IDS)).order_by(campaigns.c.id).with_for_update()
+_FREE_LEASES = update(campaigns).where(campaigns.c.id.in_(_IDS), campaigns.c.owner == bindparam("me")).values(owner=None, lease_until=None)
+_IS_ANY_FREE = select(literal(1).label("one")).where(_IS_SENDING, _IS_FREE, campaigns.c.id.not_in(_IDS)).limit(1)
+_IS_ANY_SCHEDULED = select(literal(1).label("one")).where(_IS_SCHEDULE_DUE).limit(1)
+_IS_ANY_DUE = select(literal(1).label("one")).where(deliveries.c.campaign_id.in_(_IDS), _IS_DUE).limit(1)
+_IS_ANY_DONE = (
+    select(literal(1).label("one"))
+    .where(
+        campaigns.c.id.in_(_IDS),
+        ~exists(select(literal(1)).where(deliveries.c.campaign_id == campaigns.c.id, deliveries.c.next_at.is_not(None))),
+    )
+    .limit(1)
+)
+_IS_OPEN = exists(select(literal(1)).where(deliveries.c.campaign_id == bindparam("of_campaign"), deliveries.c.next_at.is_not(None)))
+_SELECT_IS_OPEN = select(literal(1).label("one")).where(_IS_OPEN)
+_SELECT_OWNERS = (
+    select(deliveries.c.owner, func.min(deliveries.c.next_at).label("until"))
+    .where(deliveries.c.owner.is_not(None))
+    .group_by(deliveries.c.owner)
+)
+_SELECT_CAMPAIGN_OWNERS = select(campaigns.c.owner).where(campaigns.c.owner.is_not(None), _IS_SENDING).distinct()
+_END_CAMPAIGN_LEASES = update(campaigns).where(campaigns.c.owner.in_(_IDS)).values(lease_until=_NOW)
+_SELECT_ABANDONED = (
+    select(deliveries.c.id, deliveries.c.workspace_id, deliveries.c.campaign_id, deliveries.c.attempts, deliveries.c.claimed_at)
+    .where(
+        deliveries.c.owner.is_not(None),
+        deliveries.c.state == _SENDING,
+        or_(deliveries.c.next_at <= _NOW, deliveries.c.owner.in_(_IDS)),
+    )
+    .order_by(deliveries.c.id)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
+)
+_MARK_UNKNOWN = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS), deliveries.c.state == _SENDING)
+    .values(state=NotificationState.UNKNOWN.value, owner=None, next_at=None, ended_at=_NOW, reason=bindparam("new_reason"), attributes=None)
+)
+_SELECT_DUE = (
+    select(
+        deliveries.c.id,
+        deliveries.c.workspace_id,
+        deliveries.c.campaign_id,
+        deliveries.c.external_id,
+        deliveries.c.channel_id,
+        deliveries.c.host,
+        deliveries.c.channel_type,
+        deliveries.c.locale,
+        deliveries.c.attributes,
+        deliveries.c.attempts,
+        deliveries.c.spent,
+        deliveries.c.next_at,
+        deliveries.c.expires_at,
+    )
+    .where(
+        deliveries.c.campaign_id == bindparam("of_campaign"),
+        _IS_DUE,
+        deliveries.c.channel_type.in_(bindparam("types", expanding=True)),
+        deliveries.c.host.not_in(bindparam("hosts", expanding=True)),
+    )
+    .order_by(deliveries.c.next_at)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True, of=deliveries)
+)
+_SELECT_CHANNELS = select(channels).where(channels.c.id.in_(_IDS))
+_SKIP = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS))
+    .values(state=NotificationState.SKIPPED.value, next_at=None, ended_at=_NOW, reason=bindparam("new_reason"))
+)
+_EXPIRE = (
+    update(deliveries)
+    .where(deliveries.c.campaign_id == bindparam("of_campaign"), _IS_DUE, deliveries.c.expires_at <= _NOW)
+    .values(state=NotificationState.FAILED.value, next_at=None, ended_at=_NOW, reason=bindparam("new_reason"))
+)
+_DELAY_HOST = (
+    update(deliveries)
+    .where(
+        deliveries.c.campaign_id == bindparam("of_campaign"),
+        _IS_DUE,
+        deliveries.c.host == bindparam("of_host"),
+    )
+    .values(next_at=bindparam("until"))
+)
+# The result of a worker that was taken over still counts if its attempt is the latest: nothing was sent since.
+_IS_ATTEMPT = and_(
+    deliveries.c.id == bindparam("of_id"),
+    deliveries.c.attempts == bindparam("of_number"),
+    or_(deliveries.c.state == _SENDING, deliveries.c.state == NotificationState.UNKNOWN.value),
+)
+_STORE_RESULT = (
+    update(deliveries)
+    .where(_IS_ATTEMPT)
+    .values(
+        owner=None,
+        state=bindparam("new_state"),
+        next_at=bindparam("new_next_at"),
+        spent=bindparam("new_spent"),
+        status=bindparam("new_status"),
+        reason=bindparam("new_reason"),
+        provider_id=bindparam("new_provider_id"),
+        ended_at=bindparam("new_ended_at"),
+    )
+)
+_CLEAR_ATTRIBUTES = update(deliveries).where(deliveries.c.id.in_(_IDS)).values(attributes=None)
+_UNCLAIM = (
+    update(deliveries)
+    .where(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
+    .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
+)
+_ADD_ATTEMPT = upsert(
+    attempts,
+    index_elements=["delivery_id", "number"],
+    set_=lambda new: {name: new[name] for name in ("ended_at", "outcome", "status", "reason", "duration_ms")},
+)
+_SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
+_INVALIDATE = (
+    update(channels)
+    .where(channels.c.id.in_(_IDS), channels.c.status == ChannelStatus.ACTIVE.value)
+    .values(status=ChannelStatus.INVALID.value, status_reason=bindparam("new_reason"))
+)
+
+ABANDONED_REASON = "The server stopped while it was being sent. It may have arrived, so it is not sent again."
+EXPIRED_REASON = "It was not sent before its time to live ended."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedNotification:
+    """
+    A delivery claimed by this process.
+
+    Attributes:
+        attributes: The frozen attributes of the subscriber, as JSON.
+        attempt_number: The number of the coming attempt.
+        used_attempts: Attempts before it that count.
+        due_at: The time when it was due.
+    """
+
+    id: str
+    workspace_id: int
+    campaign_id: str
+    external_id: str
+    channel: SubscriberChannel
+    locale: str | None
+    attributes: str
+    attempt_number: int
+    used_attempts: int
+    due_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationResult:
+    """The result of an attempt, and the new state of its delivery; *next_at* is set only if it is sent again."""
+
+    claim: ClaimedNotification
+    state: NotificationState
+    used_attempts: int
+    next_at: datetime | None
+    attempt: NotificationAttempt
+    provider_id: str | None
+
+
+def is_any_due(tx: Tx, now: datetime, *, ready_ids: Sequence[str], leased_ids: Sequence[str], takes_more: bool) -> bool:
+    """
+    Return whether a round has something to do.
+
+    Args:
+        ready_ids: Leased campaigns that may claim due deliveries.
+        leased_ids: All leased campaigns. One without open deliveries is to end.
+        takes_more: Campaigns that nobody leases count too.
+    """
+    params = {"now": to_micros(now), "ids": list(ready_ids)}
+    if ready_ids and tx.fetch_one(_IS_ANY_DUE, params) is not None:
+        return True
+    if leased_ids and tx.fetch_one(_IS_ANY_DONE, {"ids": list(leased_ids)}) is not None:
+        return True
+    return takes_more and tx.fetch_one(_IS_ANY_FREE, {"now": params["now"], "ids": list(leased_ids)}) is not None
+
+
+def is_any_scheduled(tx: Tx, now: datetime) -> bool:
+    """Return whether the time of a scheduled campaign has come."""
+    return tx.fetch_one(_IS_ANY_SCHEDULED, {"now": to_micros(now)}) is not None
+
+
+def find_abandoned_owners(tx: Tx, now: datetime) -> list[str] | None:
+    """Return the dead workers of this host with claims or leases; None: there are no abandoned claims at all."""
+    rows = tx.fetch_all(_SELECT_OWNERS)
+    owners = {row.text("owner") for row in rows} | {row.text("owner") for row in tx.fetch_all(_SELECT_CAMPAIGN_OWNERS)}
+    dead = find_dead_workers(owners)
+    is_any_over = any((row.maybe_integer("until") or 0) <= to_micros(now) for row in rows)
+    return dead if dead or is_any_over else None
+
+
+def mark_abandoned(tx: Tx, dead_owners: Sequence[str], now: datetime, *, limit: int) -> list[str]:
+    """
+    Mark at most *limit* claims of dead workers, and those whose lease ended, as unknown. End the leases of the campaigns of dead workers.
+
+    Returns:
+        The campaigns of these deliveries, one entry for each delivery.
+    """
+    tx.execute(_END_CAMPAIGN_LEASES, {"ids": list(dead_owners), "now": to_micros(now)})
+    rows = tx.fetch_all(_SELECT_ABANDONED, {"now": to_micros(now), "ids": list(dead_owners), "at_most": limit})
+    if not rows:
+        return []
+    tx.execute(_MARK_UNKNOWN, {"ids": [row.text("id") for row in rows], "now": to_micros(now), "new_reason": ABANDONED_REASON})
+    tx.execute_many(_ADD_ATTEMPT, [_abandoned_attempt(row, now) for row in rows])
+    return [row.text("campaign_id") for row in rows]
+
+
+def _abandoned_attempt(row: Row, now: datetime) -> dict[str, str | int | float | None]:
+    claimed_at = row.maybe_integer("claimed_at")
+    return {
+        "delivery_id": row.text("id"),
+        "number": row.integer("attempts"),
+        "workspace_id": row.integer("workspace_id"),
+        "started_at": to_micros(now) if claimed_at is None else claimed_at,
+        "ended_at": None,
+        "outcome": SendOutcome.UNKNOWN.value,
+        "status": None,
+        "reason": ABANDONED_REASON,
+        "duration_ms": None,
+    }
+
+
+def lock_scheduled(tx: Tx, now: datetime, *, limit: int) -> list[Campaign]:
+    """Return scheduled campaigns whose time has come, locked until the transaction ends."""
+    return CAMPAIGNS.fetch_all(tx, _SELECT_SCHEDULED_LOCKED, {"now": to_micros(now), "at_most": limit})
+
+
+def lease_campaigns(tx: Tx, worker_id: str, now: datetime, *, until: datetime, excluded_ids: Collection[str], limit: int) -> list[Campaign]:
+    """Lease campaigns in sending that no live worker leases."""
+    params = {"now": to_micros(now), "ids": list(excluded_ids), "at_most": limit}
+    leased = CAMPAIGNS.fetch_all(tx, _SELECT_FREE_LOCKED, params)
+    if leased:
+        _CAMPAIGN_LEASES.acquire(tx, [campaign.id for campaign in leased], worker_id, until=until)
+    return leased
+
+
+def lock_campaigns(tx: Tx, campaign_ids: Collection[str]) -> dict[str, Campaign]:
+    """Return existing campaigns of any worker, locked until the transaction ends."""
+    rows = CAMPAIGNS.fetch_all(tx, _SELECT_CAMPAIGNS, {"ids": sorted(campaign_ids)})
+    return {campaign.id: campaign for campaign in rows}
+
+
+def free_campaigns(tx: Tx, worker_id: str, campaign_ids: Collection[str]) -> None:
+    """Give up the leases of campaigns."""
+    if campaign_ids:
+        tx.execute(_FREE_LEASES, {"ids": sorted(campaign_ids), "me": worker_id})
+
+
+def renew_leases(tx: Tx, worker_id: str, *, until: datetime) -> None:
+    """Extend the leases of all campaigns and claims of a worker."""
+    _CAMPAIGN_LEASES.renew(tx, worker_id, until=until)
+    _DELIVERY_LEASES.renew(tx, worker_id, until=until)
+
+
+def is_open(tx: Tx, campaign_id: str) -> bool:
+    """Return whether a campaign has pending or sending deliveries."""
+    return tx.fetch_one(_SELECT_IS_OPEN, {"of_campaign": campaign_id}) is not None
+
+
+def expire_due(tx: Tx, campaign_id: str, now: datetime) -> int:
+    """Fail the due deliveries whose time to live has ended; return their number."""
+    return tx.execute(_EXPIRE, {"of_campaign": campaign_id, "now": to_micros(now), "new_reason": EXPIRED_REASON})
+
+
+def delay_host(tx: Tx, campaign_id: str, host: str, now: datetime, *, until: datetime) -> None:
+    """Delay the due deliveries to a host that rejects further requests for now."""
+    params = {"of_campaign": campaign_id, "of_host": host, "now": to_micros(now), "until": to_micros(until)}
+    tx.execute(_DELAY_HOST, params)
+
+
+def claim(
+    tx: Tx,
+    campaign: Campaign,
+    *,
+    worker_id: str,
+    now: datetime,
+    until: datetime,
+    allowance: Allowance,
+    limit: int,
+) -> list[ClaimedNotification]:
+    """
+    Claim at most *limit* due deliveries of a leased campaign, oldest first. Deliveries whose channel is no longer active are skipped.
+
+    The caller sends only what this transaction has committed.
+
+    Args:
+        allowance: The room of channels and hosts, from which the claims are taken.
+    """
+    rows = tx.fetch_all(
+        _SELECT_DUE,
+        {
+            "of_campaign": campaign.id,
+            "now": to_micros(now),
+            "types": [kind.value for kind in allowance.types],
+            "hosts": allowance.full_hosts,
+            "at_most": limit,
+        },
+    )
+    if not rows:
+        return []
+    by_id = {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
+    claims, skipped = list[ClaimedNotification](), dict[str, list[str]]()
+    for row in rows:
+        channel, external_id = by_id.get(row.text("channel_id")), row.maybe_text("external_id")
+        if channel is None or external_id is None:
+            skipped.setdefault("The channel was removed.", []).append(row.text("id"))
+        elif channel.status is not ChannelStatus.ACTIVE:
+            skipped.setdefault(f"The channel is {channel.status.value}.", []).append(row.text("id"))
+        elif allowance.take(channel.type, row.text("host")):
+            claims.append(_to_claim(row, channel, external_id))
+    for reason, ids in skipped.items():
+        tx.execute(_SKIP, {"ids": ids, "now": to_micros(now), "new_reason": reason})
+    if claims:
+        ids = [claimed.id for claimed in claims]
+        tx.execute(_CLAIM, {"ids": ids, "me": worker_id, "until": to_micros(until), "now": to_micros(now)})
+    return claims
+
+
+def store_results(tx: Tx, results: Sequence[NotificationResult]) -> None:
+    """Store results of attempts."""
+    tx.execute_many(_ADD_ATTEMPT, [ATTEMPTS.to_row(result.attempt) for result in results])
+    tx.execute_many(
+        _STORE_RESULT,
+        [
+            {
+                "of_id": result.claim.id,
+                "of_number": result.claim.attempt_number,
+                "new_state": result.state.value,
+                "new_next_at": None if result.next_at is None else to_micros(result.next_at),
+                "new_spent": result.used_attempts,
+                "new_status": result.attempt.status,
+                "new_reason": result.attempt.reason,
+                "new_provider_id": result.provider_id,
+                "new_ended_at": None
+                if result.next_at is not None or result.attempt.ended_at is None
+                else to_micros(result.attempt.ended_at),
+            }
+            for result in results
+        ],
+    )
+    finished_ids = [result.claim.id for result in results if result.state in {NotificationState.SENT, NotificationState.UNKNOWN}]
+    if finished_ids:
+        tx.execute(_CLEAR_ATTRIBUTES, {"ids": finished_ids})
+
+
+def release_claims(
+    tx: Tx, claims: Sequence[tuple[ClaimedNotification, datetime]], *, worker_id: str, skipped_campaigns: Collection[str]
+) -> None:
+    """
+    Release claims of which nothing was sent.
+
+    Args:
+        claims: The claims, each with the time when it is due again.
+        skipped_campaigns: Campaigns that were cancelled or deleted, whose deliveries are skipped.
+    """
+    tx.execute_many(
+        _UNCLAIM,
+        [
+            {
+                "of_id": claimed.id,
+                "me": worker_id,
+                "new_state": NotificationState.SKIPPED.value if claimed.campaign_id in skipped_campaigns else _PENDING,
+                "new_next_at": None if claimed.campaign_id in skipped_campaigns else to_micros(due_at),
+            }
+            for claimed, due_at in claims
+        ],
+    )
+
+
+def invalidate_channels(tx: Tx, channel_ids: Sequence[str], *, reason: str) -> int:
+    """Mark active channels as invalid; return their number."""
+    return tx.execute(_INVALIDATE, {"ids": channel_ids, "new_reason": reason})
+
+
+def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
+    """Return the number of open deliveries, and the creation time of the oldest."""
+    row = tx.fetch_one(_SELECT_STATS)
+    if row is None:
+        return 0, None
+    oldest = row.maybe_integer("oldest")
+    return row.integer("n"), None if oldest is None else from_micros(oldest)
+
+
+def _to_claim(row: Row, channel: SubscriberChannel, external_id: str) -> ClaimedNotification:
+    return ClaimedNotification(
+        id=row.text("id"),
+        workspace_id=row.integer("workspace_id"),
+        campaign_id=row.text("campaign_id"),
+        external_id=external_id,
+        channel=channel,
+        locale=row.maybe_text("locale"),
+        attributes=row.maybe_text("attributes") or "{}",
+        attempt_number=row.integer("attempts") + 1,
+        used_attempts=row.integer("spent"),
+        due_at=from_micros(row.integer("next_at")),
+        expires_at=from_micros(row.integer("expires_at")),
+    )

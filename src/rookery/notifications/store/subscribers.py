@@ -1,0 +1,200 @@
+"""Queries of subscribers, their channels and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal, or_, select, update
+
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx, purge_tables
+from rookery.notifications.models import (
+    ChannelStatus,
+    NotificationState,
+    Subscriber,
+    SubscriberChannel,
+    SubscriberFilter,
+    SubscriberView,
+)
+from rookery.notifications.store.tables import CHANNELS, SUBSCRIBERS, channels, deliveries, subscriber_tags, subscribers
+
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_OF_WORKSPACE = subscribers.c.workspace_id == bindparam("of_workspace")
+_SELECT_BY_ID = select(subscribers).where(_OF_WORKSPACE, subscribers.c.id == bindparam("ref"))
+_SELECT_BY_EXTERNAL_ID = select(subscribers).where(_OF_WORKSPACE, subscribers.c.external_id == bindparam("ref"))
+_SELECT_BY_ID_LOCKED = _SELECT_BY_ID.with_for_update()
+_SELECT_BY_EXTERNAL_ID_LOCKED = _SELECT_BY_EXTERNAL_ID.with_for_update()
+_SELECT_BY_EXTERNAL_IDS = select(subscribers).where(_OF_WORKSPACE, subscribers.c.external_id.in_(_IDS)).with_for_update()
+_SELECT_REFS = select(subscribers.c.id, subscribers.c.external_id).where(
+    _OF_WORKSPACE, or_(subscribers.c.id.in_(_IDS), subscribers.c.external_id.in_(_IDS))
+)
+_SELECT_AFTER = (
+    select(subscribers).where(_OF_WORKSPACE, subscribers.c.id > bindparam("past")).order_by(subscribers.c.id).limit(bindparam("at_most"))
+)
+_SELECT_CHANNELS = select(channels).where(channels.c.subscriber_id.in_(_IDS)).order_by(channels.c.subscriber_id, channels.c.position)
+_UPDATE = update(subscribers).where(subscribers.c.id == bindparam("of_id"))
+_UPDATE_CHANNEL = update(channels).where(channels.c.id == bindparam("of_id"))
+_DELETE = delete(subscribers).where(subscribers.c.id.in_(_IDS))
+_DELETE_TAGS = delete(subscriber_tags).where(subscriber_tags.c.subscriber_id.in_(_IDS))
+_DELETE_CHANNELS_OF = delete(channels).where(channels.c.subscriber_id.in_(_IDS))
+_DELETE_CHANNELS = delete(channels).where(channels.c.id.in_(_IDS))
+_INSERT_TAG = insert(subscriber_tags)
+_SELECT_CHANNEL = select(channels).where(channels.c.id == bindparam("of_id"))
+_SET_CHANNEL_STATUS = (
+    update(channels)
+    .where(channels.c.id == bindparam("of_id"), channels.c.status == bindparam("from_status"))
+    .values(status=bindparam("to_status"), status_reason=bindparam("new_reason"))
+)
+_CONFIRM_CHANNELS = update(channels).where(channels.c.id.in_(_IDS)).values(last_confirmed_at=bindparam("at"))
+# A deleted subscriber leaves only rows that count.
+_SKIP_PENDING = (
+    update(deliveries)
+    .where(deliveries.c.subscriber_id == bindparam("of_subscriber"), deliveries.c.state == NotificationState.PENDING.value)
+    .values(state=NotificationState.SKIPPED.value, next_at=None, ended_at=bindparam("at"), reason="The subscriber was deleted.")
+)
+_ANONYMISE = (
+    update(deliveries)
+    .where(deliveries.c.subscriber_id == bindparam("of_subscriber"))
+    .values(external_id=None, locale=None, attributes=None, provider_id=None)
+)
+
+_ID_COLUMNS = ("id", "workspace_id", "created_at")
+
+
+def find(tx: Tx, workspace_id: int, ref: str, *, lock: bool = False) -> SubscriberView | None:
+    """Return the subscriber with the id or the external id *ref*; *lock* locks it until the transaction ends."""
+    params = {"of_workspace": workspace_id, "ref": ref}
+    by_id, by_external_id = (_SELECT_BY_ID_LOCKED, _SELECT_BY_EXTERNAL_ID_LOCKED) if lock else (_SELECT_BY_ID, _SELECT_BY_EXTERNAL_ID)
+    subscriber = SUBSCRIBERS.fetch_one(tx, by_id, params) or SUBSCRIBERS.fetch_one(tx, by_external_id, params)
+    return None if subscriber is None else add_channels(tx, [subscriber])[0]
+
+
+def find_by_external_ids(tx: Tx, workspace_id: int, external_ids: Sequence[str]) -> dict[str, SubscriberView]:
+    """Return the subscribers with these external ids, locked until the transaction ends."""
+    rows = SUBSCRIBERS.fetch_all(tx, _SELECT_BY_EXTERNAL_IDS, {"of_workspace": workspace_id, "ids": list(external_ids)})
+    return {view.subscriber.external_id: view for view in add_channels(tx, rows)}
+
+
+def resolve_refs(tx: Tx, workspace_id: int, refs: Sequence[str]) -> dict[str, str]:
+    """Return the ids of subscribers by their id and by their external id, as far as *refs* has them."""
+    ids: dict[str, str] = {}
+    for row in tx.fetch_all(_SELECT_REFS, {"of_workspace": workspace_id, "ids": list(refs)}) if refs else ():
+        ids[row.text("external_id")] = ids[row.text("id")] = row.text("id")
+    return ids
+
+
+def list_page(tx: Tx, workspace_id: int, filters: SubscriberFilter, *, limit: int, offset: int) -> tuple[list[SubscriberView], int]:
+    """Return a page of subscribers, newest first, and the total."""
+    rows, total = SUBSCRIBERS.fetch_page(tx, _filter(workspace_id, filters).order_by(subscribers.c.id.desc()), limit=limit, offset=offset)
+    return add_channels(tx, rows), total
+
+
+def list_after(tx: Tx, workspace_id: int, after_id: str, *, limit: int) -> list[SubscriberView]:
+    """Return subscribers in the order of their ids, which is that of their creation, from after *after_id* on."""
+    rows = SUBSCRIBERS.fetch_all(tx, _SELECT_AFTER, {"of_workspace": workspace_id, "past": after_id, "at_most": limit})
+    return add_channels(tx, rows)
+
+
+def add_channels(tx: Tx, rows: Sequence[Subscriber]) -> list[SubscriberView]:
+    """Return subscribers with their channels."""
+    if not rows:
+        return []
+    by_subscriber: dict[str, list[SubscriberChannel]] = {}
+    for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.id for row in rows]}):
+        by_subscriber.setdefault(channel.subscriber_id, []).append(channel)
+    return [SubscriberView(subscriber=row, channels=tuple(by_subscriber.get(row.id, ()))) for row in rows]
+
+
+def insert_subscribers(tx: Tx, views: Sequence[SubscriberView]) -> None:
+    """Insert new subscribers with their channels and tags."""
+    SUBSCRIBERS.add(tx, *(view.subscriber for view in views))
+    CHANNELS.add(tx, *(channel for view in views for channel in view.channels))
+    tx.execute_many(_INSERT_TAG, [row for view in views for row in _tag_rows(view.subscriber)])
+
+
+def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, SubscriberView]]) -> None:
+    """Store changed subscribers; *changes*: the old and the new state of each."""
+    params = [_without(SUBSCRIBERS.to_row(new.subscriber), _ID_COLUMNS) | {"of_id": new.subscriber.id} for _, new in changes]
+    tx.execute_many(_UPDATE, params)
+    retagged = [new.subscriber for old, new in changes if old.subscriber.tags != new.subscriber.tags]
+    if retagged:
+        tx.execute(_DELETE_TAGS, {"ids": [subscriber.id for subscriber in retagged]})
+        tx.execute_many(_INSERT_TAG, [row for subscriber in retagged for row in _tag_rows(subscriber)])
+    old_channels = {channel.id: channel for old, _ in changes for channel in old.channels}
+    new_channels = {channel.id: channel for _, new in changes for channel in new.channels}
+    removed = [channel_id for channel_id in old_channels if channel_id not in new_channels]
+    if removed:
+        tx.execute(_DELETE_CHANNELS, {"ids": removed})
+    CHANNELS.add(tx, *(channel for channel_id, channel in new_channels.items() if channel_id not in old_channels))
+    changed = [channel for channel_id, channel in new_channels.items() if old_channels.get(channel_id, channel) != channel]
+    tx.execute_many(
+        _UPDATE_CHANNEL,
+        [_without(CHANNELS.to_row(channel), (*_ID_COLUMNS, "last_confirmed_at")) | {"of_id": channel.id} for channel in changed],
+    )
+
+
+def remove(tx: Tx, subscriber_id: str, *, at: datetime) -> None:
+    """Delete a subscriber, skip its pending deliveries, and remove its data from the others."""
+    params = {"of_subscriber": subscriber_id}
+    tx.execute(_SKIP_PENDING, {**params, "at": to_micros(at)})
+    tx.execute(_ANONYMISE, params)
+    for statement in (_DELETE_TAGS, _DELETE_CHANNELS_OF, _DELETE):
+        tx.execute(statement, {"ids": [subscriber_id]})
+
+
+def find_channel(tx: Tx, channel_id: str) -> SubscriberChannel | None:
+    """Return a channel of any tenant; for the dispatcher and for links that name the channel."""
+    return CHANNELS.fetch_one(tx, _SELECT_CHANNEL, {"of_id": channel_id})
+
+
+def set_channel_status(tx: Tx, channel_id: str, *, current: ChannelStatus, to: ChannelStatus, reason: str | None) -> bool:
+    """Change the status of a channel from *current*; return False if it has another status or was deleted."""
+    params = {"of_id": channel_id, "from_status": current.value, "to_status": to.value, "new_reason": reason}
+    return tx.execute(_SET_CHANNEL_STATUS, params) == 1
+
+
+def confirm_channels(tx: Tx, channel_ids: Sequence[str], *, at: datetime) -> None:
+    """Store that the service accepted a message for these channels."""
+    if channel_ids:
+        tx.execute(_CONFIRM_CHANNELS, {"ids": channel_ids, "at": to_micros(at)})
+
+
+def _filter(workspace_id: int, filters: SubscriberFilter) -> Select[Any]:
+    statement = select(subscribers).where(subscribers.c.workspace_id == workspace_id)
+    if filters.tag is not None:
+        statement = statement.where(
+            subscribers.c.id.in_(
+                select(subscriber_tags.c.subscriber_id).where(
+                    subscriber_tags.c.workspace_id == workspace_id, subscriber_tags.c.tag == filters.tag
+                )
+            )
+        )
+    if filters.channel is not None or filters.status is not None:
+        conditions = [channels.c.subscriber_id == subscribers.c.id]
+        if filters.channel is not None:
+            conditions.append(channels.c.type == filters.channel.value)
+        if filters.status is not None:
+            conditions.append(channels.c.status == filters.status.value)
+        statement = statement.where(exists(select(literal(1)).where(*conditions)))
+    if filters.text is not None:
+        text = filters.text.lower()
+        has_address = exists(
+            select(literal(1)).where(
+                channels.c.subscriber_id == subscribers.c.id, func.lower(channels.c.address).contains(text, autoescape=True)
+            )
+        )
+        statement = statement.where(or_(func.lower(subscribers.c.external_id).contains(text, autoescape=True), has_address))
+    return statement
+
+
+def _tag_rows(subscriber: Subscriber) -> list[dict[str, str | int]]:
+    return [{"subscriber_id": subscriber.id, "tag": tag, "workspace_id": subscriber.workspace_id} for tag in subscriber.tags]
+
+
+def _without(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+purge = purge_tables(subscriber_tags, channels, subscribers)

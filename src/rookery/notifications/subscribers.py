@@ -1,0 +1,315 @@
+"""Subscribers: creation, changes, deletion, and the status of their channels (D-70)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.workspaces import require_workspace
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.egress import AddressRefused, EgressGuard
+from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.notifications.addresses import MASK, WEB_TYPES, get_host, mask_address
+from rookery.notifications.events import ChannelChanged, SubscriberEvent
+from rookery.notifications.models import (
+    ChannelDraft,
+    ChannelStatus,
+    NotificationTenant,
+    Subscriber,
+    SubscriberChannel,
+    SubscriberDraft,
+    SubscriberFilter,
+    SubscriberView,
+)
+from rookery.notifications.store import subscribers as store
+
+_EXPORT_BATCH_SIZE = 500
+_MAX_CONCURRENT_CHECKS = 16
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberBuilder:
+    """Builds and changes subscribers from drafts. No I/O."""
+
+    ids: IdFactory
+
+    def build(self, tenant: NotificationTenant, external_id: str, draft: SubscriberDraft, now: datetime) -> SubscriberView:
+        """Return a new subscriber."""
+        subscriber = Subscriber(
+            id=self.ids(),
+            workspace_id=tenant.workspace_id,
+            external_id=external_id,
+            locale=draft.locale,
+            tags=draft.tags or (),
+            attributes=draft.attributes or {},
+            created_at=now,
+            updated_at=now,
+        )
+        return SubscriberView(subscriber=subscriber, channels=self._merge_channels(subscriber, (), draft.channels or (), now))
+
+    def change(self, old: SubscriberView, draft: SubscriberDraft, now: datetime) -> SubscriberView:
+        """
+        Return a subscriber with the fields of *draft*, or *old* itself if nothing changes.
+
+        A channel that is listed again keeps its id, and its status unless the draft sets one. So an import does not undo an unsubscription.
+        """
+        subscriber = replace(
+            old.subscriber,
+            external_id=old.subscriber.external_id if draft.external_id is None else draft.external_id,
+            locale=None if draft.clears_locale else old.subscriber.locale if draft.locale is None else draft.locale,
+            tags=old.subscriber.tags if draft.tags is None else draft.tags,
+            attributes=old.subscriber.attributes if draft.attributes is None else draft.attributes,
+        )
+        channels = old.channels if draft.channels is None else self._merge_channels(subscriber, old.channels, draft.channels, now)
+        new = SubscriberView(subscriber=subscriber, channels=channels)
+        if new == old:
+            return old
+        return replace(new, subscriber=replace(subscriber, updated_at=max(now, old.subscriber.updated_at + _TICK)))
+
+    def _merge_channels(
+        self, subscriber: Subscriber, old: Sequence[SubscriberChannel], drafts: Sequence[ChannelDraft], now: datetime
+    ) -> tuple[SubscriberChannel, ...]:
+        existing = {(channel.type, mask_address(channel.type, channel.address)): channel for channel in old}
+        existing |= {(channel.type, channel.address): channel for channel in old}
+        merged = list[SubscriberChannel]()
+        for position, draft in enumerate(drafts):
+            channel = existing.get((draft.type, draft.address))
+            if channel is None and MASK in draft.address:
+                raise ValidationFailed({f"channels.{position}": [f"{draft.address} is masked; write the whole address"]})
+            if channel is None:
+                channel = SubscriberChannel(
+                    id=self.ids(),
+                    workspace_id=subscriber.workspace_id,
+                    subscriber_id=subscriber.id,
+                    position=position,
+                    type=draft.type,
+                    address=draft.address,
+                    p256dh=draft.p256dh,
+                    auth=draft.auth,
+                    host=get_host(draft.type, draft.address),
+                    status=ChannelStatus.ACTIVE,
+                    status_reason=None,
+                    last_confirmed_at=None,
+                    created_at=now,
+                )
+            channel = replace(channel, position=position, p256dh=draft.p256dh, auth=draft.auth)
+            if draft.status is not None and draft.status is not channel.status:
+                channel = replace(channel, status=draft.status, status_reason=draft.status_reason)
+            merged.append(channel)
+        return tuple(merged)
+
+
+class Subscribers:
+    """The subscribers of all tenants. Methods with a *tenant* work on that tenant only."""
+
+    def __init__(self, db: Database, audit: AuditLog, egress: EgressGuard, *, bus: EventBus, clock: Clock, ids: IdFactory) -> None:
+        self._db = db
+        self._audit = audit
+        self._egress = egress
+        self._bus = bus
+        self._clock = clock
+        self._builder = SubscriberBuilder(ids=ids)
+
+    async def list_page(
+        self, tenant: NotificationTenant, filters: SubscriberFilter, *, limit: int, offset: int
+    ) -> tuple[Sequence[SubscriberView], int]:
+        """Return a page of subscribers, newest first, and the total."""
+        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+
+    async def get(self, tenant: NotificationTenant, ref: str) -> SubscriberView:
+        """Return the subscriber with the id or external id *ref*, or raise NotFound."""
+        return await self._db.read(lambda tx: require_subscriber(tx, tenant, ref))
+
+    async def create(self, tenant: NotificationTenant, draft: SubscriberDraft) -> SubscriberView:
+        """
+        Create a subscriber.
+
+        Raises:
+            Conflict: A subscriber has this external id.
+            ValidationFailed: An address is not allowed (D-82).
+        """
+        external_id = draft.external_id or ""
+        await self._require_allowed(draft.channels or ())
+        now = self._clock()
+
+        def work(tx: Tx) -> SubscriberView:
+            require_workspace(tx, tenant.public_workspace_id)
+            _require_free(tx, tenant, external_id)
+            new = self._builder.build(tenant, external_id, draft, now)
+            store.insert_subscribers(tx, [new])
+            self._publish(tx, "subscriber.created", new, now)
+            self._record_audit(tx, tenant, "created", new, (None, _audit_fields(new)))
+            return new
+
+        return await self._db.write(work)
+
+    async def update(
+        self, tenant: NotificationTenant, ref: str, draft: SubscriberDraft, *, expected: ExpectedETags = None
+    ) -> SubscriberView:
+        """
+        Change a subscriber. Fields that *draft* leaves out keep their value.
+
+        Raises:
+            NotFound: The subscriber does not exist.
+            Conflict: Another subscriber has the new external id.
+            PreconditionFailed: The subscriber has another version than *expected*.
+            ValidationFailed: An address is not allowed (D-82).
+        """
+        await self._require_allowed(draft.channels or ())
+        now = self._clock()
+
+        def work(tx: Tx) -> SubscriberView:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_subscriber(tx, tenant, ref, lock=True)
+            require_match("subscriber", old.version, expected)
+            if draft.external_id not in {None, old.subscriber.external_id}:
+                _require_free(tx, tenant, draft.external_id or "")
+            new = self._builder.change(old, draft, now)
+            if new is old:
+                return old
+            store.update_subscribers(tx, [(old, new)])
+            self._publish(tx, "subscriber.updated", new, now)
+            self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
+            return new
+
+        return await self._db.write(work)
+
+    async def delete(self, tenant: NotificationTenant, ref: str, *, expected: ExpectedETags = None) -> None:
+        """
+        Delete a subscriber with its channels. Its pending deliveries are skipped, and its data is removed from all of them.
+
+        Raises:
+            NotFound: The subscriber does not exist.
+            PreconditionFailed: The subscriber has another version than *expected*.
+        """
+        now = self._clock()
+
+        def work(tx: Tx) -> None:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_subscriber(tx, tenant, ref, lock=True)
+            require_match("subscriber", old.version, expected)
+            store.remove(tx, old.subscriber.id, at=now)
+            self._publish(tx, "subscriber.deleted", old, now)
+            self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
+
+        await self._db.write(work)
+
+    async def iterate(self, tenant: NotificationTenant) -> AsyncGenerator[Sequence[SubscriberView]]:
+        """Yield all subscribers in batches, oldest first."""
+        after_id = ""
+        while batch := await self._db.read(
+            lambda tx: store.list_after(tx, tenant.workspace_id, after_id, limit=_EXPORT_BATCH_SIZE)  # noqa: B023 - read at once
+        ):
+            yield batch
+            after_id = batch[-1].subscriber.id
+
+    async def find_channel(self, channel_id: str) -> SubscriberChannel | None:
+        """Return a channel of any tenant, for links that name it and prove it by a signature."""
+        return await self._db.read(lambda tx: store.find_channel(tx, channel_id))
+
+    async def unsubscribe_channel(self, channel_id: str, *, reason: str) -> bool:
+        """Set an active channel of any tenant to unsubscribed, for signed links. Return False if it was not active."""
+        now = self._clock()
+
+        def work(tx: Tx) -> bool:
+            channel = store.find_channel(tx, channel_id)
+            is_changed = channel is not None and store.set_channel_status(
+                tx, channel_id, current=ChannelStatus.ACTIVE, to=ChannelStatus.UNSUBSCRIBED, reason=reason
+            )
+            if channel is not None and is_changed:
+                event = ChannelChanged(
+                    name="subscriber.unsubscribed", workspace_id=channel.workspace_id, subscriber_id=channel.subscriber_id, at=now
+                )
+                self._bus.publish_on_commit(tx, event)
+            return is_changed
+
+        return await self._db.write(work)
+
+    async def _require_allowed(self, drafts: Sequence[ChannelDraft]) -> None:
+        errors: dict[str, list[str]] = {}
+        for index, error in (await find_refused(self._egress, drafts)).items():
+            errors[f"channels.{index}"] = [error]
+        if errors:
+            raise ValidationFailed(errors)
+
+    def _publish(self, tx: Tx, name: str, view: SubscriberView, at: datetime) -> None:
+        subscriber = view.subscriber
+        event = SubscriberEvent(
+            name=name, workspace_id=subscriber.workspace_id, subscriber_id=subscriber.id, external_id=subscriber.external_id, at=at
+        )
+        self._bus.publish_on_commit(tx, event)
+
+    def _record_audit(
+        self,
+        tx: Tx,
+        tenant: NotificationTenant,
+        action: str,
+        view: SubscriberView,
+        changes: tuple[Mapping[str, object] | None, Mapping[str, object] | None],
+    ) -> None:
+        before, after = changes
+        subject = AuditSubject(kind="subscriber", id=view.subscriber.id, name=view.subscriber.external_id, environment=tenant.environment)
+        self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"subscriber.{action}", subject, before=before, after=after)
+
+
+def require_subscriber(tx: Tx, tenant: NotificationTenant, ref: str, *, lock: bool = False) -> SubscriberView:
+    """Return a subscriber of the tenant by its id or external id, or raise NotFound."""
+    view = store.find(tx, tenant.workspace_id, ref, lock=lock)
+    if view is None:
+        raise NotFound("subscriber", ref)
+    return view
+
+
+async def find_refused(egress: EgressGuard, drafts: Sequence[ChannelDraft], *, resolves_names: bool = True) -> dict[int, str]:
+    """
+    Return the reasons why addresses of *drafts* may not be connected to, by their index. Each host is checked once.
+
+    Args:
+        resolves_names: Resolve host names. An import does not, because each may take seconds; deliveries check them in any case.
+    """
+    hosts = {index: get_host(draft.type, draft.address) for index, draft in enumerate(drafts) if draft.type in WEB_TYPES}
+    urls = {host: drafts[index].address for index, host in hosts.items() if resolves_names or _has_ip_address(drafts[index].address)}
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
+
+    async def check(url: str) -> str | None:
+        async with slots:
+            try:
+                await egress.require_allowed_url(url)
+            except AddressRefused as error:
+                return error.message
+            return None
+
+    errors = dict(zip(urls, await asyncio.gather(*map(check, urls.values())), strict=True))
+    return {index: error for index, host in hosts.items() if (error := errors.get(host)) is not None}
+
+
+def _has_ip_address(url: str) -> bool:
+    try:
+        ip_address(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _require_free(tx: Tx, tenant: NotificationTenant, external_id: str) -> None:
+    if store.find_by_external_ids(tx, tenant.workspace_id, [external_id]):
+        raise Conflict(f"The workspace already has a subscriber with the external_id {external_id!r}.", external_id=external_id)
+
+
+def _audit_fields(view: SubscriberView) -> dict[str, object]:
+    """Return the audited fields: no address and no attribute, which are personal data."""
+    return {
+        "external_id": view.subscriber.external_id,
+        "tags": list(view.subscriber.tags),
+        "channels": [f"{channel.type.value} {channel.status.value}" for channel in view.channels],
+    }

@@ -1,0 +1,127 @@
+"""The services of notifications, each built on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from rookery.access.wiring import AccessServices
+from rookery.kernel.egress import EgressGuard
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.runtime import Runtime
+from rookery.kernel.sealing import Sealer
+from rookery.notifications.campaign_progress import CampaignProgress
+from rookery.notifications.campaigns import Campaigns
+from rookery.notifications.channel_check import ChannelChecker
+from rookery.notifications.channel_secrets import ChannelSecrets
+from rookery.notifications.deliveries_log import NotificationLog
+from rookery.notifications.delivery_counters import DeliveryCounters
+from rookery.notifications.dispatcher import CampaignDispatcher
+from rookery.notifications.installation_keys import InstallationKeyStore
+from rookery.notifications.links import UNSUBSCRIBE_PATH, PublicLinks
+from rookery.notifications.messages import ChannelType
+from rookery.notifications.pacing import SendSlots
+from rookery.notifications.ports import ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder
+from rookery.notifications.public_subscriptions import PublicSubscriptions
+from rookery.notifications.sending import NotificationSender
+from rookery.notifications.subscriber_import import SubscriberImport
+from rookery.notifications.subscribers import Subscribers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationPorts:
+    """The implementations that notifications get from engines: the channels that this installation has."""
+
+    open_channels: Callable[[ChannelKeys, InstallationKeys], Mapping[ChannelType, NotificationChannel]]
+
+
+class NotificationServices:
+    """Subscribers, campaigns, and the dispatcher that sends them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._access = runtime.use(AccessServices)
+
+    @cached_property
+    def subscribers(self) -> Subscribers:
+        runtime = self._runtime
+        return Subscribers(runtime.db, self._access.audit, runtime.use(EgressGuard), bus=runtime.bus, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def subscriber_import(self) -> SubscriberImport:
+        runtime = self._runtime
+        return SubscriberImport(
+            runtime.db, self._access.audit, runtime.use(EgressGuard), bus=runtime.bus, clock=runtime.clock, ids=runtime.ids
+        )
+
+    @cached_property
+    def campaigns(self) -> Campaigns:
+        runtime = self._runtime
+        return Campaigns(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def log(self) -> NotificationLog:
+        return NotificationLog(self._runtime.db)
+
+    @cached_property
+    def secrets(self) -> ChannelSecrets:
+        runtime = self._runtime
+        return ChannelSecrets(runtime.db, runtime.use(Sealer), self._access.audit, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def installation_keys(self) -> InstallationKeyStore:
+        return InstallationKeyStore(self._runtime.db, self._runtime.use(Sealer), self._runtime.clock)
+
+    @cached_property
+    def channels(self) -> Mapping[ChannelType, NotificationChannel]:
+        """The channels, closed with the runtime."""
+        channels = self._runtime.use(NotificationPorts).open_channels(self.secrets, self.installation_keys)
+        for channel in channels.values():
+            self._runtime.on_close(channel.close)
+        return channels
+
+    @cached_property
+    def channel_checker(self) -> ChannelChecker:
+        return ChannelChecker(self.channels, self.installation_keys, self._runtime.settings)
+
+    @cached_property
+    def dispatcher(self) -> CampaignDispatcher:
+        runtime = self._runtime
+        channels = self.channels
+        # A type without an engine has a slot too, so that its campaigns pause with the reason.
+        limits = {kind: channels[kind].max_concurrency if kind in channels else 1 for kind in ChannelType}
+        dispatcher = CampaignDispatcher(
+            db=runtime.db,
+            sender=NotificationSender(
+                channels=channels, clock=runtime.clock, ids=runtime.ids, build_unsubscribe_url=self.links.build_unsubscribe_url
+            ),
+            progress=CampaignProgress(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock),
+            counters=DeliveryCounters(runtime.use(Metrics), runtime.db, runtime.clock),
+            slots=SendSlots(limits, runtime.settings.notify_host_concurrency),
+            clock=runtime.clock,
+            ids=runtime.ids,
+            lease_s=runtime.settings.job_lease_s,
+        )
+        self.campaigns.wake = dispatcher.wake
+        return dispatcher
+
+    @cached_property
+    def links(self) -> PublicLinks:
+        settings = self._runtime.settings
+        address = settings.public_url_of(UNSUBSCRIBE_PATH)
+        return PublicLinks(
+            self.installation_keys.get_link_key,
+            self._runtime.clock,
+            base_url=address if settings.has_public_urls else None,
+            local_url=address,
+        )
+
+    @cached_property
+    def public_subscriptions(self) -> PublicSubscriptions:
+        return PublicSubscriptions(self.subscribers, self.links)
+
+    async def get_vapid_public_key(self) -> str:
+        """Return the key with which browsers subscribe."""
+        return await cast("PushKeyHolder", self.channels[ChannelType.WEBPUSH]).get_public_key()

@@ -1,0 +1,269 @@
+"""Sending: outcomes, retries, pauses, rates, several processes, and crashes (D-70)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import cast
+
+import httpx2
+import pytest
+
+from tests.conftest import FakeClock, Settings, eventually
+from tests.deadlines import HANG_S
+from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
+from tests.processes import Server
+from tests.webhooks.receiver import Receiver, Reply, run_receiver
+
+_OK = Reply(status=204, body=b"")
+
+
+def _wake(rig: NotificationRig) -> None:
+    rig.instance.rookery.notifications.dispatcher.wake()
+
+
+async def test_each_answer_has_its_state(settings: Settings, clock: FakeClock) -> None:
+    """D-70: accepted, rejected, gone (the channel becomes invalid), and a connection cut after the request (unknown)."""
+    replies = {
+        "/ok": _OK,
+        "/bad": Reply(status=400),
+        "/gone": Reply(status=410),
+        "/cut": Reply(mode="no http"),
+        "/moved": Reply(status=302),
+    }
+    async with run_notifications(settings, lambda request: replies[request.path], clock=clock) as rig:
+        for path in replies:
+            await rig.add_subscriber(path[1:])
+        campaign = await rig.send_campaign()
+        view = await rig.wait_for_status(campaign, "sent")
+        deliveries = {str(delivery["external_id"]): delivery for delivery in await rig.list_deliveries(campaign)}
+        channel = cast("list[Json]", (await rig.get("/subscribers/gone"))["channels"])[0]
+
+        assert {name: delivery["state"] for name, delivery in deliveries.items()} == {
+            "ok": "sent", "bad": "failed", "gone": "failed", "cut": "unknown", "moved": "failed",
+        }  # fmt: skip
+        assert count_states(view) == {"sent": 1, "failed": 3, "unknown": 1}
+        assert (channel["status"], "410" in str(channel["status_reason"])) == ("invalid", True)
+        retried = await rig.post(f"/campaigns/{campaign}/retry", status=202)
+        assert count_states(retried) == {"sent": 1, "pending": 3, "unknown": 1}
+        again = await rig.wait_for_status(campaign, "sent")
+        assert count_states(again) == {"sent": 1, "failed": 2, "unknown": 1, "skipped": 1}
+        assert rig.received_ids()[str(deliveries["ok"]["id"])] == rig.received_ids()[str(deliveries["cut"]["id"])] == 1
+
+
+async def test_a_temporary_fault_is_tried_again_with_back_off(settings: Settings, clock: FakeClock) -> None:
+    """D-70: 503 twice, then accepted: the attempts have their times, and the delivery keeps its id."""
+    replies = [Reply(status=503), Reply(status=429, headers={"Retry-After": "40"}), _OK]
+    async with run_notifications(settings, lambda _: replies.pop(0), clock=clock) as rig:
+        await rig.add_subscriber("anna")
+        campaign = await rig.send_campaign()
+        for seconds in (2, 40):
+            number = 3 - len(replies)
+
+            async def find_pending(number: int = number) -> bool:
+                details = await rig.get_details(campaign, "anna")
+                return details["state"] == "pending" and details["attempt_count"] == max(1, number)
+
+            await eventually(find_pending)
+            clock.advance(seconds=seconds - 1)
+            _wake(rig)
+            await asyncio.sleep(0)
+            clock.advance(seconds=1)
+            _wake(rig)
+            left = len(replies)
+            await eventually(lambda left=left: len(replies) < left)
+        await rig.wait_for_status(campaign, "sent")
+        attempts = cast("list[Json]", (await rig.get_details(campaign, "anna"))["attempts"])
+
+        assert [(attempt["outcome"], attempt["status"]) for attempt in attempts] == [("retry", 503), ("retry", 429), ("sent", 204)]
+        assert list(rig.received_ids().values()) == [3]
+
+
+async def test_retries_end(settings: Settings, clock: FakeClock) -> None:
+    """D-70: after six attempts the delivery fails; a campaign whose deliveries all failed is failed; ttl_s ends retries before."""
+    async with run_notifications(settings, lambda _: Reply(status=503), clock=clock) as rig:
+        await rig.add_subscriber("anna")
+        campaign, short = await rig.send_campaign(), await rig.send_campaign(ttl_s=60)
+        for number in range(1, 6):
+
+            async def is_waiting(number: int = number) -> bool:
+                details = [await rig.get_details(campaign_id, "anna") for campaign_id in (campaign, short)]
+                return details[0]["attempt_count"] == number and all(entry["state"] != "sending" for entry in details)
+
+            await eventually(is_waiting)
+            clock.advance(seconds=1_000)
+            _wake(rig)
+        view = await rig.wait_for_status(campaign, "failed")
+        details = await rig.get_details(short, "anna")
+
+        assert (count_states(view), "deliveries failed" in str(view["status_reason"])) == ({"failed": 1}, True)
+        assert (await rig.get_details(campaign, "anna"))["attempt_count"] == 6
+        assert (details["state"], cast("int", details["attempt_count"]) < 6) == ("failed", True)
+
+
+async def test_a_fault_of_the_server_pauses_the_campaign(settings: Settings) -> None:
+    """D-70: no SMTP server is configured: the campaign pauses at once with the reason, and no subscriber is marked."""
+    async with run_notifications(settings) as rig:
+        for number in range(5):
+            channel = {"type": "email", "address": f"a{number}@example.org"}
+            await rig.post("/subscribers", {"external_id": f"a{number}", "channels": [channel]}, 201)
+        campaign = await rig.send_campaign()
+        view = await rig.wait_for_status(campaign, "paused")
+
+        assert "ROOKERY_SMTP" in str(view["status_reason"])
+        assert count_states(view) == {"pending": 5}
+        channels = [cast("list[Json]", entry["channels"])[0] for entry in cast("list[Json]", (await rig.get("/subscribers"))["data"])]
+        assert {channel["status"] for channel in channels} == {"active"}
+        await rig.post(f"/campaigns/{campaign}/resume")
+        await rig.wait_for_status(campaign, "paused")
+        await rig.post(f"/campaigns/{campaign}/cancel")
+        assert count_states(await rig.get(f"/campaigns/{campaign}")) == {"skipped": 5}
+
+
+async def test_pause_and_resume_send_each_message_once(settings: Settings) -> None:
+    """D-70: nothing is sent while a campaign is paused, and nobody gets a second copy after it is resumed."""
+    async with run_notifications(settings, lambda _: _OK) as rig:
+        await rig.add_subscribers(300)
+        campaign = await rig.send_campaign(rate_per_second=400)
+        for _ in range(3):
+            count = len(rig.receiver.received)
+            await eventually(lambda count=count: len(rig.receiver.received) > count)
+            if (await rig.caller.post(f"/v1/notify/campaigns/{campaign}/pause")).status_code != 200:
+                break
+
+            async def is_quiet() -> bool:
+                return "sending" not in count_states(await rig.get(f"/campaigns/{campaign}"))
+
+            await eventually(is_quiet)
+            sent = count_states(await rig.get(f"/campaigns/{campaign}")).get("sent", 0)
+            assert len(rig.receiver.received) == sent
+            await rig.post(f"/campaigns/{campaign}/resume")
+        view = await rig.wait_for_status(campaign, "sent")
+
+        assert count_states(view) == {"sent": 300}
+        assert set(rig.received_ids().values()) == {1}
+
+
+async def test_the_rate_holds_over_two_dispatchers(settings: Settings) -> None:
+    """D-70: with two processes on one store, one of them sends the campaign, at most at its rate."""
+    async with run_notifications(settings, lambda _: _OK) as rig, run_notifications(settings) as _:
+        await rig.add_subscribers(30)
+        started = time.monotonic()
+        campaign = await rig.send_campaign(rate_per_second=20)
+        await rig.wait_for_status(campaign, "sent")
+
+        assert time.monotonic() - started >= (30 - 2) / 20
+        assert set(rig.received_ids().values()) == {1}
+
+
+async def test_a_host_that_hangs_does_not_delay_others(settings: Settings) -> None:
+    """D-70: at most a few messages wait for a host without an answer, while a campaign of another workspace is sent."""
+    async with run_receiver() as slow, run_notifications(settings, notify_host_concurrency=4) as rig:
+        slow.gate = asyncio.Event()
+        for number in range(40):
+            url = f"http://127.0.0.1:{slow.port}/{number}"
+            await rig.post("/subscribers", {"external_id": f"slow{number}", "channels": [{"type": "webhook", "url": url}]}, 201)
+        await rig.add_subscribers(20)
+        campaign = await rig.send_campaign()
+        await eventually(lambda: len(rig.receiver.received) == 20)
+
+        assert slow.max_waiting <= 4
+        slow.gate.set()
+        assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 60}
+
+
+async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) -> None:
+    """D-70: claims that were not sent are released, and the next start continues without a second copy."""
+    async with run_receiver(lambda _: _OK) as receiver:
+        async with run_notifications(settings) as rig:
+            lines = "\n".join(f"s{number},{receiver.url}{number}" for number in range(400))
+            await rig.caller.http.post(
+                "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}", headers={"Content-Type": "text/csv"}
+            )
+            campaign = await rig.send_campaign()
+            key = rig.caller.key
+            await eventually(lambda: len(receiver.received) > 20)
+        async with run_notifications(settings) as rig:
+            rig.caller = rig.instance.caller(key)
+            view = await rig.wait_for_status(campaign, "sent")
+
+    assert count_states(view) == {"sent": 400}
+    assert {len([request for request in receiver.received if request.path == path]) for path in {r.path for r in receiver.received}} == {1}
+
+
+class _KilledServer:
+    """A server process that is killed and started again, and its client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = self._start()
+        self.key = self.server.keys["api_key"]
+
+    def _start(self) -> Server:
+        return Server(self.folder, egress_allow="127.0.0.0/8")
+
+    def restart(self) -> None:
+        """Kill the server with SIGKILL and start another."""
+        self.server.kill()
+        self.server = self._start()
+
+    def request(self, method: str, path: str, body: object = None, content: str | None = None) -> Json:
+        """Send a request and return the body."""
+        headers = {"Authorization": f"Bearer {self.key}"} | ({} if content is None else {"Content-Type": "text/csv"})
+        response = httpx2.request(method, self.server.url + path, json=body, content=content, headers=headers, timeout=HANG_S)
+        assert response.is_success, response.text
+        return cast("Json", response.json())
+
+
+@pytest.mark.embedded_store
+async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: Settings) -> None:
+    """D-70; issue 18: a real process is killed three times in the middle; each message arrives at most once, and all rows are final."""
+    del settings  # lends the model
+    async with run_receiver(lambda _: _OK) as receiver:
+        killed = await asyncio.to_thread(_KilledServer, tmp_path / "killed")
+        try:
+            lines = "\n".join(f"s{number},http://127.0.0.1:{receiver.port}/s{number}" for number in range(2_000))
+            await asyncio.to_thread(killed.request, "POST", "/v1/notify/subscribers/import", None, f"external_id,webhook\n{lines}")
+            fields = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}}
+            campaign = str((await asyncio.to_thread(killed.request, "POST", "/v1/notify/campaigns", fields))["id"])
+            path = f"/v1/notify/campaigns/{campaign}"
+            await asyncio.to_thread(killed.request, "POST", f"{path}/send")
+            for number in (1, 2, 3):
+                await eventually(lambda number=number: len(receiver.received) >= number * 300)
+                await asyncio.to_thread(killed.restart)
+
+            def is_finished() -> Json | None:
+                view = killed.request("GET", path)
+                return view if view["status"] == "sent" else None
+
+            view = await eventually(lambda: asyncio.to_thread(is_finished))
+            assert view is not None
+            states = count_states(view)
+            unknown = await asyncio.to_thread(_list_unknown, killed, path)
+        finally:
+            await asyncio.to_thread(killed.server.stop)
+
+    arrivals = _count_paths(receiver)
+    assert max(arrivals.values()) == 1, "nothing is sent twice, not even what is unknown"
+    assert set(states) <= {"sent", "unknown"}
+    assert sum(cast("dict[str, int]", states).values()) == 2_000
+    assert 2_000 - len(arrivals) <= len(unknown), "a message that did not arrive is reported as unknown"
+    assert len(unknown) == states.get("unknown", 0)
+
+
+def _list_unknown(killed: _KilledServer, path: str) -> list[Json]:
+    rows = list[Json]()
+    while True:
+        page = killed.request("GET", f"{path}/deliveries?status=unknown&per_page=100&page={len(rows) // 100 + 1}")
+        data = cast("list[Json]", page["data"])
+        rows += data
+        if len(data) < 100:
+            return rows
+
+
+def _count_paths(receiver: Receiver) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for request in receiver.received:
+        counts[request.path] = counts.get(request.path, 0) + 1
+    return counts
