@@ -1,0 +1,87 @@
+"""The operations of daily budgets and of usage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from rookery.access.models import Caller
+from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE
+from rookery.content.budgets import Budgets
+from rookery.content.models import BudgetStatus, ContentTenant, UsageRecord
+from rookery.content.schemas import (
+    BudgetBody,
+    BudgetResponse,
+    ContentUsageQuery,
+    ContentUsageResponse,
+    serialize_budget,
+    serialize_usage,
+    to_daily_nanos,
+)
+from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.preconditions import ExpectedETags
+from rookery.kernel.schema import Page, PageQuery
+
+MANAGE_SCOPE = "keys:write"
+"""The scope that sets budgets: a key that generates content must not raise its own limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetApi:
+    """The operations of budgets and usage. Each handler calls one service."""
+
+    budgets: Budgets
+
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        base, workspace, key = "/content/budgets", "/content/budgets/workspace", "/content/budgets/keys/{key_id}"
+        operation = partial(Operation, tags=(CONTENT_TAG,))
+        change = partial(operation, present=_present, required_scope=MANAGE_SCOPE, response_model=BudgetResponse, etag=True)
+        return [
+            operation(method="GET", path=base, handler=self.get_budgets, present=_present, required_scope=READ_SCOPE,
+                      response_model=Page[BudgetResponse], operation_id="list_content_budgets", summary="List daily budgets"),
+            change(method="PUT", path=workspace, handler=self.put_workspace_budget, operation_id="set_workspace_content_budget",
+                   summary="Set the daily budget of the workspace"),
+            change(method="DELETE", path=workspace, handler=self.delete_workspace_budget, operation_id="delete_workspace_content_budget",
+                   summary="Return to the default budget of the workspace"),
+            change(method="PUT", path=key, handler=self.put_key_budget, operation_id="set_key_content_budget",
+                   summary="Set the daily budget of a key"),
+            change(method="DELETE", path=key, handler=self.delete_key_budget, operation_id="delete_key_content_budget",
+                   summary="Return to the default budget of a key"),
+            operation(method="GET", path="/content/usage", handler=self.get_usage, present=_present_usage, required_scope=READ_SCOPE,
+                      response_model=Page[ContentUsageResponse], operation_id="list_content_usage", summary="Show usage by day and model"),
+        ]  # fmt: skip
+
+    async def get_budgets(self, caller: Caller, query: PageQuery) -> ItemPage[BudgetStatus]:
+        """List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own."""
+        budgets = await self.budgets.list_budgets(ContentTenant.from_caller(caller))
+        return ItemPage(budgets[query.offset : query.offset + query.per_page], len(budgets))
+
+    async def put_workspace_budget(self, caller: Caller, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:
+        """Set the daily budget of the workspace. It covers the calls of all its keys together. Days begin at midnight in UTC."""
+        return await self.budgets.set_limit(ContentTenant.from_caller(caller), None, to_daily_nanos(body), expected=expected)
+
+    async def delete_workspace_budget(self, caller: Caller, expected: ExpectedETags) -> BudgetStatus:
+        """Remove the budget that was set for the workspace. The operator's default applies again."""
+        return await self.budgets.reset_limit(ContentTenant.from_caller(caller), None, expected=expected)
+
+    async def put_key_budget(self, caller: Caller, key_id: str, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:
+        """Set the daily budget of a key. A call must be covered by the budget of its key and by that of the workspace."""
+        return await self.budgets.set_limit(ContentTenant.from_caller(caller), key_id, to_daily_nanos(body), expected=expected)
+
+    async def delete_key_budget(self, caller: Caller, key_id: str, expected: ExpectedETags) -> BudgetStatus:
+        """Remove the budget that was set for a key. The operator's default applies again."""
+        return await self.budgets.reset_limit(ContentTenant.from_caller(caller), key_id, expected=expected)
+
+    async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[UsageRecord]:
+        """List requests, tokens and cost by day, key and model, newest day first. Days are in UTC."""
+        tenant = ContentTenant.from_caller(caller)
+        return ItemPage(*await self.budgets.list_usage(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
+
+
+def _present(_: Caller, status: BudgetStatus) -> Output:
+    return Output(body=serialize_budget(status), version=status.version)
+
+
+def _present_usage(_: Caller, record: UsageRecord) -> ContentUsageResponse:
+    return serialize_usage(record)

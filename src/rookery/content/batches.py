@@ -1,0 +1,158 @@
+"""Batches: up to 500 generations that are queued together. Each has its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rookery.access.workspaces import require_workspace
+from rookery.content.active_calls import ActiveCalls
+from rookery.content.budgets import Budgets
+from rookery.content.execution import GenerationRunner
+from rookery.content.generations import cancel_in
+from rookery.content.models import (
+    BatchView,
+    ContentTenant,
+    Generation,
+    GenerationBatch,
+    GenerationDraft,
+    GenerationMode,
+    GenerationSummary,
+    JsonObject,
+)
+from rookery.content.queued_work import enqueue, require_room
+from rookery.content.requests import Generators, add_position, resolve_draft
+from rookery.content.store import batches as store
+from rookery.content.store import generations
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import NotFound, RookeryError
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.jobs import JobQueue
+
+MAX_BATCH_SIZE = 500
+"""Maximum generations of a batch."""
+
+
+class GenerationBatches:
+    """Creates, reads and cancels batches."""
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        runner: GenerationRunner,
+        calls: ActiveCalls,
+        budgets: Budgets,
+        generators: Generators,
+        jobs: JobQueue,
+        clock: Clock,
+        ids: IdFactory,
+    ) -> None:
+        self._db = db
+        self._runner = runner
+        self._calls = calls
+        self._budgets = budgets
+        self._generators = generators
+        self._jobs = jobs
+        self._clock = clock
+        self._ids = ids
+
+    async def create(self, tenant: ContentTenant, drafts: Sequence[GenerationDraft], *, metadata: JsonObject) -> BatchView:
+        """
+        Store a batch with a queued generation for each of *drafts*, or nothing if one of them is invalid.
+
+        Raises:
+            GenerationNotConfigured: No provider is set.
+            ValidationFailed: A draft is invalid. The field begins with its position, such as `requests.3.template`.
+            BudgetExhausted, ModelNotPriced: The budget would not cover a single one of the calls now.
+            GenerationQueueFull: The workspace has too many queued generations.
+        """
+        now, batch_id = self._clock(), self._ids()
+        ids = [self._ids() for _ in drafts]
+
+        def work(tx: Tx) -> BatchView:
+            require_workspace(tx, tenant.public_workspace_id)
+            new = list[Generation]()
+            for index, draft in enumerate(drafts):
+                try:
+                    generation = resolve_draft(tx, tenant, draft, self._generators, id=ids[index], mode=GenerationMode.QUEUED, now=now)
+                except RookeryError as error:
+                    raise add_position(error, index) from error
+                new.append(replace(generation, batch_id=batch_id, batch_index=index))
+            self._budgets.require_left_for_any(tx, new, now)
+            batch = GenerationBatch(
+                id=batch_id,
+                workspace_id=tenant.workspace_id,
+                key_id=tenant.key_id,
+                total=len(new),
+                open_count=len(new),
+                metadata=metadata,
+                created_at=now,
+            )
+            store.insert_batch(tx, batch)
+            generations.insert_generations(tx, *new)
+            enqueue(tx, self._jobs, new)
+            return load_batch_view(tx, tenant.workspace_id, batch_id)
+
+        await require_room(self._jobs, tenant.workspace_id, len(drafts))
+        return await self._db.write(work)
+
+    async def get(self, tenant: ContentTenant, batch_id: str) -> BatchView:
+        """Return a batch with its counts, or raise NotFound."""
+        return await self._db.read(lambda tx: load_batch_view(tx, tenant.workspace_id, batch_id))
+
+    async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int) -> tuple[Sequence[BatchView], int]:
+        """Return a page of batches, newest first, and the total."""
+
+        def read(tx: Tx) -> tuple[Sequence[BatchView], int]:
+            page, total = store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset)
+            return [_to_view(tx, batch) for batch in page], total
+
+        return await self._db.read(read)
+
+    async def list_generations(
+        self, tenant: ContentTenant, batch_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[GenerationSummary], int]:
+        """Return a page of a batch's generations, in the order of the request, and the total. Raises NotFound."""
+
+        def read(tx: Tx) -> tuple[Sequence[GenerationSummary], int]:
+            batch = _require_batch(tx, tenant.workspace_id, batch_id)
+            page = generations.list_batch_page(tx, tenant.workspace_id, batch_id, limit=limit, offset=offset)
+            return page, batch.total
+
+        return await self._db.read(read)
+
+    async def cancel(self, tenant: ContentTenant, batch_id: str) -> BatchView:
+        """Cancel all generations of a batch that are not final. Raises NotFound."""
+        now = self._clock()
+
+        def work(tx: Tx) -> tuple[list[Generation], BatchView]:
+            require_workspace(tx, tenant.public_workspace_id)
+            _require_batch(tx, tenant.workspace_id, batch_id)
+            open_generations = generations.list_open_of_batch(tx, tenant.workspace_id, batch_id)
+            for generation in open_generations:
+                cancel_in(tx, self._runner, generation, now)
+            return open_generations, load_batch_view(tx, tenant.workspace_id, batch_id)
+
+        cancelled, view = await self._db.write(work)
+        for generation in cancelled:
+            self._calls.cancel(generation.id)
+        return view
+
+
+def load_batch_view(tx: Tx, workspace_id: int, batch_id: str) -> BatchView:
+    """Return a batch with its counts, or raise NotFound."""
+    return _to_view(tx, _require_batch(tx, workspace_id, batch_id))
+
+
+def _to_view(tx: Tx, batch: GenerationBatch) -> BatchView:
+    counts, input_tokens, output_tokens, cost_nanos = generations.sum_batch(tx, batch.workspace_id, batch.id)
+    return BatchView(batch=batch, counts=counts, input_tokens=input_tokens, output_tokens=output_tokens, cost_nanos=cost_nanos)
+
+
+def _require_batch(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch:
+    batch = store.find(tx, workspace_id, batch_id)
+    if batch is None:
+        raise NotFound("batch", batch_id)
+    return batch

@@ -1,0 +1,192 @@
+"""
+Errors of content generation.
+
+    NotFound (kernel)                  404  resource_not_found            generation, batch, template
+    ValidationFailed (kernel)          422  validation_error              a template, a schema or a parameter is invalid
+    RookeryError
+    ├── GenerationNotConfigured        503  generation_not_configured
+    ├── BudgetExhausted                429  budget_exhausted              less is left of the daily budget than the call may cost
+    ├── GenerationQueueFull            429  generation_queue_full
+    ├── ModelNotPriced                 422  model_not_priced              a budget applies, and the model has no price
+    ├── GenerationCancelled (Conflict) 409  generation_cancelled          cancelled while its caller waited
+    ├── PromptTemplateExists (Conflict) 409 slug_taken
+    └── ProviderError
+        ├── ProviderUnavailable        503  provider_unavailable          no connection, a time-out, or a 5xx after all retries
+        │   └── StreamInterrupted      502  stream_interrupted            the answer ended in the middle
+        ├── ProviderRateLimited        503  provider_rate_limited         429 after all retries
+        ├── ProviderRefused            422  provider_refused              the provider rejects the request
+        │   └── ProviderAccessDenied   502  provider_access_denied        the provider rejects the key of the operator
+        ├── ProviderResponseInvalid    502  provider_response_invalid     the answer is no chat completion
+        └── ResponseSchemaMismatch     502  response_schema_mismatch      no attempt matched the schema
+"""
+
+from __future__ import annotations
+
+from rookery.content.chat import NO_USAGE, TokenUsage
+from rookery.kernel.errors import Conflict, RookeryError
+
+DEFAULT_RETRY_AFTER_S = 5
+
+
+class GenerationNotConfigured(RookeryError):
+    """No provider of language models is set."""
+
+    status, code = 503, "generation_not_configured"
+
+    def __init__(self) -> None:
+        super().__init__("Content generation is not configured. The operator sets ROOKERY_GENERATION to the address of a provider.")
+
+
+class ProviderError(RookeryError):
+    """
+    A completion failed at the provider.
+
+    Attributes:
+        usage: Tokens that the attempts used before the failure. The provider may charge for them.
+    """
+
+    is_upstream = True
+
+    def __init__(self, message: str, *, usage: TokenUsage = NO_USAGE, retry_after_s: int | None = None, **detail: object) -> None:
+        headers = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+        super().__init__(message, headers=headers, **detail)
+        self.usage = usage
+
+
+class ProviderUnavailable(ProviderError):
+    """The provider cannot be reached, does not answer in time, or fails. The same request may succeed later."""
+
+    status, code = 503, "provider_unavailable"
+
+    def __init__(self, reason: str, *, usage: TokenUsage = NO_USAGE, retry_after_s: int = DEFAULT_RETRY_AFTER_S, **detail: object) -> None:
+        super().__init__(f"The language model is unavailable: {reason}", usage=usage, retry_after_s=retry_after_s, **detail)
+
+
+class StreamInterrupted(ProviderUnavailable):
+    """The answer ended in the middle. `received_chars` counts its characters that were delivered. It is not requested again."""
+
+    status, code = 502, "stream_interrupted"
+
+    def __init__(self, reason: str, *, received_chars: int, usage: TokenUsage) -> None:
+        super().__init__(f"{reason}, after {received_chars} characters of the answer", usage=usage, received_chars=received_chars)
+
+
+class ProviderRateLimited(ProviderError):
+    """The provider limits the rate of requests (429)."""
+
+    status, code = 503, "provider_rate_limited"
+
+    def __init__(self, provider_message: str, *, retry_after_s: int = DEFAULT_RETRY_AFTER_S) -> None:
+        super().__init__(
+            f"The language model's provider limits the rate of requests: {provider_message}",
+            retry_after_s=retry_after_s,
+            provider_status=429,
+            provider_message=provider_message,
+        )
+
+
+class ProviderRefused(ProviderError):
+    """The provider rejects the request, for example because it is too long for the model. `provider_message` has its own words."""
+
+    status, code = 422, "provider_refused"
+
+    def __init__(self, provider_status: int, provider_message: str) -> None:
+        super().__init__(
+            f"The language model's provider rejected the request with status {provider_status}: {provider_message}",
+            provider_status=provider_status,
+            provider_message=provider_message,
+        )
+
+
+class ProviderAccessDenied(ProviderRefused):
+    """The provider rejects the key or the account of the operator (401, 402, 403). A change of the request does not help."""
+
+    status, code = 502, "provider_access_denied"
+
+
+class ProviderResponseInvalid(ProviderError):
+    """The provider's answer is no chat completion. `excerpt` is its start."""
+
+    status, code = 502, "provider_response_invalid"
+
+    def __init__(self, reason: str, *, excerpt: str = "", usage: TokenUsage = NO_USAGE) -> None:
+        super().__init__(f"The language model's provider sent an invalid answer: {reason}", usage=usage, excerpt=excerpt)
+
+
+class ResponseSchemaMismatch(ProviderError):
+    """No attempt matched the JSON schema of the request. `mismatch` describes the last answer, and `excerpt` is its start."""
+
+    status, code = 502, "response_schema_mismatch"
+
+    def __init__(self, mismatch: str, *, excerpt: str, attempts: int, usage: TokenUsage) -> None:
+        number = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        super().__init__(
+            f"The language model's answer does not match the schema after {number}: {mismatch}",
+            usage=usage,
+            mismatch=mismatch,
+            excerpt=excerpt,
+            attempts=attempts,
+        )
+
+
+class GenerationError(RookeryError):
+    """A call failed because of an error in Rookery."""
+
+
+class BudgetExhausted(RookeryError):
+    """The daily budget of the key or of the workspace does not cover the call. The amounts are in the currency of the prices."""
+
+    status, code = 429, "budget_exhausted"
+
+    def __init__(self, *, budget: str, daily: float, left: float, needed: float, resets_at: str, retry_after_s: int) -> None:
+        advice = "Lower max_tokens or the budget's owner raises it" if needed > daily else f"It starts again at {resets_at}"
+        super().__init__(
+            f"The call may cost {needed:g}, and {left:g} is left of the daily budget of {daily:g} of this {budget}. {advice}.",
+            headers={"Retry-After": str(retry_after_s)},
+            budget=budget,
+            daily=daily,
+            left=left,
+            needed=needed,
+            resets_at=resets_at,
+        )
+
+
+class GenerationQueueFull(RookeryError):
+    """The workspace has the maximum number of queued generations (D-17)."""
+
+    status, code = 429, "generation_queue_full"
+
+    def __init__(self, limit: int) -> None:
+        message = f"This workspace would have more than {limit:,} queued generations. Wait until some of them are finished."
+        super().__init__(message, headers={"Retry-After": "60"}, limit=limit)
+
+
+class ModelNotPriced(RookeryError):
+    """A budget applies to the call, and its model has no price."""
+
+    status, code = 422, "model_not_priced"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"The model {model!r} has no price, so a daily budget cannot cover it. Use another model, or the operator adds its price to "
+            "ROOKERY_GENERATION_PRICES; *=… there is the price of all others.",
+            model=model,
+        )
+
+
+class GenerationCancelled(Conflict):
+    """The generation was cancelled while its caller waited for it."""
+
+    code = "generation_cancelled"
+
+    def __init__(self, generation_id: str) -> None:
+        super().__init__("The generation was cancelled before its answer was complete.", generation_id=generation_id)
+
+
+class PromptTemplateExists(Conflict):
+    """Another template of the workspace has this slug."""
+
+    code = "slug_taken"
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(f"There is a prompt template {slug!r} already. Change it with PUT, or choose another slug.", slug=slug)

@@ -1,0 +1,344 @@
+"""
+The execution of a generation: one transaction before the call at the provider, and one after it.
+
+The first transaction reserves the budget and marks the row as running. The last one stores the outcome, settles the budget and
+publishes the event, if the row still belongs to this run. A generation that was cancelled meanwhile stays cancelled, and only the
+usage of its call is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import structlog
+
+from rookery.content.active_calls import ActiveCall, ActiveCalls
+from rookery.content.budgets import Budgets, make_usage_record
+from rookery.content.chat import NO_USAGE, Completion, Delta, TokenUsage, estimate_input_tokens, estimate_tokens
+from rookery.content.errors import GenerationError, ProviderError
+from rookery.content.events import EVENT_NAMES, BatchFinished, GenerationEnded
+from rookery.content.generation_metrics import GenerationMetrics
+from rookery.content.models import OPEN_STATUSES, Generation, GenerationOutcome, GenerationStatus
+from rookery.content.ports import TextGenerator
+from rookery.content.prices import compute_cost
+from rookery.content.store import batches
+from rookery.content.store import budgets as budget_store
+from rookery.content.store import generations as store
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.events import EventBus
+
+T = TypeVar("T")
+
+PlanRetry = Callable[[Generation, RookeryError], Callable[[Tx], None] | None]
+"""Returns a function that queues a failed generation again in a transaction; None: the failure is final."""
+
+CLIENT_DISCONNECTED, INTERRUPTED = "client_disconnected", "interrupted"
+_DISCONNECTED_MESSAGE = "The client closed the connection before the answer was complete, so the call was cancelled."
+_LEASE_MARGIN = timedelta(seconds=60)
+"""Time after the time limit of a call until another process treats it as abandoned."""
+
+_log = structlog.stdlib.get_logger("rookery.content")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedCall:
+    """
+    A generation after its call.
+
+    Attributes:
+        error: The error of the call, to send to a waiting client; None: the call succeeded or was cancelled.
+    """
+
+    generation: Generation
+    error: RookeryError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsuccessfulEnd:
+    """A generation that did not succeed. Its type differs, because it is no response to repeat for an Idempotency-Key (D-14)."""
+
+    generation: Generation
+
+
+class GenerationRunner:
+    """
+    Runs generations.
+
+    Args:
+        get_generator: Returns the language model for a generation.
+        worker_id: The id of this process in leases.
+        timeout_s: Time limit of a call with all its attempts.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        budgets: Budgets,
+        calls: ActiveCalls,
+        bus: EventBus,
+        metrics: GenerationMetrics,
+        get_generator: Callable[[Generation], TextGenerator],
+        clock: Clock,
+        worker_id: str,
+        timeout_s: float,
+    ) -> None:
+        self._db = db
+        self._budgets = budgets
+        self._calls = calls
+        self._bus = bus
+        self._metrics = metrics
+        self._get_generator = get_generator
+        self._clock = clock
+        self._worker_id = worker_id
+        self._timeout_s = timeout_s
+
+    def begin(self, tx: Tx, generation: Generation, now: datetime) -> Generation:
+        """
+        Return the generation as a running one of this process, with its budget reserved. The caller stores it in the same transaction.
+
+        Raises:
+            BudgetExhausted, ModelNotPriced: As `Budgets.reserve`.
+        """
+        return replace(
+            self._budgets.reserve(tx, generation, now),
+            status=GenerationStatus.RUNNING,
+            owner=self._worker_id,
+            lease_until=now + timedelta(seconds=self._timeout_s) + _LEASE_MARGIN,
+            run_count=generation.run_count + 1,
+            started_at=now,
+        )
+
+    async def complete(self, generation: Generation, *, plan_retry: PlanRetry | None = None) -> FinishedCall:
+        """
+        Call the provider for a running generation and store the outcome.
+
+        If the task is cancelled, the provider's connection is closed and the generation is stored as cancelled.
+
+        Args:
+            plan_retry: Returns a function that queues a generation again after an error; None: the generation fails.
+        """
+        schedule: Callable[[Tx], None] | None = None
+        started = time.perf_counter()
+        error: RookeryError | None = None
+        with self._calls.register(generation.id) as call:
+            try:
+                completion = await self._get_generator(generation).complete(generation.to_request(timeout_s=self._timeout_s))
+                outcome = _to_outcome(completion, started)
+            except asyncio.CancelledError:
+                outcome = self._cancelled_outcome(generation, "", started)
+                if not call.absorb_cancellation():
+                    await run_to_end(self.store_end(generation, outcome))
+                    raise
+            except Exception as raised:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
+                error = _to_rookery_error(raised, generation)
+                outcome = _to_failure(error, started)
+                schedule = None if plan_retry is None else plan_retry(generation, error)
+                if schedule is not None:
+                    outcome = replace(outcome, status=GenerationStatus.QUEUED)
+        return FinishedCall(generation=await run_to_end(self.store_end(generation, outcome, schedule)), error=error)
+
+    async def stream(self, generation: Generation) -> AsyncGenerator[Delta | Generation]:
+        """
+        Call the provider for a running generation; yield the pieces of the answer, then the stored generation.
+
+        If the reader leaves, the provider's connection is closed and the generation is stored as cancelled.
+        """
+        started, texts = time.perf_counter(), list[str]()
+        outcome: GenerationOutcome | None = None
+        parts = self._get_generator(generation).stream(generation.to_request(timeout_s=self._timeout_s))
+        stored: Generation | None = None
+        try:
+            with self._calls.register(generation.id) as call:
+                try:
+                    while (part := await _read_part(parts, call)) is not None:
+                        if isinstance(part, Delta):
+                            texts.append(part.text)
+                            yield part
+                        else:
+                            outcome = _to_outcome(part, started)
+                except asyncio.CancelledError:
+                    outcome = self._cancelled_outcome(generation, "".join(texts), started)
+                    if not call.absorb_cancellation():
+                        raise
+                except GeneratorExit:
+                    outcome = self._cancelled_outcome(generation, "".join(texts), started)
+                    raise
+                except Exception as error:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
+                    outcome = replace(_to_failure(_to_rookery_error(error, generation), started), text="".join(texts) or None)
+        finally:
+            await run_to_end(parts.aclose())
+            if outcome is not None:
+                stored = await run_to_end(self.store_end(generation, outcome))
+        if stored is not None:
+            yield stored
+
+    async def abandon(self, generation: Generation) -> None:
+        """Store a running generation as cancelled, because its client left before the call began."""
+        outcome = replace(self._cancelled_outcome(generation, "", time.perf_counter()), usage=None, attempts=0)
+        await run_to_end(self._db.write(lambda tx: self.end(tx, generation, outcome, self._clock())))
+
+    def end(
+        self, tx: Tx, generation: Generation, outcome: GenerationOutcome, now: datetime, schedule: Callable[[Tx], None] | None = None
+    ) -> Generation:
+        """
+        Store the outcome of a run, settle its budget and publish its event; return the stored generation.
+
+        If the generation is no longer in this run, because it was cancelled or another worker took it over, only usage is added.
+
+        Args:
+            schedule: Called for a generation that is queued again.
+        """
+        current = store.find(tx, generation.workspace_id, generation.id, lock=True)
+        price = None if generation.is_canned else self._budgets.prices.find(generation.model)
+        usage = outcome.usage
+        cost = 0 if usage is None or price is None else compute_cost(price, usage)
+        if current is None:  # its workspace was deleted
+            return replace(generation, status=outcome.status)
+        is_current = (current.status, current.run_count, current.owner) == (generation.status, generation.run_count, generation.owner)
+        changed = current
+        if usage is not None:
+            changed = replace(
+                changed,
+                input_tokens=(current.input_tokens or 0) + usage.input_tokens,
+                output_tokens=(current.output_tokens or 0) + usage.output_tokens,
+                is_estimated=current.is_estimated or usage.is_estimated,
+                cost_nanos=current.cost_nanos if price is None else (current.cost_nanos or 0) + cost,
+            )
+        if is_current:
+            changed = replace(_apply_outcome(changed, outcome), ended_at=None if outcome.status in OPEN_STATUSES else now)
+        payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
+        # Locks are taken in the same order everywhere: the generation, its budgets from the key to the workspace, usage, the batch.
+        store.update_generation(tx, changed)
+        self._budgets.settle(tx, payer, spent_nanos=cost, now=now)
+        has_ended = is_current and not changed.is_open
+        if has_ended or usage is not None:
+            budget_store.add_usage(tx, make_usage_record(changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now))
+        if has_ended:
+            self._publish_end(tx, changed, now)
+        elif is_current and schedule is not None:
+            schedule(tx)
+        return changed
+
+    def _publish_end(self, tx: Tx, generation: Generation, now: datetime) -> None:
+        """Announce a generation that has just become final, and its batch if it was the last one of it."""
+        tenant, generation_id = generation.workspace_id, generation.id
+        name = EVENT_NAMES[generation.status.value]
+        self._bus.publish_on_commit(tx, GenerationEnded(name=name, workspace_id=tenant, generation_id=generation_id, at=now))
+        tx.after_commit(lambda: self._metrics.record_end(generation))
+        if generation.batch_id is not None and batches.close_generations(tx, tenant, generation.batch_id, 1, at=now):
+            self._bus.publish_on_commit(tx, BatchFinished(workspace_id=tenant, batch_id=generation.batch_id, at=now))
+
+    async def store_end(
+        self, generation: Generation, outcome: GenerationOutcome, schedule: Callable[[Tx], None] | None = None
+    ) -> Generation:
+        """Store and count the outcome of a call, as `end` does."""
+        self._metrics.record_call(outcome)
+
+        def work(tx: Tx) -> Generation | UnsuccessfulEnd:
+            stored = self.end(tx, generation, outcome, self._clock(), schedule)
+            return stored if stored.status is GenerationStatus.SUCCEEDED else UnsuccessfulEnd(stored)
+
+        result = await self._db.write(work)
+        return result.generation if isinstance(result, UnsuccessfulEnd) else result
+
+    def _cancelled_outcome(self, generation: Generation, text: str, started: float) -> GenerationOutcome:
+        """
+        Return the outcome of a call that was cut off.
+
+        The provider reports no usage for it, but charges the prompt and what it has written, so both are estimated.
+        """
+        usage = TokenUsage(input_tokens=estimate_input_tokens(generation.messages), output_tokens=estimate_tokens(text), is_estimated=True)
+        return GenerationOutcome(
+            status=GenerationStatus.CANCELLED,
+            latency_ms=_elapsed_ms(started),
+            usage=usage,
+            text=text or None,
+            error_code=CLIENT_DISCONNECTED,
+            error_message=_DISCONNECTED_MESSAGE,
+        )
+
+
+def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Generation:
+    return replace(
+        generation,
+        status=outcome.status,
+        output=outcome.text,
+        provider_model=outcome.provider_model,
+        schema_mode=outcome.schema_mode,
+        finish_reason=outcome.finish_reason,
+        attempts=generation.attempts + outcome.attempts,
+        error_code=outcome.error_code,
+        error_message=outcome.error_message,
+        latency_ms=outcome.latency_ms,
+        reserved_nanos=0,
+        reserved_on=None,
+        owner=None,
+        lease_until=None,
+    )
+
+
+def _to_outcome(completion: Completion, started: float) -> GenerationOutcome:
+    return GenerationOutcome(
+        status=GenerationStatus.SUCCEEDED,
+        latency_ms=_elapsed_ms(started),
+        usage=completion.usage,
+        text=completion.text,
+        finish_reason=completion.finish_reason,
+        provider_model=completion.model,
+        schema_mode=completion.schema_mode,
+        attempts=completion.attempts,
+    )
+
+
+def _to_failure(error: RookeryError, started: float) -> GenerationOutcome:
+    usage = error.usage if isinstance(error, ProviderError) else None
+    attempts = error.detail.get("attempts", 1)
+    return GenerationOutcome(
+        status=GenerationStatus.FAILED,
+        latency_ms=_elapsed_ms(started),
+        usage=usage if usage is not None and (usage.input_tokens or usage.output_tokens) else None,
+        attempts=attempts if isinstance(attempts, int) else 1,
+        error_code=error.code,
+        error_message=error.message,
+    )
+
+
+def _elapsed_ms(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+async def _read_part(parts: AsyncGenerator[Delta | Completion], call: ActiveCall) -> Delta | Completion | None:
+    """Return the next part, or None at the end. While it is awaited, *call* knows the task to cancel."""
+    if call.is_cancelled:
+        raise asyncio.CancelledError
+    call.task = asyncio.current_task()
+    try:
+        return await anext(parts, None)
+    finally:
+        call.task = None
+
+
+def _to_rookery_error(error: Exception, generation: Generation) -> RookeryError:
+    if isinstance(error, RookeryError):
+        return error
+    _log.error("content.call_failed", generation=generation.id, exc_info=error)
+    return GenerationError("The call failed because of an unexpected error. The log of the server has the details.")
+
+
+async def run_to_end(work: Awaitable[T]) -> T:
+    """Return the result of *work*, which runs to its end even if the current task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            await asyncio.wait({task})
+        raise

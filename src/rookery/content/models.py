@@ -1,0 +1,398 @@
+"""The types of content generation: generations, batches, prompt templates, budgets and usage. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
+from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
+from rookery.kernel.clock import to_micros
+from rookery.kernel.preconditions import compute_version
+from rookery.kernel.template_variables import TemplateVariable
+
+JsonObject = Mapping[str, object]
+
+WORKSPACE_BUDGET = ""
+"""The key of a budget or of a sum that covers the whole workspace."""
+
+
+class GenerationStatus(StrEnum):
+    """The status of a generation. The last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN_STATUSES = frozenset({GenerationStatus.QUEUED, GenerationStatus.RUNNING})
+"""Statuses that are not final."""
+
+
+class GenerationMode(StrEnum):
+    """The way in which the caller gets the answer: in the response, later by the id, or as server-sent events."""
+
+    SYNC = "sync"
+    QUEUED = "queued"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentTenant:
+    """
+    The tenant whose content is generated, and the actor.
+
+    Attributes:
+        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
+        public_workspace_id: The workspace id in responses and in the audit log.
+        key_id: The key that pays; empty for the command line.
+    """
+
+    workspace_id: int
+    public_workspace_id: int
+    key_id: str
+    by: Actor
+
+    @classmethod
+    def from_caller(cls, caller: Caller) -> ContentTenant:
+        """Return the tenant of *caller*."""
+        return cls(
+            workspace_id=caller.workspace_id,
+            public_workspace_id=caller.public_workspace_id,
+            key_id=caller.key_id,
+            by=Actor.from_caller(caller),
+        )
+
+    @classmethod
+    def for_operator(cls, workspace_id: int, by: Actor) -> ContentTenant:
+        """Return the tenant for the command line."""
+        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, key_id="", by=by)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment: test for a sandbox, else live."""
+        return LIVE if self.workspace_id == self.public_workspace_id else TEST
+
+    @property
+    def is_sandbox(self) -> bool:
+        """True if the tenant is a sandbox, whose texts are canned."""
+        return self.environment == TEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationDraft:
+    """
+    The input for a new generation. Exactly one of *messages* and *template* is set.
+
+    Attributes:
+        template_version: None for the current version.
+        variables: The values for the template.
+        model, max_tokens, temperature, response_schema: None for those of the template, then for the defaults.
+    """
+
+    messages: tuple[ChatMessage, ...] | None = None
+    template: str | None = None
+    template_version: int | None = None
+    variables: JsonObject = field(default_factory=dict[str, object])
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    response_schema: JsonObject | None = None
+    metadata: JsonObject = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSummary:
+    """
+    A generation without its texts.
+
+    Attributes:
+        key_id: The key that pays; empty for the command line.
+        is_canned: The answer is a fixed text, because a test key asked for it.
+        batch_index: The position in the batch, from 0.
+        retry_of: The failed generation that this one repeats.
+        provider_model: The model as the provider names it.
+        cost_nanos: The cost in billionths of the currency; None: the model has no price, or nothing was used.
+        reserved_nanos: The part of the daily budget that is reserved while the call runs, on the day *reserved_on*.
+        attempts: Number of answers that were requested from the provider.
+        run_count: Number of times that a process started the call. It bounds the repetitions of queued work.
+        latency_ms: Duration of the last call at the provider.
+        owner: The worker that runs the call, until *lease_until* at most.
+    """
+
+    id: str
+    workspace_id: int
+    key_id: str
+    mode: GenerationMode
+    status: GenerationStatus
+    is_canned: bool
+    batch_id: str | None = None
+    batch_index: int | None = None
+    retry_of: str | None = None
+    model: str
+    provider_model: str | None = None
+    template: str | None = None
+    template_version: int | None = None
+    max_tokens: int
+    temperature: float | None = None
+    metadata: JsonObject = field(default_factory=dict[str, object])
+    schema_mode: str | None = None
+    finish_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    is_estimated: bool = False
+    cost_nanos: int | None = None
+    reserved_nanos: int = 0
+    reserved_on: str | None = None
+    attempts: int = 0
+    run_count: int = 0
+    error_code: str | None = None
+    error_message: str | None = None
+    latency_ms: float | None = None
+    owner: str | None = None
+    lease_until: datetime | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True until the status is final."""
+        return self.status in OPEN_STATUSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation(GenerationSummary):
+    """A generation with its messages and its output. With a schema, the output is JSON."""
+
+    messages: tuple[ChatMessage, ...]
+    response_schema: JsonObject | None = None
+    output: str | None = None
+
+    def to_request(self, *, timeout_s: float) -> ChatRequest:
+        """Return the request to the provider."""
+        return ChatRequest(
+            model=self.model,
+            messages=self.messages,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            response_schema=self.response_schema,
+            timeout_s=timeout_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationOutcome:
+    """
+    The end of a call.
+
+    Attributes:
+        usage: The tokens that the call used; None if nothing was sent.
+    """
+
+    status: GenerationStatus
+    latency_ms: float
+    usage: TokenUsage | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    provider_model: str | None = None
+    schema_mode: SchemaMode | None = None
+    attempts: int = 1
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFilter:
+    """A filter of generations; None: no filter. *since* is inclusive."""
+
+    status: GenerationStatus | None = None
+    mode: GenerationMode | None = None
+    model: str | None = None
+    template: str | None = None
+    key_id: str | None = None
+    batch_id: str | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationBatch:
+    """Generations that were queued together. *open_count* of *total* are not final."""
+
+    id: str
+    workspace_id: int
+    key_id: str
+    total: int
+    open_count: int
+    metadata: JsonObject
+    created_at: datetime
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchView:
+    """A batch, the number of its generations by status, and the sums of their usage."""
+
+    batch: GenerationBatch
+    counts: Mapping[str, int]
+    input_tokens: int
+    output_tokens: int
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTemplate:
+    """
+    A prompt template in one version.
+
+    Attributes:
+        version: 1 for the first version, then one more for each change.
+        messages: The messages, whose texts contain placeholders.
+        model, max_tokens, temperature, response_schema: Defaults of requests that name none.
+    """
+
+    slug: str
+    version: int
+    name: str
+    description: str
+    variables: Mapping[str, TemplateVariable]
+    messages: tuple[ChatMessage, ...]
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    response_schema: JsonObject | None = None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTemplateDraft:
+    """The input for a version of a prompt template."""
+
+    name: str
+    description: str = ""
+    variables: Mapping[str, TemplateVariable] = field(default_factory=dict[str, TemplateVariable])
+    messages: tuple[ChatMessage, ...]
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    response_schema: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTemplateVersion:
+    """A version of a prompt template, and the time of its creation."""
+
+    version: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedPrompt:
+    """A prompt template with its variables filled in."""
+
+    template: PromptTemplate
+    messages: tuple[ChatMessage, ...]
+    estimated_input_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOverride:
+    """The daily budget of a workspace or a key, in place of the setting; *daily_nanos* None: no limit."""
+
+    workspace_id: int
+    key_id: str
+    daily_nanos: int | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DailySpending:
+    """The spending of a workspace or a key on one day."""
+
+    workspace_id: int
+    key_id: str
+    day: str
+    reserved_nanos: int = 0
+    spent_nanos: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStatus:
+    """
+    A daily budget and today's spending.
+
+    Attributes:
+        key_id: The key; None for the budget of the workspace.
+        source: `setting` for the default of the operator, `override` for a value set for this workspace or key.
+        daily_nanos: The limit per day; None: no limit.
+    """
+
+    key_id: str | None
+    source: Literal["setting", "override"]
+    daily_nanos: int | None
+    spent_nanos: int
+    reserved_nanos: int
+    resets_at: datetime
+
+    @property
+    def left_nanos(self) -> int | None:
+        """The amount that today's calls can still use; None: no limit."""
+        return None if self.daily_nanos is None else max(0, self.daily_nanos - self.spent_nanos - self.reserved_nanos)
+
+    @property
+    def version(self) -> str:
+        """The version of the limit, for ETags. The spending is not part of it."""
+        return compute_version(self.key_id, self.source, self.daily_nanos)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRecord:
+    """The usage of one model by one key on one day."""
+
+    workspace_id: int
+    day: str
+    key_id: str
+    model: str
+    requests: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nanos: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentUsageFilter:
+    """A filter of usage; None: no filter. Days are in UTC; both ends are inclusive."""
+
+    key_id: str | None = None
+    model: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+def day_of(moment: datetime) -> str:
+    """Return the UTC day of *moment*, such as 2026-11-23."""
+    return moment.astimezone(UTC).date().isoformat()
+
+
+def end_of_day(moment: datetime) -> datetime:
+    """Return the midnight in UTC after *moment*, when daily budgets start again."""
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def template_etag(template: PromptTemplate) -> str:
+    """Return the version of a template for ETags. A template that was deleted and created again differs."""
+    return compute_version(template.slug, template.version, to_micros(template.created_at))
+
+
+def messages_to_json(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    """Return *messages* as JSON values."""
+    return [{"role": message.role, "content": message.content} for message in messages]

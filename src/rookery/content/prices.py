@@ -1,0 +1,74 @@
+"""Prices of models and the cost of calls. Amounts are whole billionths of the unit of currency, so that sums are exact. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, MESSAGE_OVERHEAD_TOKENS, ChatMessage, TokenUsage
+
+NANOS_PER_UNIT = 1_000_000_000
+"""Billionths in one unit of currency. A price of 1 per million tokens is 1,000 billionths per token."""
+
+ANY_MODEL = "*"
+"""The name of the price for all models without a price of their own."""
+
+_BYTES_PER_TOKEN = 3
+"""UTF-8 bytes of a token in a reservation: fewer than a token of most texts has, so that the reservation is seldom too low."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """The price of a model, in billionths per token."""
+
+    input_nanos: int
+    output_nanos: int
+
+
+class PriceList:
+    """
+    The prices of the operator's settings.
+
+    Args:
+        prices: The name of a model, and its prices of input and output tokens in billionths.
+    """
+
+    def __init__(self, prices: Sequence[tuple[str, int, int]]) -> None:
+        self._by_model = {
+            model: ModelPrice(input_nanos=input_nanos, output_nanos=output_nanos) for model, input_nanos, output_nanos in prices
+        }
+
+    def find(self, model: str) -> ModelPrice | None:
+        """Return the price of *model*, or that of all other models; None if neither is set."""
+        return self._by_model.get(model, self._by_model.get(ANY_MODEL))
+
+
+def compute_cost(price: ModelPrice, usage: TokenUsage) -> int:
+    """Return the cost of *usage* in billionths."""
+    return usage.input_tokens * price.input_nanos + usage.output_tokens * price.output_nanos
+
+
+def compute_max_cost(price: ModelPrice, messages: Iterable[ChatMessage], *, max_tokens: int, has_schema: bool) -> int:
+    """
+    Return the amount to reserve for a call: its estimated input, and as many output tokens as it may use.
+
+    A call with a schema may take several attempts, each with the answers before it.
+    """
+    texts = (len(message.content.encode()) // _BYTES_PER_TOKEN + 1 + MESSAGE_OVERHEAD_TOKENS for message in messages)
+    once = TokenUsage(input_tokens=sum(texts), output_tokens=max_tokens)
+    if not has_schema:
+        return compute_cost(price, once)
+    repeated_tokens = sum(range(MAX_SCHEMA_ATTEMPTS)) * max_tokens
+    input_tokens = once.input_tokens * MAX_SCHEMA_ATTEMPTS + repeated_tokens
+    return compute_cost(price, TokenUsage(input_tokens=input_tokens, output_tokens=max_tokens * MAX_SCHEMA_ATTEMPTS))
+
+
+def to_amount(nanos: int) -> float:
+    """Return billionths as an amount of the currency."""
+    return float(Decimal(nanos) / NANOS_PER_UNIT)
+
+
+def from_amount(amount: float) -> int:
+    """Return an amount of the currency as billionths, rounded."""
+    return int((Decimal(str(amount)) * NANOS_PER_UNIT).to_integral_value())

@@ -1,0 +1,576 @@
+"""Request and response models of content generation (D-71)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, Literal, Self, cast
+
+import orjson
+from pydantic import AfterValidator, Field, model_validator
+
+from rookery.content.batches import MAX_BATCH_SIZE
+from rookery.content.chat import ChatMessage
+from rookery.content.models import (
+    BatchView,
+    BudgetStatus,
+    ContentUsageFilter,
+    Generation,
+    GenerationDraft,
+    GenerationFilter,
+    GenerationMode,
+    GenerationStatus,
+    GenerationSummary,
+    PromptTemplate,
+    PromptTemplateDraft,
+    RenderedPrompt,
+    UsageRecord,
+    messages_to_json,
+)
+from rookery.content.prices import from_amount, to_amount
+from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
+from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.variables import MAX_PATTERN_LENGTH
+
+_MAX_TOKENS = 1_000_000
+_MAX_METADATA_BYTES = 16 * 1024
+_MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_DAILY = 1_000_000.0
+_MAX_ID_LENGTH = 100
+
+_SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
+
+
+def _require_small_metadata(value: dict[str, object]) -> dict[str, object]:
+    return _require_small(value, _MAX_METADATA_BYTES)
+
+
+def _require_small_schema(value: dict[str, object]) -> dict[str, object]:
+    return _require_small(value, _MAX_SCHEMA_BYTES)
+
+
+def _require_small(value: dict[str, object], limit: int) -> dict[str, object]:
+    if len(orjson.dumps(value)) > limit:
+        msg = f"must have at most {limit:,} bytes as JSON"
+        raise ValueError(msg)
+    return value
+
+
+Prompt = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_PROMPT_CHARS,
+        description="The prompt: one message of the user.",
+        examples=["Write a haiku about rooks."],
+    ),
+]
+PromptModel = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The model, by its name at the provider.", examples=["gpt-5-mini"]
+    ),
+]
+MaxTokens = Annotated[int, Field(ge=1, le=_MAX_TOKENS, description="Maximum tokens of the answer. Default: 1,024.")]
+Temperature = Annotated[float, Field(ge=0, le=2, description="0 for the most likely words, higher for more variety.")]
+AnswerSchema = Annotated[
+    dict[str, object],
+    Field(description="A JSON schema. The answer is JSON that matches it."),
+    AfterValidator(_require_small_schema),
+]
+GenerationMetadata = Annotated[
+    dict[str, object],
+    Field(description="Your own data about the request, as JSON of at most 16 KiB."),
+    AfterValidator(_require_small_metadata),
+]
+PromptTemplateSlug = Annotated[
+    str,
+    Field(
+        pattern=_SLUG_PATTERN,
+        description="The name of the template in URLs: lower-case letters, digits and hyphens.",
+        examples=["release-note"],
+    ),
+]
+PromptVariables = Annotated[
+    dict[str, object],
+    Field(max_length=200, description="Values by variable name. Variables with a default can be omitted.", examples=[{"product": "tea"}]),
+]
+TemplateVersionNumber = Annotated[int, Field(ge=1, le=2**53, description="A version of the template. Default: the current one.")]
+
+
+class MessageBody(RequestModel):
+    """A message of the conversation."""
+
+    role: Annotated[Literal["system", "user", "assistant"], Field(description="Who speaks.")]
+    content: Annotated[str, Field(max_length=MAX_PROMPT_CHARS, description="The text.")]
+
+
+Messages = Annotated[
+    list[MessageBody], Field(min_length=1, max_length=MAX_MESSAGES, description="The conversation. The last message is usually the user's.")
+]
+
+
+class GenerationRequestBody(RequestModel):
+    """A generation: exactly one of `prompt`, `messages` and `template`."""
+
+    prompt: Prompt | None = None
+    messages: Messages | None = None
+    template: PromptTemplateSlug | None = None
+    template_version: TemplateVersionNumber | None = None
+    variables: PromptVariables = Field(default_factory=dict[str, object])
+    model: PromptModel | None = None
+    max_tokens: MaxTokens | None = None
+    temperature: Temperature | None = None
+    schema_: Annotated[AnswerSchema | None, Field(alias="schema")] = None
+    metadata: GenerationMetadata = Field(default_factory=dict[str, object])
+
+    @model_validator(mode="after")
+    def _require_one_source(self) -> Self:
+        sources = [name for name in ("prompt", "messages", "template") if getattr(self, name) is not None]
+        if len(sources) != 1:
+            suffix = f"; it has {' and '.join(sources)}" if sources else ""
+            msg = f"must have exactly one of prompt, messages and template{suffix}"
+            raise ValueError(msg)
+        if self.template is None and (self.variables or self.template_version is not None):
+            msg = "variables and template_version need a template"
+            raise ValueError(msg)
+        return self
+
+    def to_draft(self) -> GenerationDraft:
+        """Return the input for the new generation."""
+        messages = None if self.messages is None else tuple(ChatMessage(role=item.role, content=item.content) for item in self.messages)
+        if self.prompt is not None:
+            messages = (ChatMessage(role="user", content=self.prompt),)
+        return GenerationDraft(
+            messages=messages,
+            template=self.template,
+            template_version=self.template_version,
+            variables=self.variables,
+            model=self.model,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            response_schema=self.schema_,
+            metadata=self.metadata,
+        )
+
+
+class NewGenerationBody(GenerationRequestBody):
+    """A generation and the way to get its answer."""
+
+    mode: Annotated[
+        Literal["sync", "queued", "stream"],
+        Field(description="sync: in the response. queued: later, by the id. stream: as server-sent events."),
+    ] = "sync"
+
+
+class NewBatchBody(RequestModel):
+    """A batch of generations."""
+
+    requests: Annotated[list[GenerationRequestBody], Field(min_length=1, max_length=MAX_BATCH_SIZE, description="The generations.")]
+    metadata: GenerationMetadata = Field(default_factory=dict[str, object])
+
+
+class GenerationsQuery(PageQuery):
+    """Filters of the list of generations."""
+
+    status: GenerationStatus | None = None
+    mode: GenerationMode | None = None
+    model: Annotated[str | None, Field(max_length=200, description="Only generations by this model.")] = None
+    template: Annotated[str | None, Field(max_length=64, description="Only generations from this template.")] = None
+    key_id: Annotated[str | None, Field(max_length=_MAX_ID_LENGTH, description="Only generations of this key.")] = None
+    batch_id: Annotated[str | None, Field(max_length=_MAX_ID_LENGTH, description="Only generations of this batch.")] = None
+    since: Annotated[Timestamp | None, Field(description="Only generations created at this time or later.")] = None
+
+    def to_filter(self) -> GenerationFilter:
+        """Return the filter."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in GenerationsQuery.model_fields if name not in PageQuery.model_fields}
+        return GenerationFilter(**fields)
+
+
+class ContentUsageQuery(PageQuery):
+    """Filters of usage."""
+
+    key_id: Annotated[str | None, Field(max_length=_MAX_ID_LENGTH, description="Only usage by this key.")] = None
+    model: Annotated[str | None, Field(max_length=200, description="Only usage of this model.")] = None
+    since: Annotated[date | None, Field(description="Only this day or later, in UTC.")] = None
+    until: Annotated[date | None, Field(description="Only this day or earlier, in UTC.")] = None
+
+    def to_filter(self) -> ContentUsageFilter:
+        """Return the filter."""
+        return ContentUsageFilter(
+            key_id=self.key_id,
+            model=self.model,
+            since=None if self.since is None else self.since.isoformat(),
+            until=None if self.until is None else self.until.isoformat(),
+        )
+
+
+class TemplateVersionQuery(QueryModel):
+    """The version of a template."""
+
+    version: TemplateVersionNumber | None = None
+
+
+class GenerationOutput(ResponseModel):
+    """The answer."""
+
+    text: Annotated[str | None, Field(description="The answer as text. With a schema: its JSON.")]
+    json_: Annotated[object, Field(serialization_alias="json", description="The answer as a JSON value, if the request has a schema.")] = (
+        None
+    )
+
+
+class GenerationTokens(ResponseModel):
+    """The tokens that all calls of the generation used."""
+
+    input_tokens: int
+    output_tokens: int
+    is_estimated: Annotated[bool, Field(description="The provider did not report all of it, so it was computed from the texts.")]
+
+
+class GenerationFailure(ResponseModel):
+    """The reason for a status of failed or cancelled."""
+
+    code: Annotated[str, Field(description="A code, such as provider_unavailable, budget_exhausted or client_disconnected.")]
+    message: str
+
+
+class GenerationTemplate(ResponseModel):
+    """The template and its version."""
+
+    slug: str
+    version: int
+
+
+class GenerationItem(ResponseModel):
+    """A generation without its messages and its output."""
+
+    id: str
+    mode: GenerationMode
+    status: GenerationStatus
+    canned: Annotated[bool, Field(description="True: the answer is a fixed text, because a test key asked for it.")]
+    model: str
+    provider_model: Annotated[str | None, Field(description="The model as the provider names it.")]
+    template: GenerationTemplate | None
+    max_tokens: int
+    temperature: float | None
+    schema_mode: Annotated[
+        Literal["json_schema", "json_object", "prompt"] | None,
+        Field(description="The way in which JSON was requested from the provider; null without a schema."),
+    ]
+    finish_reason: Annotated[str | None, Field(description="The provider's reason, such as stop or length.")]
+    usage: GenerationTokens | None
+    cost: Annotated[float | None, Field(description="The cost in the currency of the prices; null: the model has no price.")]
+    attempts: Annotated[int, Field(description="Answers that were requested from the provider.")]
+    error: GenerationFailure | None
+    latency_ms: Annotated[float | None, Field(description="Duration of the last call at the provider.")]
+    metadata: dict[str, object]
+    key_id: Annotated[str | None, Field(description="The key that pays; null: the command line.")]
+    batch_id: str | None
+    index: Annotated[int | None, Field(description="The position in the batch, from 0.")]
+    retry_of: Annotated[str | None, Field(description="The generation that this one repeats.")]
+    created_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+
+
+class MessageResponse(ResponseModel):
+    """A message of the conversation."""
+
+    role: str
+    content: str
+
+
+class GenerationResponse(GenerationItem):
+    """A generation with its messages and its output."""
+
+    messages: list[MessageResponse]
+    schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
+    output: Annotated[GenerationOutput | None, Field(description="The answer, as far as there is one.")]
+
+
+class BatchCounts(ResponseModel):
+    """The number of generations by status."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
+class GenerationBatchResponse(ResponseModel):
+    """A batch."""
+
+    id: str
+    status: Annotated[Literal["running", "finished"], Field(description="finished: every generation has ended.")]
+    total: int
+    counts: BatchCounts
+    usage: GenerationTokens
+    cost: Annotated[float, Field(description="The cost so far in the currency of the prices.")]
+    metadata: dict[str, object]
+    key_id: str | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
+
+
+class PromptVariableBody(RequestModel):
+    """A variable of a template. Without a default it is required, unless `required` is false."""
+
+    description: Annotated[str, Field(max_length=1_000, description="What value to give.")] = ""
+    type: Annotated[VariableType, Field(description="The type of the value.")] = "string"
+    required: Annotated[bool | None, Field(description="Whether a value is required. Default: true if there is no default.")] = None
+    default: Annotated[object, Field(description="The value if none is given.")] = None
+    enum: Annotated[list[object] | None, Field(min_length=1, max_length=100, description="The allowed values.")] = None
+    pattern: (
+        Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH, description="An RE2 pattern that the whole string must match.")]
+        | None
+    ) = None
+
+    def to_variable(self) -> TemplateVariable:
+        """Return the variable."""
+        return TemplateVariable(
+            description=self.description,
+            type=self.type,
+            required=self.default is None if self.required is None else self.required,
+            default=cast("TemplateValue | None", self.default),
+            enum=None if self.enum is None else tuple(cast("list[TemplateValue]", self.enum)),
+            pattern=self.pattern,
+        )
+
+
+class PromptTemplateFields(RequestModel):
+    """A template without its slug. `{{ name }}` in a message is replaced by the variable `name`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200, description="The name of the template.", examples=["Release note"])]
+    description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
+    variables: Annotated[
+        dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], PromptVariableBody],
+        Field(max_length=50, description="The variables by name."),
+    ] = Field(default_factory=dict[str, PromptVariableBody])
+    prompt: Annotated[Prompt | None, Field(description="The message of the user, in place of `messages`.")] = None
+    messages: Messages | None = None
+    model: PromptModel | None = None
+    max_tokens: MaxTokens | None = None
+    temperature: Temperature | None = None
+    schema_: Annotated[AnswerSchema | None, Field(alias="schema")] = None
+
+    @model_validator(mode="after")
+    def _require_one_text(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            msg = "must have exactly one of prompt and messages"
+            raise ValueError(msg)
+        return self
+
+    def to_draft(self) -> PromptTemplateDraft:
+        """Return the input for a version of the template."""
+        bodies = self.messages or [MessageBody(role="user", content=self.prompt or "")]
+        return PromptTemplateDraft(
+            name=self.name,
+            description=self.description,
+            variables={name: variable.to_variable() for name, variable in self.variables.items()},
+            messages=tuple(ChatMessage(role=body.role, content=body.content) for body in bodies),
+            model=self.model,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            response_schema=self.schema_,
+        )
+
+
+class NewPromptTemplateBody(PromptTemplateFields):
+    """A new template."""
+
+    slug: PromptTemplateSlug
+
+
+class PromptPreviewBody(RequestModel):
+    """The values to fill in."""
+
+    variables: PromptVariables = Field(default_factory=dict[str, object])
+    version: TemplateVersionNumber | None = None
+
+
+class PromptVariableResponse(ResponseModel):
+    """A variable of a template."""
+
+    description: str
+    type: VariableType
+    required: bool
+    default: object
+    enum: list[object] | None
+    pattern: str | None
+
+
+class PromptTemplateResponse(ResponseModel):
+    """A template in one version."""
+
+    slug: str
+    version: int
+    name: str
+    description: str
+    variables: dict[str, PromptVariableResponse]
+    messages: list[MessageResponse]
+    model: str | None
+    max_tokens: int | None
+    temperature: float | None
+    schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
+    created_at: Timestamp
+    updated_at: Annotated[Timestamp, Field(description="The time at which this version was created.")]
+
+
+class PromptTemplateVersionResponse(ResponseModel):
+    """A version of a template."""
+
+    version: int
+    created_at: Timestamp
+
+
+class RenderedPromptResponse(ResponseModel):
+    """The messages of a template with its variables filled in."""
+
+    slug: str
+    version: int
+    messages: list[MessageResponse]
+    estimated_input_tokens: int
+
+
+class BudgetBody(RequestModel):
+    """The daily budget."""
+
+    daily: Annotated[
+        float | None, Field(ge=0, le=_MAX_DAILY, description="The limit per day in the currency of the prices; null: no limit.")
+    ]
+
+
+class BudgetResponse(ResponseModel):
+    """A daily budget and what is used of it today."""
+
+    scope: Literal["workspace", "key"]
+    key_id: str | None
+    source: Annotated[Literal["setting", "override"], Field(description="setting: the operator's default. override: set for this one.")]
+    daily: Annotated[float | None, Field(description="The limit per day; null: no limit.")]
+    spent: Annotated[float, Field(description="The cost of today's finished calls.")]
+    reserved: Annotated[float, Field(description="The highest possible cost of the calls in progress.")]
+    left: Annotated[float | None, Field(description="What new calls can use; null: no limit.")]
+    resets_at: Annotated[Timestamp, Field(description="The next midnight in UTC.")]
+
+
+class ContentUsageResponse(ResponseModel):
+    """The usage of one model by one key on one day."""
+
+    day: date
+    key_id: str | None
+    model: str
+    requests: Annotated[int, Field(description="Generations that ended.")]
+    succeeded: int
+    failed: int
+    cancelled: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+class DeltaEvent(ResponseModel):
+    """A piece of the answer."""
+
+    text: str
+
+
+def serialize_summary(generation: GenerationSummary) -> GenerationItem:
+    """Return a generation without its texts."""
+    return GenerationItem.from_parts(generation, **_common_fields(generation))
+
+
+class GenerationScoreResponse(ResponseModel):
+    """The scores of the output of a generation."""
+
+    generation_id: str
+    score: Annotated[dict[str, object], Field(description="The scores, as POST /v1/score/content returns them.")]
+
+
+def serialize_generation(generation: Generation) -> GenerationResponse:
+    """Return a generation with its texts."""
+    return GenerationResponse.from_parts(
+        generation,
+        **_common_fields(generation),
+        messages=messages_to_json(generation.messages),
+        schema_=generation.response_schema,
+        output=None if generation.output is None else _serialize_output(generation),
+    )
+
+
+def serialize_batch(view: BatchView) -> GenerationBatchResponse:
+    """Return a batch with its counts."""
+    tokens = GenerationTokens(input_tokens=view.input_tokens, output_tokens=view.output_tokens, is_estimated=False)
+    return GenerationBatchResponse.from_parts(
+        view.batch,
+        status="running" if view.batch.ended_at is None else "finished",
+        counts=view.counts,
+        usage=tokens,
+        cost=to_amount(view.cost_nanos),
+        key_id=view.batch.key_id or None,
+    )
+
+
+def serialize_template(template: PromptTemplate) -> PromptTemplateResponse:
+    """Return a template."""
+    return PromptTemplateResponse.from_parts(template, schema_=template.response_schema, messages=messages_to_json(template.messages))
+
+
+def serialize_rendered(rendered: RenderedPrompt) -> RenderedPromptResponse:
+    """Return rendered messages."""
+    return RenderedPromptResponse.from_parts(rendered, rendered.template, messages=messages_to_json(rendered.messages))
+
+
+def serialize_budget(status: BudgetStatus) -> BudgetResponse:
+    """Return a budget in the currency of the prices."""
+    return BudgetResponse.from_parts(
+        status,
+        scope="workspace" if status.key_id is None else "key",
+        daily=_to_optional_amount(status.daily_nanos),
+        spent=to_amount(status.spent_nanos),
+        reserved=to_amount(status.reserved_nanos),
+        left=_to_optional_amount(status.left_nanos),
+    )
+
+
+def serialize_usage(record: UsageRecord) -> ContentUsageResponse:
+    """Return the usage of a day, a key and a model."""
+    return ContentUsageResponse.from_parts(record, key_id=record.key_id or None, cost=to_amount(record.cost_nanos))
+
+
+def to_daily_nanos(body: BudgetBody) -> int | None:
+    """Return the limit in billionths."""
+    return None if body.daily is None else from_amount(body.daily)
+
+
+def _common_fields(generation: GenerationSummary) -> Mapping[str, object]:
+    input_tokens, output_tokens, code = generation.input_tokens, generation.output_tokens, generation.error_code
+    usage = None
+    if input_tokens is not None and output_tokens is not None:
+        usage = GenerationTokens(input_tokens=input_tokens, output_tokens=output_tokens, is_estimated=generation.is_estimated)
+    template = None
+    if generation.template is not None and generation.template_version is not None:
+        template = GenerationTemplate(slug=generation.template, version=generation.template_version)
+    return {
+        "canned": generation.is_canned,
+        "template": template,
+        "usage": usage,
+        "cost": _to_optional_amount(generation.cost_nanos),
+        "error": None if code is None else GenerationFailure(code=code, message=generation.error_message or ""),
+        "latency_ms": None if generation.latency_ms is None else round(generation.latency_ms, 1),
+        "key_id": generation.key_id or None,
+        "index": generation.batch_index,
+    }
+
+
+def _serialize_output(generation: Generation) -> GenerationOutput:
+    text = generation.output or ""
+    is_json = generation.response_schema is not None and generation.status is GenerationStatus.SUCCEEDED
+    return GenerationOutput(text=text, json_=orjson.loads(text) if is_json else None)
+
+
+def _to_optional_amount(nanos: int | None) -> float | None:
+    return None if nanos is None else to_amount(nanos)

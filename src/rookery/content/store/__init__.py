@@ -1,0 +1,1 @@
+"""The tables of content generation and their queries."""

@@ -1,0 +1,60 @@
+"""Queries of batches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, func, select, update
+
+from rookery.content.models import GenerationBatch
+from rookery.content.store.tables import BATCHES, batches
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx, fetch_count, purge_tables
+
+_OF_WORKSPACE = batches.c.workspace_id == bindparam("of_workspace")
+_IS_ONE = (batches.c.id == bindparam("of_id"), _OF_WORKSPACE)
+_SELECT_ONE = select(batches).where(*_IS_ONE)
+_PAGE = (
+    select(batches)
+    .where(_OF_WORKSPACE)
+    .order_by(batches.c.created_at.desc(), batches.c.id.desc())
+    .limit(bindparam("at_most"))
+    .offset(bindparam("past"))
+)
+_COUNT = select(func.count().label("n")).select_from(batches).where(_OF_WORKSPACE)
+_CLOSE_SOME = update(batches).where(*_IS_ONE).values(open_count=batches.c.open_count - bindparam("closed"))
+_END = update(batches).where(*_IS_ONE, batches.c.open_count <= 0, batches.c.ended_at.is_(None)).values(ended_at=bindparam("at"))
+_SELECT_OLD = select(batches.c.id).where(batches.c.ended_at < bindparam("before")).order_by(batches.c.ended_at).limit(bindparam("at_most"))
+_DELETE = delete(batches).where(batches.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def insert_batch(tx: Tx, batch: GenerationBatch) -> None:
+    """Insert a new batch."""
+    BATCHES.add(tx, batch)
+
+
+def find(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch | None:
+    """Return a batch of a workspace."""
+    return BATCHES.fetch_one(tx, _SELECT_ONE, {"of_id": batch_id, "of_workspace": workspace_id})
+
+
+def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> tuple[list[GenerationBatch], int]:
+    """Return a page of a workspace's batches, newest first, and the total."""
+    params = {"of_workspace": workspace_id}
+    return BATCHES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT, params)
+
+
+def close_generations(tx: Tx, workspace_id: int, batch_id: str, count: int, *, at: datetime) -> bool:
+    """Count generations of a batch that became final; return True if they were the last ones."""
+    params = {"of_id": batch_id, "of_workspace": workspace_id}
+    tx.execute(_CLOSE_SOME, {**params, "closed": count})
+    return tx.execute(_END, {**params, "at": to_micros(at)}) == 1
+
+
+def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete at most *limit* batches that ended before *before*, oldest first; return the number."""
+    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "at_most": limit})]
+    return tx.execute(_DELETE, {"ids": ids}) if ids else 0
+
+
+purge = purge_tables(batches)

@@ -1,0 +1,168 @@
+"""Queries of generations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+
+from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, or_, select, update
+from sqlalchemy.sql import ColumnElement
+
+from rookery.content.models import OPEN_STATUSES, Generation, GenerationFilter, GenerationMode, GenerationStatus, GenerationSummary
+from rookery.content.store.tables import GENERATIONS, SUMMARIES, generations
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx, fetch_count, purge_tables
+from rookery.kernel.db.leases import Leases
+
+_OF_WORKSPACE = generations.c.workspace_id == bindparam("of_workspace")
+_IS_ONE = (generations.c.id == bindparam("of_id"), _OF_WORKSPACE)
+_SELECT_ONE = select(generations).where(*_IS_ONE)
+_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update()
+_SELECT_SUMMARY = select(*SUMMARIES.columns).where(*_IS_ONE)
+
+
+def _equals(column: str) -> ColumnElement[bool]:
+    name = f"of_{column}"
+    return or_(bindparam(name) == literal(""), generations.c[column] == bindparam(name))
+
+
+_FILTER_COLUMNS = ("status", "mode", "model", "template", "key_id", "batch_id")
+_FILTERS = (_OF_WORKSPACE, *(_equals(column) for column in _FILTER_COLUMNS), generations.c.created_at >= bindparam("since"))
+_PAGE = (
+    select(*SUMMARIES.columns)
+    .where(*_FILTERS)
+    .order_by(generations.c.created_at.desc(), generations.c.id.desc())
+    .limit(bindparam("at_most"))
+    .offset(bindparam("past"))
+)
+_COUNT = select(func.count().label("n")).select_from(generations).where(*_FILTERS)
+_OF_BATCH = (_OF_WORKSPACE, generations.c.batch_id == bindparam("of_batch"))
+_BATCH_PAGE = (
+    select(*SUMMARIES.columns).where(*_OF_BATCH).order_by(generations.c.batch_index).limit(bindparam("at_most")).offset(bindparam("past"))
+)
+_SELECT_OPEN_OF_BATCH = (
+    select(generations).where(*_OF_BATCH, generations.c.status.in_(sorted(OPEN_STATUSES))).order_by(generations.c.id).with_for_update()
+)
+_BATCH_TOTALS = (
+    select(
+        generations.c.status,
+        func.count().label("n"),
+        cast(func.coalesce(func.sum(generations.c.input_tokens), 0), BigInteger).label("input_tokens"),
+        cast(func.coalesce(func.sum(generations.c.output_tokens), 0), BigInteger).label("output_tokens"),
+        cast(func.coalesce(func.sum(generations.c.cost_nanos), 0), BigInteger).label("cost_nanos"),
+    )
+    .where(*_OF_BATCH)
+    .group_by(generations.c.status)
+)
+_CHANGE = update(generations).where(*_IS_ONE)
+_IMMUTABLE_COLUMNS = frozenset(
+    {
+        *("id", "workspace_id", "key_id", "mode", "is_canned", "batch_id", "batch_index", "retry_of", "model", "template"),
+        *("template_version", "messages", "max_tokens", "temperature", "response_schema", "metadata", "created_at"),
+    }
+)
+_MUTABLE_FIELDS = [field.name for field in fields(Generation) if field.name not in _IMMUTABLE_COLUMNS]
+_LEASES = Leases(generations, owner=generations.c.owner, until=generations.c.lease_until)
+_SELECT_ABANDONED = (
+    select(generations)
+    .where(
+        generations.c.owner.is_not(None),
+        generations.c.lease_until <= bindparam("now"),
+        generations.c.status == GenerationStatus.RUNNING.value,
+        generations.c.mode != GenerationMode.QUEUED.value,
+    )
+    .order_by(generations.c.id)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
+)
+_SELECT_OWNED = select(generations.c.id).where(generations.c.owner.is_not(None)).limit(1)
+_SELECT_RUNNING = select(generations.c.id).where(
+    generations.c.id.in_(bindparam("ids", expanding=True)), generations.c.status == GenerationStatus.RUNNING.value
+)
+_SELECT_OLD = (
+    select(generations.c.id)
+    .where(generations.c.ended_at < bindparam("before"))
+    .order_by(generations.c.ended_at)
+    .limit(bindparam("at_most"))
+)
+_DELETE = delete(generations).where(generations.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def insert_generations(tx: Tx, *new: Generation) -> None:
+    """Insert new generations."""
+    GENERATIONS.add(tx, *new)
+
+
+def find(tx: Tx, workspace_id: int, generation_id: str, *, lock: bool = False) -> Generation | None:
+    """Return a generation of a workspace; *lock* locks it until the transaction ends."""
+    return GENERATIONS.fetch_one(tx, _SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": generation_id, "of_workspace": workspace_id})
+
+
+def find_summary(tx: Tx, workspace_id: int, generation_id: str) -> GenerationSummary | None:
+    """Return a generation of a workspace without its texts."""
+    return SUMMARIES.fetch_one(tx, _SELECT_SUMMARY, {"of_id": generation_id, "of_workspace": workspace_id})
+
+
+def list_page(tx: Tx, workspace_id: int, filters: GenerationFilter, *, limit: int, offset: int) -> tuple[list[GenerationSummary], int]:
+    """Return a page of a workspace's generations, newest first, and the total."""
+    params = {
+        "of_workspace": workspace_id,
+        **{f"of_{column}": getattr(filters, column) or "" for column in _FILTER_COLUMNS},
+        "since": 0 if filters.since is None else to_micros(filters.since),
+    }
+    return SUMMARIES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT, params)
+
+
+def list_batch_page(tx: Tx, workspace_id: int, batch_id: str, *, limit: int, offset: int) -> list[GenerationSummary]:
+    """Return a page of a batch's generations, in the order of the request."""
+    params = {"of_workspace": workspace_id, "of_batch": batch_id, "at_most": limit, "past": offset}
+    return SUMMARIES.fetch_all(tx, _BATCH_PAGE, params)
+
+
+def list_open_of_batch(tx: Tx, workspace_id: int, batch_id: str) -> list[Generation]:
+    """Return the generations of a batch that are not final, locked until the transaction ends."""
+    return GENERATIONS.fetch_all(tx, _SELECT_OPEN_OF_BATCH, {"of_workspace": workspace_id, "of_batch": batch_id})
+
+
+def sum_batch(tx: Tx, workspace_id: int, batch_id: str) -> tuple[dict[str, int], int, int, int]:
+    """Return the number of a batch's generations by status, and the sums of input tokens, output tokens and cost."""
+    rows = tx.fetch_all(_BATCH_TOTALS, {"of_workspace": workspace_id, "of_batch": batch_id})
+    counts = dict.fromkeys((status.value for status in GenerationStatus), 0) | {row.text("status"): row.integer("n") for row in rows}
+    sums = [sum(row.integer(name) for row in rows) for name in ("input_tokens", "output_tokens", "cost_nanos")]
+    return counts, sums[0], sums[1], sums[2]
+
+
+def update_generation(tx: Tx, generation: Generation) -> None:
+    """Store the changeable fields of a generation."""
+    values = GENERATIONS.to_row(generation, only=_MUTABLE_FIELDS)
+    tx.execute(_CHANGE, {"of_id": generation.id, "of_workspace": generation.workspace_id, **values})
+
+
+def has_owned(tx: Tx) -> bool:
+    """Return whether any process runs a generation; only for the timer."""
+    return tx.fetch_one(_SELECT_OWNED) is not None
+
+
+def end_orphaned_leases(tx: Tx, *, at: datetime) -> int:
+    """End the leases of processes of this host that have exited; return the number."""
+    return _LEASES.end_orphaned(tx, at=at)
+
+
+def list_abandoned(tx: Tx, *, now: datetime, limit: int) -> list[Generation]:
+    """Return running calls of clients, of all tenants, whose lease is over; only for the timer. They are locked."""
+    return GENERATIONS.fetch_all(tx, _SELECT_ABANDONED, {"now": to_micros(now), "at_most": limit})
+
+
+def list_running_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Return those of *ids* that are running; only for the process that runs them."""
+    return {row.text("id") for row in tx.fetch_all(_SELECT_RUNNING, {"ids": list(ids)})}
+
+
+def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete at most *limit* generations that ended before *before*, oldest first; return the number."""
+    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "at_most": limit})]
+    return tx.execute(_DELETE, {"ids": ids}) if ids else 0
+
+
+purge = purge_tables(generations)

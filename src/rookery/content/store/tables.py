@@ -1,0 +1,189 @@
+"""
+The tables of content generation, and the mappers of their rows.
+
+`migrations/versions/0026_content.py` creates the same tables.
+"""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import cast
+
+import orjson
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text
+
+from rookery.content.chat import ChatMessage
+from rookery.content.models import (
+    BudgetOverride,
+    DailySpending,
+    Generation,
+    GenerationBatch,
+    GenerationSummary,
+    PromptTemplate,
+    UsageRecord,
+    messages_to_json,
+)
+from rookery.kernel.db import Codec, Mapper, Value, encode_json, metadata
+from rookery.kernel.template_variables import TemplateValue, TemplateVariable
+
+
+def _decode_messages(text: str) -> tuple[ChatMessage, ...]:
+    return tuple(ChatMessage(**fields) for fields in orjson.loads(text))
+
+
+def _encode_messages(messages: tuple[ChatMessage, ...]) -> Value:
+    return orjson.dumps(messages_to_json(messages)).decode()
+
+
+def _decode_variables(text: str) -> dict[str, TemplateVariable]:
+    documents = cast("dict[str, dict[str, object]]", orjson.loads(text))
+    return {name: _decode_variable(document) for name, document in documents.items()}
+
+
+def _decode_variable(document: dict[str, object]) -> TemplateVariable:
+    enum = cast("list[TemplateValue] | None", document.get("enum"))
+    return TemplateVariable(**{**document, "enum": None if enum is None else tuple(enum)})  # pyright: ignore[reportArgumentType] - as it was stored
+
+
+def _encode_schema(schema: object) -> Value:
+    return None if schema is None else orjson.dumps(schema).decode()
+
+
+def _decode_schema(text: str | None) -> object:
+    return None if text is None else orjson.loads(text)
+
+
+_MESSAGES = Codec((str,), _decode_messages, _encode_messages)
+_SCHEMA = Codec((str, NoneType), _decode_schema, _encode_schema)
+_VARIABLES = Codec((str,), _decode_variables, encode_json)
+
+generations = Table(
+    "generations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("is_canned", BigInteger, nullable=False),
+    Column("batch_id", Text),
+    Column("batch_index", BigInteger),
+    Column("retry_of", Text),
+    Column("model", Text, nullable=False),
+    Column("provider_model", Text),
+    Column("template", Text),
+    Column("template_version", BigInteger),
+    Column("messages", Text, nullable=False),
+    Column("max_tokens", BigInteger, nullable=False),
+    Column("temperature", Double),
+    Column("response_schema", Text),
+    Column("metadata", Text, nullable=False),
+    Column("output", Text),
+    Column("schema_mode", Text),
+    Column("finish_reason", Text),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("is_estimated", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger),
+    Column("reserved_nanos", BigInteger, nullable=False),
+    Column("reserved_on", Text),
+    Column("attempts", BigInteger, nullable=False),
+    Column("run_count", BigInteger, nullable=False),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("latency_ms", Double),
+    Column("owner", Text),
+    Column("lease_until", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Index("ix_generations_newest", "workspace_id", "created_at", "id"),
+    Index("ix_generations_batch", "batch_id", "batch_index"),
+    Index("ix_generations_ended_at", "ended_at"),
+)
+GENERATIONS = Mapper(Generation, generations, codecs={"messages": _MESSAGES, "response_schema": _SCHEMA})
+SUMMARIES = Mapper(GenerationSummary, generations)
+_is_owned = generations.c.owner.is_not(None)
+Index("ix_generations_lease", generations.c.lease_until, sqlite_where=_is_owned, postgresql_where=_is_owned)
+
+batches = Table(
+    "generation_batches",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("total", BigInteger, nullable=False),
+    Column("open_count", BigInteger, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Index("ix_generation_batches_newest", "workspace_id", "created_at", "id"),
+    Index("ix_generation_batches_ended_at", "ended_at"),
+)
+BATCHES = Mapper(GenerationBatch, batches)
+
+templates = Table(
+    "prompt_templates",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("slug", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+)
+template_versions = Table(
+    "prompt_template_versions",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("slug", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("variables", Text, nullable=False),
+    Column("messages", Text, nullable=False),
+    Column("model", Text),
+    Column("max_tokens", BigInteger),
+    Column("temperature", Double),
+    Column("response_schema", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+TEMPLATES = Mapper(PromptTemplate, template_versions, codecs={"messages": _MESSAGES, "response_schema": _SCHEMA, "variables": _VARIABLES})
+"""A version has the time at which its template was created, and that of the version itself as `updated_at`."""
+
+
+budgets = Table(
+    "content_budgets",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key_id", Text, primary_key=True),
+    Column("daily_nanos", BigInteger),
+    Column("updated_at", BigInteger, nullable=False),
+)
+BUDGETS = Mapper(BudgetOverride, budgets)
+
+spending = Table(
+    "content_spending",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key_id", Text, primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("reserved_nanos", BigInteger, nullable=False),
+    Column("spent_nanos", BigInteger, nullable=False),
+)
+SPENDING = Mapper(DailySpending, spending)
+
+usage = Table(
+    "content_usage",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("day", Text, primary_key=True),
+    Column("key_id", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+)
+USAGE = Mapper(UsageRecord, usage)

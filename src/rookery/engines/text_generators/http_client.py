@@ -1,0 +1,315 @@
+"""The HTTP client of a provider: one POST with bounded retries, and a body that is read with bounded waits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx2
+import structlog
+
+from rookery.content.errors import (
+    DEFAULT_RETRY_AFTER_S,
+    ProviderAccessDenied,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRefused,
+    ProviderResponseInvalid,
+    ProviderUnavailable,
+)
+from rookery.engines.text_generators.provider import Provider
+from rookery.engines.text_generators.replies import ProviderFailure, excerpt, parse_failure
+from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.errors import EngineUnavailable
+
+MAX_ERROR_BYTES = 64 * 1024
+"""Bytes of an error's body that are read."""
+
+_MAX_RETRY_AFTER_S = 86_400
+_MIN_WAIT_S = 0.01
+_OK, _BAD_REQUEST, _SERVER_ERROR = 200, 400, 500
+_UNAUTHORIZED, _RATE_LIMITED = 401, 429
+_ACCESS_STATUSES = frozenset({401, 402, 403})
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+_PERMANENT_SERVER_ERRORS = frozenset({501, 505})
+"""Statuses for what a server lacks. All other 5xx may pass."""
+
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
+"""Codes of a 429 that waiting does not solve."""
+
+_log = structlog.stdlib.get_logger("rookery.generation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """
+    Bounds of single waits. All of them together are bounded by the request.
+
+    Attributes:
+        first_byte_s: Until the first byte of a streamed answer. A whole answer has none before it is complete.
+        idle_s: Between two bytes of an answer.
+    """
+
+    connect_s: float = 5.0
+    first_byte_s: float = 120.0
+    idle_s: float = 60.0
+    probe_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryBounds:
+    """Bounds of retries. A longer `Retry-After` than *max_delay_s* is passed on to the caller."""
+
+    max_attempts: int = 3
+    min_delay_s: float = 0.5
+    max_delay_s: float = 20.0
+
+
+class RequestRefusedError(Exception):
+    """The provider rejects the request. The caller may send it again without a feature that the provider lacks."""
+
+    def __init__(self, failure: ProviderFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class BodyReadError(Exception):
+    """The body of a response could not be read to its end. The message is the reason."""
+
+
+class ProviderResponse:
+    """A response with status 200, whose body is read in parts. Close it in any case."""
+
+    def __init__(self, response: httpx2.Response, *, deadline: float, first_byte_s: float, idle_s: float) -> None:
+        self._response = response
+        self._deadline = deadline
+        self._wait_s = first_byte_s
+        self._idle_s = idle_s
+        self._parts: AsyncIterator[bytes] = response.aiter_bytes()
+
+    @property
+    def content_type(self) -> str:
+        """The media type in lower case, without parameters."""
+        return self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def read(self) -> bytes:
+        """
+        Return the next part of the body; empty at its end.
+
+        Raises:
+            BodyReadError: A time-out, or the connection was closed before the end.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._wait_s
+        try:
+            async with asyncio.timeout_at(min(until, self._deadline)):
+                part = await anext(self._parts, b"")
+        except TimeoutError:
+            is_over = self._deadline <= until
+            reason = "the time of the request is over" if is_over else f"the provider sent nothing for {self._wait_s:g} seconds"
+            raise BodyReadError(reason) from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise BodyReadError(_describe_connection_error(error)) from None
+        self._wait_s = self._idle_s
+        return part
+
+    async def read_all(self, max_bytes: int) -> bytes | None:
+        """Return the whole body; None if it is larger than *max_bytes*. Raises as `read`."""
+        body = bytearray()
+        while part := await self.read():
+            body += part
+            if len(body) > max_bytes:
+                return None
+        return bytes(body)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Read the rest of the body if it arrives in time, so that the connection can be used again."""
+        self._deadline = min(self._deadline, asyncio.get_running_loop().time() + timeout_s)
+        try:
+            await self.read_all(MAX_ERROR_BYTES)
+        except BodyReadError:
+            return
+
+    async def close(self) -> None:
+        """Close the response. Its connection is closed too, unless the body was read to its end."""
+        await self._response.aclose()
+
+
+class ProviderClient:
+    """A client of one provider. Its errors never contain the key."""
+
+    def __init__(self, provider: Provider, *, verify_ssl: bool, timeouts: Timeouts, retries: RetryBounds) -> None:
+        """Create the client. Loading the certificates blocks for some milliseconds."""
+        self._provider = provider
+        self._timeouts = timeouts
+        self._retries = retries
+        self._is_closed = False
+        headers = {"user-agent": "rookery", "accept-encoding": "identity"}
+        if provider.key is not None:
+            headers["authorization"] = f"Bearer {provider.key.reveal()}"
+        self._client = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(None, connect=timeouts.connect_s),
+            verify=verify_ssl,
+            follow_redirects=False,  # a redirect would send the key to another host
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=30.0),
+        )
+
+    async def post(self, body: bytes, *, streams: bool, deadline: float) -> ProviderResponse:
+        """
+        Post *body* to `/chat/completions` and return the response as soon as its headers are there. The caller closes it.
+
+        Args:
+            streams: The answer arrives in pieces, so its first byte has a bound of its own.
+            deadline: When the request ends, on the clock of the event loop.
+
+        Raises:
+            RequestRefusedError: The provider rejects this request.
+            ProviderAccessDenied: It rejects the key or the account.
+            ProviderRateLimited: 429 after all retries.
+            ProviderUnavailable: No connection, a time-out, or a 5xx after all retries.
+            ProviderResponseInvalid: It redirects.
+        """
+        loop = asyncio.get_running_loop()
+        delay_s, attempt = self._retries.min_delay_s, 0
+        while True:
+            attempt += 1
+            result = await self._try(body, deadline, streams=streams)
+            if isinstance(result, ProviderResponse):
+                return result
+            wait_s = result.retry_after_s if result.retry_after_s is not None else delay_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
+            if attempt >= self._retries.max_attempts or wait_s > self._retries.max_delay_s or loop.time() + wait_s >= deadline:
+                raise result.error
+            await asyncio.sleep(wait_s)
+            delay_s = min(2 * delay_s, self._retries.max_delay_s)
+
+    async def probe(self) -> None:
+        """
+        Request the list of models. A provider without one answers 404, which shows that it works too.
+
+        Raises:
+            EngineUnavailable: It does not answer, fails, or rejects the key.
+        """
+        self._require_open()
+        try:
+            async with asyncio.timeout(self._timeouts.probe_s), self._client.stream("GET", f"{self._provider.base_url}/models") as response:
+                status = response.status_code
+        except TimeoutError:
+            raise EngineUnavailable("generation", "the provider did not answer in time") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise EngineUnavailable("generation", _describe_connection_error(error)) from None
+        if status in _ACCESS_STATUSES:
+            raise EngineUnavailable("generation", f"the provider rejects the configured key (status {status})")
+        if status >= _SERVER_ERROR and status not in _PERMANENT_SERVER_ERRORS:
+            raise EngineUnavailable("generation", f"the provider answered with status {status}")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._is_closed = True
+        await self._client.aclose()
+
+    async def _try(self, body: bytes, deadline: float, *, streams: bool) -> ProviderResponse | _RetryableFailure:
+        self._require_open()
+        request = self._client.build_request(
+            "POST",
+            f"{self._provider.base_url}/chat/completions",
+            content=body,
+            headers={"content-type": "application/json", "accept": "text/event-stream" if streams else "application/json"},
+        )
+        loop = asyncio.get_running_loop()
+        first_byte_s = self._timeouts.first_byte_s if streams else math.inf
+        until = min(deadline, loop.time() + first_byte_s)
+        try:
+            async with asyncio.timeout_at(max(until, loop.time() + _MIN_WAIT_S)):
+                response = await self._client.send(request, stream=True)
+        except TimeoutError:
+            raise ProviderUnavailable("the provider did not answer in time") from None
+        except httpx2.InvalidURL:
+            raise ProviderUnavailable("the address of the provider is invalid") from None
+        except httpx2.HTTPError as error:
+            if self._is_closed:
+                raise ProviderUnavailable("the server is stopping") from None
+            return _RetryableFailure(ProviderUnavailable(_describe_connection_error(error)))
+        if response.status_code == _OK:
+            return ProviderResponse(response, deadline=deadline, first_byte_s=first_byte_s, idle_s=self._timeouts.idle_s)
+        return await self._read_failure(response, deadline)
+
+    async def _read_failure(self, response: httpx2.Response, deadline: float) -> _RetryableFailure:
+        """Return or raise the meaning of a response whose status is not 200."""
+        status, key = response.status_code, self._provider.key
+        body = await _read_error_body(response, min(deadline, asyncio.get_running_loop().time() + self._timeouts.connect_s))
+        _log.warning("generation.request_failed", status=status, response=excerpt(body, key))
+        if status < _BAD_REQUEST:
+            raise ProviderResponseInvalid(f"its status is {status}; the address in ROOKERY_GENERATION may be wrong")
+        failure = parse_failure(status, body, key)
+        retry_after_s = _parse_retry_after(response)
+        error = build_error(failure, retry_after_s)
+        if isinstance(error, (ProviderUnavailable, ProviderRateLimited)):
+            return _RetryableFailure(error, retry_after_s=retry_after_s)
+        if isinstance(error, ProviderAccessDenied):
+            raise error
+        raise RequestRefusedError(failure)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ProviderUnavailable("the server is stopping")
+
+
+def build_error(failure: ProviderFailure, retry_after_s: float | None = None) -> ProviderError:
+    """Return the error of the port for *failure*."""
+    status = failure.status
+    header_s = DEFAULT_RETRY_AFTER_S if retry_after_s is None else max(1, min(_MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+    message = failure.message or f"status {status}"
+    if status == _UNAUTHORIZED:
+        return ProviderAccessDenied(status, "it rejects the configured key")  # its own words may quote a part of the key
+    if status in _ACCESS_STATUSES or failure.code in _QUOTA_CODES:
+        return ProviderAccessDenied(status, message)
+    if status == _RATE_LIMITED:
+        return ProviderRateLimited(message, retry_after_s=header_s)
+    if status in _RETRYABLE_STATUSES or (status >= _SERVER_ERROR and status not in _PERMANENT_SERVER_ERRORS):
+        reason = f"the provider answered with status {status}" + (f": {failure.message}" if failure.message else "")
+        return ProviderUnavailable(reason, retry_after_s=header_s, provider_status=status)
+    return ProviderRefused(status, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _RetryableFailure:
+    """A failure after which the same request may succeed, and the error if it is not repeated."""
+
+    error: ProviderUnavailable | ProviderRateLimited
+    retry_after_s: float | None = None
+
+
+async def _read_error_body(response: httpx2.Response, until: float) -> bytes:
+    """Return the start of the body as far as it arrives in time, and close the response."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout_at(until):
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) >= MAX_ERROR_BYTES:
+                    break
+    except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+        pass
+    finally:
+        await response.aclose()
+    return bytes(body[:MAX_ERROR_BYTES])
+
+
+def _parse_retry_after(response: httpx2.Response) -> float | None:
+    """Return the seconds of `Retry-After`, or of `retry-after-ms`, which OpenAI and Azure send too."""
+    milliseconds = parse_retry_after(response.headers.get("retry-after-ms"), utc_now())
+    return parse_retry_after(response.headers.get("retry-after"), utc_now()) if milliseconds is None else milliseconds / 1000
+
+
+def _describe_connection_error(error: Exception) -> str:
+    if isinstance(error, httpx2.TimeoutException):
+        return "the provider did not answer in time"
+    if isinstance(error, httpx2.ConnectError):
+        return "the connection to the provider could not be opened"
+    if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
+        return "the provider closed the connection"
+    return f"the connection to the provider failed ({type(error).__name__})"

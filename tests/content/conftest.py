@@ -1,0 +1,38 @@
+"""Fixtures of the tests of content generation: a provider on the loopback interface, and a server that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+
+from rookery.kernel.config import Settings
+from rookery.kernel.secret import Secret
+from tests.chat_service import KEY, ChatService, run_chat_service
+from tests.conftest import Instance, run_instance
+
+GENERATIONS, BATCHES, TEMPLATES = "/v1/content/generations", "/v1/content/batches", "/v1/content/templates"
+
+PRICES = (("*", 1_000, 2_000),)
+"""1 per million input tokens and 2 per million output tokens, for any model."""
+
+
+@pytest.fixture
+def provider() -> Iterator[ChatService]:
+    """A scripted provider that accepts only the operator's key."""
+    with run_chat_service() as service:
+        yield service
+
+
+@pytest.fixture
+def content_settings(settings: Settings, provider: ChatService) -> Settings:
+    """Settings of a server with the provider and prices."""
+    return replace(settings, generation=Secret(provider.url("ok", key=KEY)), generation_prices=PRICES)
+
+
+@pytest.fixture
+async def content(content_settings: Settings) -> AsyncIterator[Instance]:
+    """A running server with the provider, on each record store in turn."""
+    async with run_instance(content_settings) as running:
+        yield running

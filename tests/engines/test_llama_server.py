@@ -1,0 +1,64 @@
+"""The text generator on a real provider: llama.cpp's server with a small model (D-71). Its answers mean little, so they are short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rookery.content.errors import ProviderAccessDenied, ProviderRefused
+from rookery.content.ports import TextGenerator
+from rookery.engines import text_generators
+from tests.engines.conftest import CloseAtEnd
+from tests.engines.text_generator_contract import collect, make_request
+from tests.llama_server import run_llama_server
+from tests.valkey import find_free_port
+
+pytestmark = pytest.mark.external_service
+
+KEY = "the-key-of-the-model"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Run the server for the module, and yield its address."""
+    with run_llama_server(find_free_port(), KEY) as address:
+        if address is None:
+            pytest.skip("llama.cpp's server is not installed: make test-engines")
+        yield address
+
+
+@pytest.fixture
+def generator(address: str, close_at_end: CloseAtEnd) -> TextGenerator:
+    """Return a generator on the server."""
+    return close_at_end(text_generators.open(address))
+
+
+async def test_a_real_model_answers(generator: TextGenerator) -> None:
+    """D-71: text, streamed text and reported usage."""
+    await generator.probe()
+    completion = await generator.complete(make_request(generator.model, max_tokens=6))
+    pieces, streamed = await collect(generator, make_request(generator.model, max_tokens=6))
+
+    assert completion.text.strip()
+    assert len(pieces) > 1
+    assert "".join(pieces) == streamed.text
+    for answer in (completion, streamed):
+        assert (answer.finish_reason, answer.usage.output_tokens, answer.usage.is_estimated) == ("length", 6, False)
+
+
+async def test_a_real_model_follows_a_schema(generator: TextGenerator) -> None:
+    """Issue 18: `response_format` with the schema, which llama.cpp turns into a grammar."""
+    schema = {"enum": ["heron", "egret"]}
+    completion = await generator.complete(make_request(generator.model, response_schema=schema, max_tokens=20))
+
+    assert completion.text in {'"heron"', '"egret"'}
+    assert (completion.schema_mode, completion.attempts) == ("json_schema", 1)
+
+
+async def test_a_real_server_rejects_what_it_cannot_do(address: str, generator: TextGenerator, close_at_end: CloseAtEnd) -> None:
+    """Issue 18: its own words are passed on; nothing is repeated."""
+    with pytest.raises(ProviderRefused, match="exceeds the available context size"):
+        await generator.complete(make_request(generator.model, "heron " * 4000))
+    with pytest.raises(ProviderAccessDenied):
+        await close_at_end(text_generators.open(address.replace(KEY, "wrong"))).complete(make_request(generator.model))
