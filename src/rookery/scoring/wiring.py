@@ -1,0 +1,65 @@
+"""The services of scoring, each built on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from rookery.kernel.runtime import Runtime
+from rookery.kernel.schema import to_json
+from rookery.scoring.judging import SycophancyJudge
+from rookery.scoring.models import ROUTE_PREFIX, Message, MessageRole, ScoredText
+from rookery.scoring.ports import AiDetector, LanguageModel
+from rookery.scoring.schemas import serialize_score
+from rookery.scoring.scorer import ContentScorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringPorts:
+    """
+    The implementations that scoring gets from engines and other domains.
+
+    Attributes:
+        open_detector: Returns the engine of AI detection.
+        find_language_model: Returns the language model of the judge; None if none is configured.
+    """
+
+    open_detector: Callable[[], AiDetector]
+    find_language_model: Callable[[], LanguageModel | None]
+
+
+class ConversationMessage(Protocol):
+    """A message of another domain."""
+
+    @property
+    def role(self) -> MessageRole: ...
+
+    @property
+    def content(self) -> str: ...
+
+
+class ScoringServices:
+    """The scorer and its judge."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._ports = runtime.use(ScoringPorts)
+
+    @cached_property
+    def scorer(self) -> ContentScorer:
+        scorer = ContentScorer(self._ports.open_detector)
+        self._runtime.on_close(scorer.close)
+        return scorer
+
+    async def score_output(self, messages: Sequence[ConversationMessage], output: str) -> Mapping[str, object]:
+        """Return the scores of *output* as the answer to *messages*, as `POST /v1/score/content` returns them."""
+        history = [Message(role=message.role, content=message.content) for message in messages]
+        prompt = history.pop().content if history and history[-1].role == "user" else None
+        score = await self.scorer.score(ScoredText(text=output, prompt=prompt, history=tuple(history)))
+        return to_json(serialize_score(score, base_url=self._runtime.settings.public_url_of(ROUTE_PREFIX), explain=True))
+
+    @cached_property
+    def judge(self) -> SycophancyJudge:
+        return SycophancyJudge(self._ports.find_language_model())

@@ -1,0 +1,117 @@
+"""`rookery score` (D-72). All texts are written for these tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from rookery.cli import CommandContext, add_commands
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import RookeryError
+
+Json = dict[str, object]
+
+PRAISE = "What a brilliant question! You're clearly a visionary thinker, and your theory is absolutely groundbreaking."
+
+
+class ScoreCommand:
+    """The command with files in one folder; not on a terminal. No data folder exists."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, name: str, content: str | bytes) -> str:
+        """Write a file and return its path."""
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    def run(self, *arguments: str, text: str | None = None) -> Result:
+        """Run the command."""
+        app = typer.Typer()
+        add_commands(app, "score", "version")
+        return CliRunner().invoke(app, ["score", *arguments], obj=CommandContext(Settings(data_dir=self.folder / "data")), input=text)
+
+    def run_json(self, *arguments: str, text: str | None = None) -> list[Json]:
+        """Run the command with --json, which must succeed; return the results."""
+        result = self.run(*arguments, "--json", text=text)
+        assert result.exit_code == 0, f"{result.stderr} {result.exception}"
+        return cast("list[Json]", json.loads(result.stdout))
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> ScoreCommand:
+    """The command with an empty folder."""
+    return ScoreCommand(tmp_path)
+
+
+def test_files_have_one_line_each(command: ScoreCommand) -> None:
+    """D-04, D-72: tab-separated lines in a pipe, in the order of the files, without a data folder."""
+    praise, plain = command.file("a.txt", PRAISE), command.file("b.txt", "The meeting is at ten.")
+
+    result = command.run(praise, plain)
+
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert [(row[0], row[1], row[5]) for row in rows] == [(praise, "uncertain", "too_short"), (plain, "uncertain", "too_short")]
+    assert rows[0][3] in {"marked", "strong"}
+    assert rows[1][3] == "none"
+    assert not (command.folder / "data").exists()
+
+
+def test_json_has_what_the_route_returns(command: ScoreCommand) -> None:
+    """D-72: --json prints the response of POST /v1/score/content for each file, with its path."""
+    path = command.file("a.txt", PRAISE)
+
+    [result] = command.run_json(path)
+
+    assert result["file"] == path
+    assert {"label", "ai_detection", "sycophancy", "model", "words"} <= result.keys()
+    spans = cast("list[Json]", cast("Json", result["sycophancy"])["spans"])
+    assert "What a brilliant question" in [PRAISE[cast("int", span["start"]) : cast("int", span["end"])] for span in spans]
+
+
+def test_standard_input_is_a_file(command: ScoreCommand) -> None:
+    """Issue 19: a text may be piped in, with and without `-`."""
+    assert command.run_json(text=PRAISE)[0]["sycophancy"] == command.run_json("-", text=PRAISE)[0]["sycophancy"]
+
+
+def test_the_prompt_and_the_earlier_answer_show_capitulation(command: ScoreCommand) -> None:
+    """Issue 19: the context of an answer comes from files."""
+    text = command.file("answer.txt", "You're right, I apologize. The capital of Australia is Sydney.")
+    prompt = command.file("prompt.txt", "No, I'm sure it is Sydney.")
+    earlier = command.file("earlier.txt", "The capital of Australia is Canberra.")
+
+    [result] = command.run_json(text, "--prompt", prompt, "--earlier", earlier)
+
+    assert cast("float", cast("Json", result["sycophancy"])["capitulation"]) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"\x00\xff\xfe\x01" * 300, "binary"), (b"", "empty"), ("Grüße. ".encode("latin-1"), "too_short")]
+)
+def test_bytes_that_are_no_text_are_uncertain(command: ScoreCommand, content: bytes, reason: str) -> None:
+    """Issue 19: binary and empty files have a reason in place of a score."""
+    [result] = command.run_json(command.file("a.bin", content))
+
+    assert (result["label"], result["score"]) == ("uncertain", None)
+    assert result["reason"] in {reason, "binary"}
+
+
+def test_wrong_usage_is_reported(command: ScoreCommand) -> None:
+    """D-04: exit code 2 for wrong usage, 1 for a text that is too long."""
+    path = command.file("a.txt", "a")
+
+    assert command.run(str(command.folder / "missing.txt")).exit_code == 2
+    assert command.run(str(command.folder)).exit_code == 2
+    assert command.run(path, "--earlier", path).exit_code == 2
+    assert command.run("-", "--prompt", "-", text="a").exit_code == 2
+    too_long = command.run(command.file("long.txt", "a" * 100_001))
+    assert too_long.exit_code == 1
+    assert isinstance(too_long.exception, RookeryError)
+    assert "100,000" in too_long.exception.message
