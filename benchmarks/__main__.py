@@ -28,6 +28,7 @@ from rich.table import Table
 from benchmarks.baseline import time_calls
 from benchmarks.load import Connection, Timings, measure
 from benchmarks.servers import Running, run_server
+from benchmarks.start import THIS_TREE, measure_starts
 from benchmarks.texts import TYPES, questions, texts
 
 Figures = dict[str, Mapping[str, object]]
@@ -191,16 +192,8 @@ async def _measure_all(folder: Path, *, quick: bool, only: set[str], sizes: list
                 }
             console.print(f"recall_{size}", figures[f"recall_{size}"])
     if is_selected("start"):
-        figures["start"] = _starts(folder)
+        figures["start"] = measure_starts(folder / "starts", {"this": THIS_TREE}, rounds=2 if quick else 7)["this"]
     return figures
-
-
-def _starts(folder: Path) -> Mapping[str, object]:
-    start_times_s = list[float]()
-    for _ in range(5):
-        with run_server(folder / "start") as running:
-            start_times_s.append(running.started_s)
-    return {"second_start_s": round(statistics.median(start_times_s[1:]), 2), "each_s": [round(value, 2) for value in start_times_s]}
 
 
 def _servers_file(folder: Path) -> Path:

@@ -27,7 +27,7 @@ from rookery.access.models import SYSTEM_ACTOR, Tier
 from rookery.access.rate_limits import HOUR_US, RateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import metadata, open_database
 

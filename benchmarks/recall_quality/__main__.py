@@ -171,7 +171,7 @@ async def run(sets: Mapping[str, list[Collection]], options: argparse.Namespace,
     """Measure the floor and each embedder on *sets*."""
     with tempfile.TemporaryDirectory() as folder:
         engines = [embedders.open(address, data_dir=Path(folder)) for address in options.embedder or ["embedded:"]]
-        products = [(engine.model, Product(engine)) for engine in engines]
+        products = [(engine.model, Product(engine, texts_address=options.texts)) for engine in engines]
         recallers: list[tuple[str, Recaller]] = [("bm25", FullTextBaseline()), *products]
         confidences = dict[str, list[Confidence]]()
         for name, collections in sets.items():
@@ -210,6 +210,7 @@ def main() -> int:
     )
     parser.add_argument("--set", dest="sets", action="append", default=[], help="only this data set; may be given more than once")
     parser.add_argument("--embedder", action="append", default=[], help="address of an embedder (default: embedded:)")
+    parser.add_argument("--texts", default="embedded:", help="address of the full-text engine (default: embedded:)")
     options = parser.parse_args()
     try:
         sets = data.sets(options.data)

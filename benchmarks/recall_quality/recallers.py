@@ -112,13 +112,14 @@ class FullTextBaseline:
 class Product:
     """The product's own recall, in each mode, on its own stores in a temporary folder. No server takes part."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, *, texts_address: str = "embedded:") -> None:
         self._embedder = embedder
+        self._texts_address = texts_address
         self._store: _Store | None = None
 
     async def learn(self, collection: Collection) -> None:
         await self.close()
-        self._store = await _Store.open(self._embedder)
+        self._store = await _Store.open(self._embedder, self._texts_address)
         await self._store.add(collection)
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
@@ -166,18 +167,18 @@ class Confidence:
 class _Store:
     """A workspace of one collection, filled past the queue."""
 
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], embedder: Embedder) -> None:
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], embedder: Embedder, texts_address: str) -> None:
         path = Path(folder.name)
         self._folder = folder
         self._embedder = embedder
         self._db = open_database("embedded:", data_dir=path)
-        self._texts = texts.open("embedded:", data_dir=path)
+        self._texts = texts.open(texts_address, data_dir=path)
         self._vectors = vectors.open("embedded:", data_dir=path, model=embedder.model, dimension=embedder.dimension)
         self._ids: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self._recall = Recall(
             db=self._db,
-            migration=EmbeddingMigration(current=IndexVersion(embedder=embedder, vectors=self._vectors), model_versions=self._vectors),
+            migration=EmbeddingMigration(db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)),
             candidates=CandidateSearch(db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db)),
             buffer=RecallBuffer(db=self._db),
             bus=EventBus(),
@@ -186,11 +187,11 @@ class _Store:
         )
 
     @classmethod
-    async def open(cls, embedder: Embedder) -> _Store:
+    async def open(cls, embedder: Embedder, texts_address: str) -> _Store:
         """Return an empty store."""
         folder = tempfile.TemporaryDirectory()
         await asyncio.to_thread(migrate, "embedded:", data_dir=Path(folder.name))
-        return cls(folder, embedder)
+        return cls(folder, embedder, texts_address)
 
     async def add(self, collection: Collection) -> None:
         """Store the documents of *collection*, a second apart."""
@@ -223,7 +224,8 @@ class _Store:
         )
 
     async def close(self) -> None:
-        """Close the stores and delete the folder."""
+        """Close the stores and delete the folder. Delete the documents, which a server would keep."""
+        await self._texts.drop(_WORKSPACE_ID, list(self.names))
         await self._vectors.close()
         await self._texts.close()
         await self._db.close()
