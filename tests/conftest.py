@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
 from rookery.access.scopes import PRESETS
-from rookery.app import build_route_table, create_app
+from rookery.app import Application, build_edge, build_route_table
 from rookery.engines import embedders
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
@@ -237,7 +237,9 @@ async def run_instance(settings: Settings, clock: Clock = utc_now) -> AsyncGener
     await rookery.start()
     try:
         first_keys = await rookery.create_first_keys()
-        app = OpenApiCheck(create_app(rookery), lambda: build_route_table(rookery))
+        route_table = build_route_table(rookery)
+        edge = build_edge(rookery.settings, route_table, rookery.access.guard, rookery.observability)
+        app = OpenApiCheck(Application(rookery, edge), route_table)
         transport = httpx2.ASGITransport(app)
         api_key = first_keys.api_key.reveal() if first_keys.api_key else None
         agent_key = first_keys.agent_key.reveal() if first_keys.agent_key else None

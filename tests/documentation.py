@@ -60,6 +60,10 @@ RUN = [
             "train-on-use",
             "move-memories",
             "webhooks",
+            "notifications",
+            "notification-channels",
+            "generate-content",
+            "score-texts",
             "api-documentation",
             "remember-and-recall",
         )
@@ -75,6 +79,7 @@ PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/READ
 
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
+    "relevance "
     "duration_exact_ms "
     "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "
     "pid software uptime_s p50_ms p95_ms seen_at result_bytes".split()
@@ -244,6 +249,8 @@ class Terminal:
             self._compare(shown, answer)
         if answer.startswith('{"session":'):
             self.environment["SESSION"] = json.loads(answer)["session"]["id"]
+        if answer.startswith('{"id":') and '"audience":' in answer:
+            self.environment["CAMPAIGN"] = json.loads(answer)["id"]
         if answer.startswith('{"recall_id":'):
             recalled = json.loads(answer)
             self.environment |= {"RECALL": recalled["recall_id"], "MEMORY": next((memory["id"] for memory in recalled["memories"]), "")}

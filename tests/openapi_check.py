@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import cast
@@ -31,14 +31,14 @@ _FORBIDDEN = 403
 class OpenApiCheck:
     """A middleware around *app* that records responses which its document does not describe."""
 
-    def __init__(self, app: ASGIApp, route_table: Callable[[], RouteTable]) -> None:
+    def __init__(self, app: ASGIApp, route_table: RouteTable) -> None:
         self._app = app
-        self._get_route_table = route_table
+        self._route_table = route_table
         self.violations = set[str]()
 
     @cached_property
     def _responses(self) -> DocumentedResponses:
-        return _documented_responses(_RouteTableKey(self._get_route_table()))
+        return _documented_responses(_RouteTableKey(self._route_table))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -24,7 +24,8 @@ from rookery.reference.operation_names import document_path
 from tests.conftest import Instance
 from tests.error_bodies import error_body
 
-_CODES = frozenset({400, 404, 405, 409, 413, 415, 422})
+_CODES = frozenset({400, 404, 405, 409, 410, 413, 415, 422})
+"""The statuses of requests that are wrong; 410 is that of a link with an invalid token."""
 
 
 def _raw_bodies(endpoint: RouteEndpoint) -> Iterator[tuple[str, bytes]]:
@@ -217,7 +218,7 @@ async def test_schemathesis_finds_no_500_and_no_undocumented_response(instance: 
     """
     Issues 3 and 7: a schemathesis run over the whole document finds no 500, except the failure of a tool, which the spec documents.
 
-    Each response is also compared with the document (tests/openapi_check.py).
+    The server has no language model, a 503 of its own (D-71). Each response is compared with the document (tests/openapi_check.py).
     """
     instance.rookery.agents.notifier.close()  # requests that wait for a task return at once
     failures, statuses = list[str](), set[int]()
@@ -227,7 +228,8 @@ async def test_schemathesis_finds_no_500_and_no_undocumented_response(instance: 
         )
         statuses.add(response.status_code)
         is_tools_own = response.status_code == 500 and response.json().get("success") is False
-        if response.status_code >= 500 and not is_tools_own:
+        is_not_configured = response.status_code == 503 and response.json()["error"] == "generation_not_configured"
+        if response.status_code >= 500 and not is_tools_own and not is_not_configured:
             failures.append(f"{prepared}: {response.status_code} {response.text[:300]}")
     assert failures == []
     assert statuses >= {200, 201, 400, 404, 422}  # both valid and invalid requests were sent

@@ -23,6 +23,7 @@ STALE = '"0123456789abcdef01234567"'
 WITHOUT_VERSION = {
     "DELETE /mcp": "ends a session of the protocol, which has no state to compare",
     "DELETE /mcp/{server_id}": "ends a session of the protocol, which has no state to compare",
+    **{f"DELETE {prefix}/notify/outbox": "clears a list of messages, which has no state to compare" for prefix in ("/api/agent", "/v1")},
     "DELETE /api/v1/servers/{server_id}/login": "tokens are never shown, so there is no representation to have a version of",
 }
 """Routes that change or delete one resource and accept only `*` as If-Match, each with the reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
@@ -298,3 +298,21 @@ async def test_a_setting_loads_the_embedder_at_the_start(settings: Settings) -> 
     """`ROOKERY_PRELOAD_EMBEDDER` is for those whose first question must not wait (D-55)."""
     async with run_instance(replace(settings, preload_embedder=True)) as running:
         await eventually(lambda: running.rookery.engines.embedder.is_loaded)
+
+
+@pytest.mark.parametrize(("mode", "ranks"), [("hybrid", (True, True)), ("semantic", (True, False)), ("keyword", (False, True))])
+async def test_a_setting_chooses_the_mode_of_recall(
+    settings: Settings, mode: Literal["hybrid", "semantic", "keyword"], ranks: tuple[bool, bool]
+) -> None:
+    """`ROOKERY_RECALL_MODE` applies to requests and tool calls without a mode; its default is hybrid (issue 17; D-44)."""
+    async with run_instance(replace(settings, recall_mode=mode)) as running:
+        await running.admin.remember("We deploy on Tuesdays.")
+        body = {"query": "deploy on Tuesdays", "explain": True}
+        recalled = (await running.admin.post("/v1/brain/recall", body)).json()["memories"][0]
+        called = await running.admin.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": body})
+
+    found_by = recalled["explain"]["ranks"]
+    assert (found_by["semantic"] is not None, found_by["keyword"] is not None) == ranks
+    assert called.status_code == 200, called.text
+    assert called.json()["result"]["structuredContent"]["memories"][0]["score"] == recalled["score"]
+    assert settings.recall_mode == "hybrid"

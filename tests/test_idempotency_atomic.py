@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import func, select, text
 
 from rookery.app import build_route_table
 from rookery.kernel.db import metadata
+from rookery.kernel.secret import Secret
 from rookery.wiring import build_platform
+from tests.chat_service import run_chat_service
 from tests.conftest import Caller, Instance, Settings, eventually
 
 _HOOK = "http://[2a00:ffff::1]/hook"
@@ -48,6 +51,23 @@ BODIES: dict[str, object] = {
     "POST /v1/sessions/{done}/end": {},
     "POST /v1/plans/{plan}/archive": {},
     "POST /v1/plans/{plan}/restore": {},
+    "POST /v1/notify/subscribers": {"external_id": "made"},
+    "POST /v1/notify/campaigns": {"name": "made", "title": "a", "body": "a", "audience": {}},
+    "POST /v1/notify/campaigns/{draft}/duplicate": {},
+    "POST /v1/notify/campaigns/{draft}/test": {"subscribers": ["given"]},
+    "POST /v1/notify/campaigns/{draft}/send": None,
+    "POST /v1/notify/campaigns/{scheduled}/schedule": {"at": "2031-02-01T00:00"},
+    "POST /v1/notify/campaigns/{scheduled}/unschedule": None,
+    "POST /v1/notify/campaigns/{sending}/pause": None,
+    "POST /v1/notify/campaigns/{paused}/resume": None,
+    "POST /v1/notify/campaigns/{cancellable}/cancel": None,
+    "POST /v1/notify/webhook-secret/rotate": {},
+    "POST /v1/content/generations": {"prompt": "made", "model": "hang", "mode": "queued"},
+    "POST /v1/content/generations/{generation}/retry": None,
+    "POST /v1/content/batches": {"requests": [{"prompt": "made", "model": "hang"}]},
+    "POST /v1/content/templates": {"slug": "made", "name": "made", "prompt": "made"},
+    # The last one: the campaign fails again at some time after it, which is audited.
+    "POST /v1/notify/campaigns/{failed}/retry": None,
 }
 """One request for each route that accepts the header; /api/agent has the same handlers as /v1."""
 
@@ -55,8 +75,19 @@ _RAISE = "RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'"
 _MANY_TRANSACTIONS = {"POST /api/v1/webhooks/{webhook_id}/resend-failed"}
 """Resends failed deliveries in batches. A repetition finds only those that are still failed, so it needs no stored response."""
 
-_BACKGROUND_TABLES = {"kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "jobs"}
-"""Tables that change independently of the requests: claims, usage, delivery attempts, background jobs."""
+_BACKGROUND_TABLES = {
+    *("kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "notify_attempts"),
+    *("content_usage", "jobs", "memory_active_models", "memory_vector_sets"),
+}
+"""Tables that change independently of the requests: claims, usage, delivery attempts, usage of queued generations, background
+jobs, the models of indexed memories."""
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Iterator[Settings]:
+    """Settings of a server with a language model. Queued calls hang, so that they change nothing during a test."""
+    with run_chat_service() as provider:
+        yield replace(settings, generation=Secret(provider.url()))
 
 
 def _normalize(name: str) -> str:
@@ -117,6 +148,29 @@ async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:
     return (await caller.get(f"/api/v1/webhooks/{webhook}/deliveries/{delivery}")).json()["state"] == "held"
 
 
+async def _create_campaigns(admin: Caller) -> dict[str, str]:
+    """Create a campaign in each status that a path needs."""
+    person = {"external_id": "given", "channels": [{"type": "webhook", "url": _HOOK}], "attributes": {"link": "no URL"}}
+    assert (await admin.post("/v1/notify/subscribers", person)).status_code == 201
+    slow: dict[str, object] = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}, "rate_per_second": 0.01}
+    fields: dict[str, dict[str, object]] = {
+        "draft": {**slow, "audience": {}},
+        "failed": {**slow, "url": "{{ link }}", "rate_per_second": None},
+        **dict.fromkeys(("scheduled", "sending", "paused", "cancellable"), slow),
+    }
+    ids = {name: (await admin.post("/v1/notify/campaigns", body)).json()["id"] for name, body in fields.items()}
+    await admin.post(f"/v1/notify/campaigns/{ids['scheduled']}/schedule", {"at": "2031-01-01T00:00"})
+    for name in ("sending", "paused", "cancellable", "failed"):
+        assert (await admin.post(f"/v1/notify/campaigns/{ids[name]}/send")).status_code == 202
+    await admin.post(f"/v1/notify/campaigns/{ids['paused']}/pause")
+    await eventually(lambda: _is_failed(admin, ids["failed"]))
+    return ids
+
+
+async def _is_failed(caller: Caller, campaign: str) -> bool:
+    return (await caller.get(f"/v1/notify/campaigns/{campaign}")).json()["status"] == "failed"
+
+
 async def _create_resources(instance: Instance) -> dict[str, str]:
     """Create the resources that the paths name."""
     admin = instance.admin
@@ -128,7 +182,10 @@ async def _create_resources(instance: Instance) -> dict[str, str]:
     await eventually(lambda: _is_held(admin, webhook, delivery))
     await admin.send("PATCH", f"/api/v1/webhooks/{webhook}", {"enabled": True})
     await admin.post("/v1/templates", {"slug": "given", "name": "given", "phases": [{"name": "a"}]})
+    failed = (await admin.post("/v1/content/generations", {"prompt": "given", "model": "413"})).json()["generation_id"]
     return {
+        **await _create_campaigns(admin),
+        "generation": failed,
         "plan": plan["id"],
         "task": tasks[2],
         "hopeless": (await admin.post(f"/v1/plans/{plan['id']}/phases/1/tasks", {"name": "hopeless"})).json()["id"],

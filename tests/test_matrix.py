@@ -17,6 +17,8 @@ import pytest
 from rookery.app import build_route_table
 from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.kernel.ids import random_text, uuid7
+from rookery.kernel.secret import Secret
+from tests.chat_service import run_chat_service
 from tests.conftest import OPERATOR, Caller, Instance, Settings, operation_name, run_instance
 from tests.error_bodies import error_body, unwrap_error
 
@@ -48,6 +50,8 @@ _BODIES: dict[str, object] = {
     "PATCH /api/v1/servers/{id}": {"tagline": "changed"},
     "POST /api/v1/webhooks": {"url": "http://[2a00:ffff::1]/made", "events": ["webhook.disabled"], "enabled": False},
     "PATCH /api/v1/webhooks/{webhook_id}": {"description": "changed"},
+    "POST /v1/score/content": {"text": "a"},
+    "POST /v1/score/batch": {"items": [{"text": "a"}]},
     "POST /api/v1/workspaces": {"name": "made"},
     "PATCH /api/v1/workspaces/{workspace_id}": {"name": "changed"},
     "POST /api/v1/workspaces/{workspace_id}/api-keys": {"name": "made", "scopes": ["keys:write"]},
@@ -79,10 +83,28 @@ WORK_BODIES: dict[str, object] = {
     "POST {}/sessions/{{session_id}}/events": {"message": "changed"},
     "POST {}/sessions/{{session_id}}/end": {"summary": "changed"},
     "POST {}/sessions/{{session_id}}/resume": {"takeover": True},
+    "POST {}/content/generations": {"prompt": "made"},
+    "POST {}/content/batches": {"requests": [{"prompt": "made"}]},
+    "POST {}/content/templates": {"slug": "made", "name": "made", "prompt": "made"},
+    "PUT {}/content/templates/{{slug}}": {"name": "changed", "prompt": "changed"},
+    "POST {}/content/templates/{{slug}}/preview": {"variables": {}},
+    "PUT {}/content/budgets/workspace": {"daily": 5},
+    "PUT {}/content/budgets/keys/{{key_id}}": {"daily": 5},
 }
 """Bodies for agent work, which has two prefixes."""
 
-_BODIES.update({name.format(prefix): body for name, body in WORK_BODIES.items() for prefix in ("/api/agent", "/v1")})
+_CAMPAIGN: dict[str, object] = {"name": "made", "title": "a", "body": "a", "audience": {"tags": ["made"]}}
+NOTIFY_BODIES: dict[str, object] = {
+    "POST {}/notify/subscribers": {"external_id": "made"},
+    "PATCH {}/notify/subscribers/{{subscriber}}": {"tags": ["changed"]},
+    "POST {}/notify/campaigns": _CAMPAIGN,
+    "PATCH {}/notify/campaigns/{{campaign}}": {"name": "changed"},
+    "POST {}/notify/campaigns/{{campaign}}/test": {"subscribers": ["missing"]},
+    "POST {}/notify/campaigns/{{campaign}}/schedule": {"at": "2031-01-01T00:00"},
+}
+"""Bodies for notifications, which have the same prefixes."""
+
+_BODIES.update({name.format(prefix): body for name, body in (WORK_BODIES | NOTIFY_BODIES).items() for prefix in ("/api/agent", "/v1")})
 _QUERIES = {"GET /v1/brain/search": f"?q={_MARK}", "GET /api/v1/mcp/tools/search": "?q=tool"}
 _DISCOVERY = (
     "/.well-known/mcp-servers.json",
@@ -114,6 +136,11 @@ class Resources:
     task: str
     webhook: str
     delivery: str
+    subscriber: str
+    campaign: str
+    notification: str
+    generation: str
+    batch: str
 
 
 _MISSING = Resources(
@@ -129,6 +156,11 @@ _MISSING = Resources(
     task=uuid7(),
     webhook=uuid7(),
     delivery=uuid7(),
+    subscriber="missing",
+    campaign=uuid7(),
+    notification=uuid7(),
+    generation=uuid7(),
+    batch=uuid7(),
 )
 
 _WORKSPACE_PARAMETERS: dict[str, Callable[[RouteEndpoint, Resources], str]] = {
@@ -143,6 +175,11 @@ _WORKSPACE_PARAMETERS: dict[str, Callable[[RouteEndpoint, Resources], str]] = {
     "{task}": lambda _, resources: resources.task,
     "{webhook_id}": lambda _, resources: resources.webhook,
     "{delivery_id}": lambda _, resources: resources.delivery,
+    "{subscriber}": lambda _, resources: resources.subscriber,
+    "{campaign}": lambda _, resources: resources.campaign,
+    "{delivery}": lambda _, resources: resources.notification,
+    "{generation_id}": lambda _, resources: resources.generation,
+    "{batch_id}": lambda _, resources: resources.batch,
 }
 """Parameters that name a resource of a workspace; one of another workspace has the same error as a missing one."""
 
@@ -192,8 +229,9 @@ def _is_for_browsers(endpoint: RouteEndpoint) -> bool:
 
 
 def _is_text(response: httpx2.Response) -> bool:
-    """Return whether a successful response is text: metrics, a plan as a page, documentation pages."""
-    return response.is_success and response.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
+    """Return whether a successful response is text: metrics, a plan as a page, documentation pages, exported lines."""
+    texts = ("text/plain", "text/markdown", "text/html", "application/x-ndjson")
+    return response.is_success and response.headers["content-type"].startswith(texts)
 
 
 def _list_platform_scopes(route_table: RouteTable) -> list[str]:
@@ -210,6 +248,13 @@ def _has_optional_auth(route_table: RouteTable, name: str) -> bool:
 
 def _iter_guarded(route_table: RouteTable) -> Iterator[RouteEndpoint]:
     return (endpoint for endpoint in route_table.endpoints if not endpoint.route.public)
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Iterator[Settings]:
+    """Settings of a server with a language model."""
+    with run_chat_service() as provider:
+        yield replace(settings, generation=Secret(provider.url()))
 
 
 @pytest.fixture
@@ -236,6 +281,19 @@ async def resources(instance: Instance) -> AsyncIterator[Resources]:
     hook = {"url": f"http://[2a00:ffff::1]/{_MARK}", "events": ["plan.completed"], "description": _MARK}
     webhook_id = (await instance.admin.post("/api/v1/webhooks", hook)).json()["id"]
     delivery = (await instance.admin.post(f"/api/v1/webhooks/{webhook_id}/test")).json()["id"]
+    channels = [{"type": "webhook", "url": f"http://[2a00:ffff::1]/{_MARK}"}]
+    person = {"external_id": _MARK, "tags": [_MARK], "attributes": {"name": _MARK}, "channels": channels}
+    assert (await instance.admin.post("/v1/notify/subscribers", person)).status_code == 201
+    campaign = {"name": _MARK, "title": _MARK, "body": _MARK, "audience": {"all": True}, "variables": {"name": _MARK}}
+    campaign_id = (await instance.admin.post("/v1/notify/campaigns", campaign)).json()["id"]
+    test = (await instance.admin.post(f"/v1/notify/campaigns/{campaign_id}/test", {"subscribers": [_MARK]})).json()["id"]
+    notifications = (await instance.admin.get(f"/v1/notify/campaigns/{test}/deliveries")).json()["data"]
+    prompt = {"prompt": _MARK, "model": "413", "metadata": {_MARK: _MARK}}  # it fails, so that it does not change later
+    failed = (await instance.admin.post("/v1/content/generations", prompt)).json()
+    batch = (await instance.admin.post("/v1/content/batches", {"requests": [prompt], "metadata": {_MARK: _MARK}})).json()["id"]
+    await instance.admin.post(f"/v1/content/batches/{batch}/cancel")
+    prompt_template = {"slug": _MARK, "name": _MARK, "prompt": _MARK}
+    assert (await instance.admin.post("/v1/content/templates", prompt_template)).status_code == 201
     recalled = (await instance.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
     resources = Resources(
         memory=str(stored["id"]),
@@ -250,6 +308,11 @@ async def resources(instance: Instance) -> AsyncIterator[Resources]:
         task=plan.json()["phases"][0]["tasks"][0]["id"],
         webhook=webhook_id,
         delivery=delivery,
+        subscriber=_MARK,
+        campaign=campaign_id,
+        notification=notifications[0]["id"],
+        generation=failed["generation_id"],
+        batch=batch,
     )
     paths = [f"/v1/brain/memories/{resources.memory}", f"/api/v1/api-keys/{resources.api_key}", f"/api/v1/agent-keys/{resources.agent_key}"]
     paths += [
@@ -258,7 +321,13 @@ async def resources(instance: Instance) -> AsyncIterator[Resources]:
         f"/v1/sessions/{resources.session}",
         f"/v1/plans/{resources.plan}",
     ]
-    paths += [f"/api/v1/webhooks/{resources.webhook}"]
+    paths += [
+        f"/api/v1/webhooks/{resources.webhook}",
+        f"/v1/notify/subscribers/{resources.subscriber}",
+        f"/v1/notify/campaigns/{resources.campaign}",
+    ]
+    paths += [f"/v1/content/templates/{resources.template}"]
+    paths += [f"/v1/content/generations/{resources.generation}", f"/v1/content/batches/{resources.batch}"]
     before = [await _get_stable_fields(instance, path) for path in paths]
     yield resources
     assert [await _get_stable_fields(instance, path) for path in paths] == before
@@ -279,10 +348,18 @@ def test_few_routes_are_public(route_table: RouteTable) -> None:
     assert {name for name in public if not _has_optional_auth(route_table, name)} == {
         "GET /healthz",
         "GET /readyz",
+        "GET /v1/score/health",
+        "GET /v1/score/cards/ai-detection",
+        "GET /v1/score/cards/sycophancy",
         "GET /favicon.ico",
         "GET /oauth/callback",  # opened by a browser after a login; its `state` authorises it
         "POST /oauth/callback",
         "GET /oauth/client.json",
+        "GET /notify/subscribe/{token}",  # its signed token authorises it, as it does the next three
+        "POST /notify/subscribe/{token}",
+        "GET /notify/unsubscribe/{token}",
+        "POST /notify/unsubscribe/{token}",
+        *(f"GET /notify/{name}" for name in ("page.css", "subscribe.js", "service-worker.js")),
     }
     assert {name for name in public if _has_optional_auth(route_table, name)} == {"GET /", *(f"GET {path}" for path in _DISCOVERY)}
     assert any_key == {
@@ -447,10 +524,13 @@ _ALLOWED_ON_FULL_DISK = {
     "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}",
     "POST /api/v1/servers/{id}/check",
     "POST /v1/brain/recall",
+    "POST /v1/score/content",
+    "POST /v1/score/batch",
     "POST /api/v1/api-keys/{key_id}/suspend",
     "POST /api/v1/agent-keys/{key_id}/suspend",
     "POST /api/v1/agent-keys/{key_id}/revoke",
-    *(f"POST {prefix}/templates/{{slug}}/preview" for prefix in ("/v1", "/api/agent")),
+    *(f"POST {prefix}{part}/templates/{{slug}}/preview" for prefix in ("/v1", "/api/agent") for part in ("", "/content")),
+    *(f"POST {prefix}/notify/campaigns/{{campaign}}/preview" for prefix in ("/v1", "/api/agent")),
     *(f"POST {prefix}/sessions/{{session_id}}/heartbeat" for prefix in ("/v1", "/api/agent")),
     *(f"POST {prefix}/tasks/{{task}}/{verb}" for prefix in ("/v1", "/api/agent") for verb in ("heartbeat", "release")),
 }
@@ -478,10 +558,10 @@ async def test_a_nearly_full_disk_rejects_built_in_tools_that_write(settings: Se
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         tools = [
             (server, tool)
-            for server in ("brain", "agents")
+            for server in ("brain", "agents", "content", "scoring")
             for tool in (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["tools"]
         ]
-        arguments = {"remember": {"content": "a"}, "plan_create": {"title": "a"}}
+        arguments = {"remember": {"content": "a"}, "plan_create": {"title": "a"}, "content_generate": {"prompt": "a"}}
         hints = {tool["name"]: tool["annotations"] for _, tool in tools}
         responses = {
             tool["name"]: await instance.admin.post(f"/api/v1/mcp/servers/{server}/tools/{tool['name']}", arguments[tool["name"]])

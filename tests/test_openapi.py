@@ -35,9 +35,9 @@ _OBJECTS = {
     "ResourceResponse": "uri content",
 }
 _VERBS = frozenset(
-    "add archive browse call cancel check claim complete confirm copy create delete end extend fail finish get heartbeat list open preview "
-    "read recall release remember remove replace resend restore resume revoke rotate search send set start stream suspend test "
-    "update".split()
+    "add archive browse call cancel check claim clear complete confirm copy create delete duplicate end export extend fail finish get "
+    "heartbeat import list open pause preview read recall release remember remove replace resend restore resume retry revoke rotate "
+    "schedule score search send set start stream suspend test unschedule update".split()
 )
 _RATE_LIMIT_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
@@ -126,7 +126,7 @@ def test_the_document_has_exactly_the_operations_of_the_routes(document: Schema,
 def test_routes_with_two_prefixes_are_documented_once(document: Schema) -> None:
     """Issue 14: the paths are those of spec 4.2 (/api/agent); each operation names its alias, also in its description. D-60, D-83."""
     paths = cast("dict[str, dict[str, Schema]]", document["paths"])
-    assert [path for path in paths if path.startswith("/v1/") and not path.startswith("/v1/brain/")] == []
+    assert [path for path in paths if path.startswith("/v1/") and not path.startswith(("/v1/brain/", "/v1/score/"))] == []
     assert paths["/api/agent/plans"]["get"]["x-aliases"] == ["/v1/plans"]
     assert "Also served at `/v1/plans`." in cast("str", paths["/api/agent/plans"]["get"]["description"])
     assert paths["/api/v1/mcp/tools/call"]["post"]["x-aliases"] == ["/mcp/tools/call"]

@@ -37,6 +37,7 @@ OPEN_OBJECTS: Mapping[str, str] = {
     "refs": "named by the caller, or a list of texts",
     "result": "any JSON value, or a text",
     "tasks": "the fields of task_add, or the name of the task",
+    "schema": "a JSON schema, or its text",
     "arguments": "those of the tool that call_tool calls",
 }
 """Fields with an object of any fields, and the reason. Strict mode rejects these, so a client uses such tools without it."""

@@ -21,6 +21,7 @@ from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_
 from rookery.kernel.running_server import find_server
 from rookery.kernel.sqlite import find_damage
 from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.notifications.messages import ChannelType
 from rookery.tools.models import HealthStatus
 from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
@@ -50,6 +51,12 @@ _HEALTH_ADVICE = {
     HealthStatus.NEEDS_LOGIN.value: "Run: rookery servers login {}",
 }
 """The states of a tool server that calls cannot use, and the advice for each."""
+
+_CHANNEL_TEXTS = {
+    ChannelType.EMAIL: ("e-mail", "the SMTP server accepts the login and the sender", "See ROOKERY_SMTP in docs/reference/settings.md."),
+    ChannelType.WEBPUSH: ("Web Push", "the VAPID key signs", "See ROOKERY_VAPID_PRIVATE_KEY in docs/reference/settings.md."),
+}
+"""The checked channels: name, the text if the check passes, and the advice if it fails."""
 
 _NO_HEALTH: Mapping[str, str] = {}
 
@@ -212,16 +219,13 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
         return []
     findings = list[DoctorFinding]()
     for lag in lags[:_MAX_LISTED]:
-        progress = lag.workspace
-        progress_text = (
-            f"{progress.total - progress.pending:,} of {progress.total:,} memories have vectors of {rookery.engines.embedder.model}"
-        )
-        meanwhile = f"until all have, recall uses those of {progress.active_version.model}"
+        progress_text = f"{lag.total - lag.pending:,} of {lag.total:,} memories have vectors of {rookery.engines.embedder.model}"
+        meanwhile = f"until all have, recall uses those of {lag.active_version.model}"
         advice = "Run: rookery brain:reindex --stale (it can be interrupted and run again, and the server may keep running)"
         if not lag.has_embedder:
-            meanwhile = f"the embedder of the others ({progress.active_version.model}) is not configured, so recall uses full-text search"
+            meanwhile = f"the embedder of the others ({lag.active_version.model}) is not configured, so recall uses full-text search"
             advice = f"Set ROOKERY_EMBEDDER_PREVIOUS to that embedder for now. In any case: {advice}"
-        text = f"workspace {progress.workspace_id}: {progress_text}; {meanwhile}"
+        text = f"workspace {lag.workspace_id}: {progress_text}; {meanwhile}"
         findings.append(DoctorFinding("memory", "warning", text, advice=advice))
     return findings
 
@@ -364,6 +368,21 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
     return findings
 
 
+async def _check_notification_channels(rookery: Rookery) -> list[DoctorFinding]:
+    """Log in to the SMTP server, and check the VAPID key and its subject. Nothing is reported if nothing is configured."""
+    findings = list[DoctorFinding]()
+    for check in await rookery.notifications.channel_checker.check_all():
+        name, ok, fault_advice = _CHANNEL_TEXTS[check.channel]
+        if check.fault is not None:
+            findings.append(DoctorFinding("notifications", "problem", f"{name} cannot send: {check.fault}", advice=fault_advice))
+        elif check.warning is not None:
+            advice = "Set ROOKERY_VAPID_SUBJECT to your mailto: or https: address."
+            findings.append(DoctorFinding("notifications", "warning", f"{name}: {check.warning}", advice=advice))
+        else:
+            findings.append(DoctorFinding("notifications", "ok", f"{name}: {ok}"))
+    return findings
+
+
 def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH) -> list[DoctorFinding]:
     """Check the file, and whether its servers can start. *health*: the states that a running server publishes, by server."""
     path = rookery.settings.servers_file
@@ -396,5 +415,6 @@ _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
     "audit": _check_audit,
     "tool servers": _check_tool_servers,
     "webhooks": _check_webhooks,
+    "notifications": _check_notification_channels,
 }
 """The checks that need the record store, in the order of the output."""

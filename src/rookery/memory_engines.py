@@ -77,7 +77,11 @@ def open_memory_engines(runtime: Runtime) -> MemoryEngines:
         settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
     )
     index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
-    engines = MemoryEngines(embedder=embedder, vectors=index, texts=texts.open(settings.texts.reveal(), data_dir=settings.data_dir))
+    engines = MemoryEngines(
+        embedder=embedder,
+        vectors=index,
+        texts=texts.open(settings.texts.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl),
+    )
     runtime.on_close(engines.embedder.close)
     runtime.on_close(engines.texts.close)
     runtime.on_close(engines.vectors.close)
@@ -95,7 +99,7 @@ def provide_memory_ports(runtime: Runtime) -> None:
         return MemoryPorts(
             embedder=engines.embedder,
             vectors=engines.vectors,
-            model_versions=engines.vectors,
+            vector_set_history=vectors.open_history(settings.vectors.reveal(), data_dir=settings.data_dir),
             open_comparison=partial(open_comparison, folder=settings.data_dir),
             texts=engines.texts,
             erasable_stores=[engines.texts, engines.vectors, *record_stores],

@@ -11,12 +11,17 @@ from sqlalchemy import literal, select
 
 from rookery.access.first_run import FirstRunResult, create_first_keys
 from rookery.access.ports import AccessPorts
+from rookery.access.store import keys
 from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.content.ports import ContentPorts
+from rookery.content.wiring import ContentServices
 from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
-from rookery.engines import counters, similarity, upstreams, webhook_client
+from rookery.engines import counters, detection, notification_channels, similarity, text_generators, upstreams, webhook_client
+from rookery.engines.judge_models import GeneratorJudge
+from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
@@ -39,7 +44,9 @@ from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
 from rookery.memory.wiring import MemoryServices
 from rookery.memory_engines import MemoryEngines, open_memory_engines, provide_memory_ports
+from rookery.notifications.wiring import NotificationPorts, NotificationServices
 from rookery.observability import MetricTargets, Observability, build_observability
+from rookery.scoring.wiring import ScoringPorts, ScoringServices
 from rookery.tools.store import calls as tool_calls
 from rookery.tools.wiring import ToolPorts, ToolServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
@@ -131,8 +138,16 @@ class Rookery:
         return self.runtime.use(ToolServices)
 
     @property
+    def content(self) -> ContentServices:
+        return self.runtime.use(ContentServices)
+
+    @property
     def webhooks(self) -> WebhookServices:
         return self.runtime.use(WebhookServices)
+
+    @property
+    def notifications(self) -> NotificationServices:
+        return self.runtime.use(NotificationServices)
 
     @property
     def sealing(self) -> SealingServices:
@@ -286,7 +301,7 @@ def build_platform(
     settings.require_secret_key()
     runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids)
     runtime.on_close(db.close)
-    counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
+    counter = counters.open(settings.counters.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl)
     purgers: list[Purger] = []
     disk_folder = settings.data_dir if db.dialect == "sqlite" else None
     runtime.provide(Metrics, lambda _: metrics)
@@ -296,8 +311,11 @@ def build_platform(
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
     runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
     runtime.provide(MemoryCore, lambda runtime: runtime.use(MemoryServices))
+    runtime.provide(NotificationPorts, _build_notification_ports)
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))
+    runtime.provide(ContentPorts, _build_content_ports)
+    runtime.provide(ScoringPorts, _build_scoring_ports)
     runtime.provide(ToolPorts, lambda runtime: _build_tool_ports(runtime, environment))
     provide_memory_ports(runtime)
     runtime.bus.subscribe(
@@ -329,6 +347,26 @@ def open_similarity(runtime: Runtime) -> similarity.SimilarityCache:
     """Return the similarity of texts for the search of tools."""
     embedder = runtime.use(open_memory_engines).embedder
     return similarity.open(embedder, is_loaded=lambda: embedder.is_loaded)
+
+
+def _build_content_ports(runtime: Runtime) -> ContentPorts:
+    settings = runtime.settings
+    address = settings.generation
+    # The address is checked now. The generator connects on its first use.
+    provider = None if address is None else text_generators.open(address.reveal(), verify_ssl=settings.verify_ssl)
+    return ContentPorts(
+        provider=provider, canned=CannedGenerator(), find_key_name=keys.find_name, open_output_scorer=lambda: runtime.use(ScoringServices)
+    )
+
+
+def _build_notification_ports(runtime: Runtime) -> NotificationPorts:
+    settings, egress, clock = runtime.settings, runtime.use(EgressGuard), runtime.clock
+    return NotificationPorts(open_channels=lambda keys, own_keys: notification_channels.open(settings, egress, keys, own_keys, clock=clock))
+
+
+def _build_scoring_ports(runtime: Runtime) -> ScoringPorts:
+    provider = runtime.use(ContentPorts).provider  # the domain of content closes it
+    return ScoringPorts(open_detector=detection.open, find_language_model=lambda: None if provider is None else GeneratorJudge(provider))
 
 
 def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -> ToolPorts:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.db import Database
 from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock

@@ -19,7 +19,7 @@ from rookery.access.audit_chain import GENESIS_HASH, hash_entry
 from rookery.access.audit_log import AuditLog, ChainVerification
 from rookery.access.key_fields import KeyChanges, NewApiKey
 from rookery.access.store import audit as audit_store
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.clock import format_iso, from_micros
 from rookery.kernel.db import open_database
 from tests.access.makers import build_access, empty_store

@@ -20,7 +20,7 @@ from rookery.access.errors import NameTaken
 from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
 from rookery.access.models import Actor, Key, KeyRestrictions, KeyWithSecret, Tier
 from rookery.access.store import keys as key_store
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from tests.access.capabilities import AGENTS, MOMENTS, Capabilities, capabilities_of, exceeds_rate, list_excesses

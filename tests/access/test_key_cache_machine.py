@@ -24,7 +24,7 @@ from rookery.access.key_fields import KeyChanges, NewAgentKey
 from rookery.access.keyring import Keyring
 from rookery.access.models import Key, KeyKind, KeyWithSecret
 from rookery.access.store.keys import add_key, keys
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.secret import Secret

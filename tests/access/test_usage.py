@@ -111,10 +111,10 @@ class FailingStore:
     def dialect(self) -> Dialect:
         return self.db.dialect
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         if self.is_down:
             raise EngineUnavailable("database", "switched off")
-        return await self.db.write(work)
+        return await self.db.write(work, is_synced=is_synced)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self.db.read(work)

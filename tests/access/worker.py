@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TypedDict, cast
 
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.db import open_database
 from rookery.kernel.errors import RookeryError
 from tests.access.makers import Access, build_access

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines.counters import EmbeddedCounter
+from rookery.engines.counters.embedded import EmbeddedCounter
+from rookery.engines.counters.valkey import ValkeyCounter
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.remote import RemoteEmbedder
+from rookery.engines.texts.elastic import ElasticTextIndex
 from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.pgvector import PgvectorIndex
 
 _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
@@ -20,8 +23,11 @@ _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
     ("port", "engine", "lacks"),
     [
         ("TextIndex", "`embedded:`", EmbeddedTextIndex.lacks),
+        ("TextIndex", "`elasticsearch:`, `opensearch:`", ElasticTextIndex.lacks),
         ("VectorIndex", "`embedded:`", EmbeddedVectorIndex.lacks),
+        ("VectorIndex", "`postgresql:`", PgvectorIndex.lacks),
         ("RateLimitCounter", "`embedded:`", EmbeddedCounter.lacks),
+        ("RateLimitCounter", "`redis:`, `valkey:`", ValkeyCounter.lacks),
         ("Embedder", "`embedded:`, `embedded:f32`, `embedded:e5-small`, `embedded:/folder`", EmbeddedEmbedder.lacks),
         ("Embedder", "`openai:`, `ollama:`", RemoteEmbedder.lacks),
     ],

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -66,16 +66,20 @@ class Page:
         outside: Blocked requests to other hosts.
         console_errors: Browser warnings and errors on its console, and uncaught exceptions.
         challenges: The number of login challenges.
+        context: The browser context, which has cookies and permissions of its own.
+        registrations: The ids of service workers by scope, after `ServiceWorker.enable`.
     """
 
     browser: Browser
     session: str
     origin: str
     key: str | None
+    context: str
     requests: list[str] = field(default_factory=list[str])
     outside: list[str] = field(default_factory=list[str])
     console_errors: list[str] = field(default_factory=list[str])
     challenges: int = 0
+    registrations: dict[str, str] = field(default_factory=dict[str, str])
 
     async def go(self, path: str, *, user: str | None = None) -> None:
         """Open *path* of the server; *user* is written into the address, as in `http://user:@host/`."""
@@ -100,6 +104,11 @@ class Page:
                 raise
             return ""
 
+    async def set_notification_permission(self, setting: Literal["granted", "denied"]) -> None:
+        """Answer the question whether the page may show notifications. A headless browser would wait for it without end."""
+        permission = {"permission": {"name": "notifications"}, "setting": setting, "origin": self.origin, "browserContextId": self.context}
+        await self.browser.send_command("Browser.setPermission", permission)
+
     async def resize(self, width: int, height: int) -> None:
         """Set the size of the window, in CSS pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -108,6 +117,15 @@ class Page:
     async def disable_scripts(self) -> None:
         """Disable JavaScript."""
         await self.browser.send_command("Emulation.setScriptExecutionDisabled", {"value": True}, self.session)
+
+    async def click(self, selector: str) -> None:
+        """Click in the middle of the first element that matches, as a user does."""
+        script = f"(() => {{ const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+        script += " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        x, y = cast("list[float]", await self.evaluate(script))
+        for kind in ("mousePressed", "mouseReleased"):
+            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            await self.browser.send_command("Input.dispatchMouseEvent", event, self.session)
 
     async def screenshot(self, path: Path) -> None:
         """Write a screenshot to *path*, as PNG."""
@@ -126,6 +144,9 @@ class Page:
             await self._answer_paused_request(
                 "Fetch.continueWithAuth", {"requestId": parameters["requestId"], "authChallengeResponse": response}
             )
+        elif method == "ServiceWorker.workerRegistrationUpdated":
+            for registration in cast("list[Message]", parameters["registrations"]):
+                self.registrations[str(registration["scopeURL"])] = str(registration["registrationId"])
         elif method == "Runtime.exceptionThrown":
             self.console_errors.append(json.dumps(parameters["exceptionDetails"])[:500])
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in {"error", "assert"}:
@@ -187,10 +208,10 @@ class Browser:
             origin: The only server that it may reach.
             key: User name for a login challenge; None cancels it.
         """
-        context = (await self.send_command("Target.createBrowserContext"))["browserContextId"]
+        context = str((await self.send_command("Target.createBrowserContext"))["browserContextId"])
         target = (await self.send_command("Target.createTarget", {"url": "about:blank", "browserContextId": context}))["targetId"]
         session = str((await self.send_command("Target.attachToTarget", {"targetId": target, "flatten": True}))["sessionId"])
-        page = self._pages[session] = Page(self, session, origin, key)
+        page = self._pages[session] = Page(self, session, origin, key, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.send_command(f"{domain}.enable", session=session)
         await self.send_command("Fetch.enable", {"patterns": [{"urlPattern": "*"}], "handleAuthRequests": True}, session)

@@ -85,3 +85,24 @@ def test_an_unknown_argument_names_the_nearest_known_one() -> None:
 
     assert "'content' instead of 'contents'" in similar.value.message
     assert "Allowed: id, content." in dissimilar.value.message
+
+
+def test_a_schema_whose_references_double_does_not_block_the_server() -> None:
+    """A small schema of a tool server would take hours for one call, which its own server validates instead (D-34)."""
+    levels = 30
+    definitions = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(levels)}
+    schema = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**definitions, f"d{levels}": {"type": "integer"}}}
+    validator = ArgumentValidator(schema)
+
+    validator.validate({"a": "no number"})
+
+    assert validator.fault is None
+
+
+def test_a_reference_that_cannot_be_followed_is_a_fault() -> None:
+    """The work of a schema with an anchor cannot be counted, so its server validates the arguments (D-34)."""
+    validator = ArgumentValidator({"properties": {"a": {"$ref": "#name"}}, "$defs": {"n": {"$anchor": "name", "type": "integer"}}})
+
+    validator.validate({"a": "no number"})
+
+    assert validator.fault == "The reference '#name' is not supported; use local pointers such as #/$defs/name."

@@ -57,12 +57,12 @@ class FailingDatabase:
         """The dialect of the wrapped database."""
         return self._db.dialect
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         """Count the transaction, and run it unless the store fails."""
         self.writes += 1
         if self.is_failing:
             raise EngineUnavailable("database", "it is down")
-        return await self._db.write(work)
+        return await self._db.write(work, is_synced=is_synced)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Run the transaction, and record how many run at the same time."""

@@ -82,6 +82,36 @@ async def test_a_stored_list_is_served_while_the_server_is_down_and_after_a_rest
     assert watch.reference_s < 0.1
 
 
+async def test_a_restart_lists_servers_again_after_its_start(start: Start) -> None:
+    """The processes of tool servers do not delay the first requests (issue 17, D-32)."""
+    first = await start({"odd": make_odd_entry()})
+    await wait_listed(first)
+    await eventually(lambda: first.db.read(lambda tx: store.find_snapshot(tx, "odd")))
+    await first.aclose()
+
+    restarted = await start({"odd": make_odd_entry()})
+
+    server = restarted.catalogue.get_server(CALLER, "odd")
+    stored_at = first.catalogue.seen_at(server)
+    assert (restarted.catalogue.seen_at(server), restarted.sessions.list_sessions("odd")) == (stored_at, [])
+    await eventually(lambda: restarted.catalogue.seen_at(server) != stored_at)
+    assert "echo" in list_tool_names(restarted, "odd")
+
+
+async def test_an_eager_server_is_opened_by_a_restart(start: Start) -> None:
+    """`eager` opens the session at the start, also if the list is stored (D-32)."""
+    entry = make_odd_entry(lifecycle="eager")
+    first = await start({"odd": entry})
+    await wait_listed(first)
+    await eventually(lambda: first.db.read(lambda tx: store.find_snapshot(tx, "odd")))
+    await first.aclose()
+
+    restarted = await start({"odd": entry})
+
+    assert restarted.catalogue.refresh(restarted.catalogue.get_server(CALLER, "odd")) is not None
+    await eventually(lambda: [session for session in restarted.sessions.list_sessions("odd") if session.is_open])
+
+
 async def test_the_first_list_of_a_server_waits_a_limited_time_for_it(start: Start) -> None:
     """The limit is 5 seconds; here it is 0.2 (D-32)."""
     tools = await start({"odd": make_odd_entry(), "dead": make_odd_entry("--hang")}, first_list_timeout_s=0.2)

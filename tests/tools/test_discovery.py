@@ -81,8 +81,17 @@ async def test_callers_without_a_key_see_public_servers_only(instance: Instance)
     without_key, with_key = instance.caller(None), await instance.api_key("mcp:read")
 
     for path in DOCUMENTS[:4]:
-        assert server_ids((await without_key.get(path)).json(), path) == {"agents", "brain", "odd", "old"}
-        assert server_ids((await with_key.get(path)).json(), path) == {"agents", "brain", "odd", "old", "secret"}
+        assert server_ids((await without_key.get(path)).json(), path) == {"agents", "brain", "content", "notify", "odd", "old", "scoring"}
+        assert server_ids((await with_key.get(path)).json(), path) == {
+            "agents",
+            "brain",
+            "content",
+            "notify",
+            "odd",
+            "old",
+            "scoring",
+            "secret",
+        }
         assert "theirs" not in (await with_key.get(path)).text
     assert "secret" not in (await without_key.get("/servers", Accept=BROWSER)).text
 
@@ -189,12 +198,12 @@ async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> No
     anyone = instance.caller(None)
     names: list[str] = []
     cursor = ""
-    for _ in range(4):
+    for _ in range(7):
         page = (await anyone.get(f"/v0.1/servers?limit=1{cursor}")).json()
         names += [entry["server"]["name"] for entry in page["servers"]]
         assert page["metadata"]["count"] == 1
         cursor = f"&cursor={page['metadata'].get('nextCursor')}"
-    assert names == sorted(f"org.example.agents/{name}" for name in ("agents", "brain", "odd", "old"))
+    assert names == sorted(f"org.example.agents/{name}" for name in ("agents", "brain", "content", "notify", "odd", "old", "scoring"))
     assert cursor == "&cursor=None"
 
     async def search(query: str) -> list[str]:
@@ -202,10 +211,10 @@ async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> No
 
     assert await search("search=OLD") == ["old"]
     assert await search("search=the+odd") == ["odd"]
-    assert len(await search("version=latest")) == 4
+    assert len(await search("version=latest")) == 7
     assert await search("version=9.9.9") == []
     assert await search("updated_since=2999-01-01T00:00:00Z") == []
-    assert len(await search("updated_since=2020-01-01T00:00:00Z")) == 4
+    assert len(await search("updated_since=2020-01-01T00:00:00Z")) == 7
     for query in ("limit=0", "limit=101", "updated_since=yesterday", "page=2"):
         assert (await anyone.get(f"/v0.1/servers?{query}")).status_code == 422
 

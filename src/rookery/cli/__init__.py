@@ -73,6 +73,8 @@ PARTS = {
     "keys": "rookery.cli.key_changes:open_keys_for_changes",
     "keys-read-only": "rookery.cli.keys:open_keys_for_reading",
     "memory": "rookery.cli.memories:open_memory",
+    "scoring": "rookery.cli.scoring:open_scoring",
+    "notifications": "rookery.cli.notifications:open_notifications",
     "templates": "rookery.cli.templates:open_templates",
     "webhooks": "rookery.cli.webhooks:open_webhooks",
 }

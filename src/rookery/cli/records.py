@@ -39,7 +39,7 @@ def build_runtime(settings: Settings, *, bus: EventBus | None = None, is_agent_i
     db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
     runtime = Runtime(settings, db=db, bus=bus or EventBus(), clock=utc_now, ids=uuid7)
     runtime.on_close(db.close)
-    counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
+    counter = counters.open(settings.counters.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl)
     runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=is_agent_in_use, purgers=[_refuse_deletion]))
     return runtime
 

@@ -13,8 +13,11 @@ _TEXT_SCHEMA: Schema = {"type": "string"}
 
 _PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "agent_id": ("The id of an agent.", _TEXT_SCHEMA),
+    "campaign": ("The id of a campaign.", _UUID_SCHEMA),
+    "batch_id": ("The id of a batch of generations.", _UUID_SCHEMA),
     "delivery": ("The id of a delivery.", _UUID_SCHEMA),
     "delivery_id": ("The id of a delivery.", _UUID_SCHEMA),
+    "generation_id": ("The id of a generation.", _UUID_SCHEMA),
     "endpoint": ("The id of a webhook endpoint.", _UUID_SCHEMA),
     "endpoint_id": ("The id of a webhook endpoint.", _UUID_SCHEMA),
     "id": ("The id of a server that the workspace has added.", _TEXT_SCHEMA),
@@ -28,7 +31,9 @@ _PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "server_id": ("The id of a tool server.", _TEXT_SCHEMA),
     "session_id": ("The id of a session, `sess_` and a UUID.", _TEXT_SCHEMA),
     "slug": ("The slug of a template.", _TEXT_SCHEMA),
+    "subscriber": ("The id or the external id of a subscriber.", _TEXT_SCHEMA),
     "task": ("The id of a task.", _UUID_SCHEMA),
+    "token": ("The signed token of a link.", _TEXT_SCHEMA),
     "tool": ("The name of a tool on its server.", _TEXT_SCHEMA),
     "uri": (
         "The resource as `server://path`, as in the lists. It may be percent-encoded once.",

@@ -7,6 +7,7 @@ from typing import cast
 
 import jsonschema_rs
 
+from rookery.kernel.schema_cost import find_unsupported_reference, has_references, is_too_complex
 from rookery.kernel.suggestions import find_nearest
 from rookery.tools.errors import ArgumentsInvalid
 
@@ -20,6 +21,8 @@ class ArgumentValidator:
 
     A schema that cannot be compiled accepts everything, with the reason in `fault`; the upstream then validates the arguments.
     A $ref to another document is such a case. It is never fetched, because an upstream could make us read URLs and files of its choice.
+    Arguments whose validation would take too long are left to the upstream as well: references that double with each level would block
+    all callers.
     """
 
     def __init__(self, schema: Mapping[str, object]) -> None:
@@ -33,6 +36,10 @@ class ArgumentValidator:
             self._validator = kind(dict(schema), offline=True)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
             self.fault = str(error).splitlines()[0][:_MAX_ERROR_LENGTH]
+        self._schema = schema if has_references(schema) else None
+        if self._schema is not None and self._validator is not None and (reference := find_unsupported_reference(self._schema)):
+            self.fault = f"The reference {reference!r} is not supported; use local pointers such as #/$defs/name."[:_MAX_ERROR_LENGTH]
+            self._validator = None
 
     def validate(self, arguments: Mapping[str, object]) -> None:
         """
@@ -41,7 +48,9 @@ class ArgumentValidator:
         Raises:
             ArgumentsInvalid: With all errors by JSON pointer, at most 50.
         """
-        if self._validator is None or self._validator.is_valid(arguments):
+        if self._validator is None or (self._schema is not None and is_too_complex(self._schema, arguments)):
+            return
+        if self._validator.is_valid(arguments):
             return
         errors: dict[str, list[str]] = {}
         for count, error in enumerate(self._validator.iter_errors(arguments)):

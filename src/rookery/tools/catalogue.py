@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
+from importlib import metadata
 from typing import TypeAlias
 
 import orjson
@@ -33,6 +35,7 @@ from rookery.tools.models import (
     ServerFeatures,
     ServerStatus,
     SessionIsolation,
+    SessionLifecycle,
     count_dropped_features,
     has_workspace_sessions,
     limit_features,
@@ -122,6 +125,8 @@ class Catalogue:
         self._change_seen_at: dict[_RefreshKey, float] = {}
         self._retries: dict[str, _Retry] = {}
         """Retries by server key, for servers that were tried and never listed."""
+        self._unconfirmed: list[Server] = []
+        """Servers whose lists were read from the store at the start and not from the server since."""
         self._next_store_poll_at = 0.0
         self._deprecated_at: dict[str, datetime] = {}
         self._has_noted_deprecations = False
@@ -130,7 +135,12 @@ class Catalogue:
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Read the file and the stored snapshots, and start to list every server of the file in the background."""
+        """
+        Read the file and the stored snapshots, and start to list the servers of the file in the background.
+
+        Servers with a stored list are listed half a second later: that starts their processes and imports the SDK of the protocol,
+        which would delay the first requests.
+        """
         snapshots = await self._db.read(store.list_snapshots)
         self._registry.load()
         if self._refresh_added is not None:
@@ -147,7 +157,11 @@ class Catalogue:
         self._owner = asyncio.create_task(self._run_tasks(started), name="tools-catalogue")
         await started.wait()
         for server in self._registry.servers.values():
-            if server.owner is None:
+            if server.owner is not None:
+                continue
+            if server.key in self._entries and server.lifecycle is SessionLifecycle.LAZY:
+                self._unconfirmed.append(server)
+            else:
                 self.refresh(server)
 
     async def aclose(self) -> None:
@@ -527,8 +541,17 @@ class Catalogue:
                 await asyncio.wait_for(self._stopping.wait(), _WATCH_INTERVAL_S)
             try:
                 await self._refresh_all()
+                self._confirm_stored()
             except Exception as error:  # noqa: BLE001 - the next round retries
                 failures.report(error)
+
+    def _confirm_stored(self) -> None:
+        """List the servers whose lists were read from the store at the start, unless that was done since."""
+        while self._unconfirmed:
+            server = self._unconfirmed.pop()
+            entry = self._entries.get(server.key)
+            if entry is not None and entry.refreshed_at == 0:
+                self.refresh(server)
 
     async def _refresh_all(self) -> None:
         """Reload the file and the servers that workspaces added, and refresh open servers that are due."""
@@ -585,8 +608,13 @@ def fingerprint(server: Server) -> str:
         case HttpTarget():
             parts = [target.kind, _redact_secrets(target.secrets, target.url), sorted(target.headers)]
         case _:
-            parts = ["builtin", server.id]
+            parts = ["builtin", server.id, _get_own_version()]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
+
+
+@cache  # reads a file
+def _get_own_version() -> str:
+    return metadata.version("rookery")
 
 
 def _redact_secrets(secrets: Iterable[str], text: str) -> str:

@@ -14,7 +14,7 @@ from rookery.kernel.preconditions import compute_version
 JsonObject: TypeAlias = dict[str, object]
 """A JSON object as received over the wire, passed through unchanged."""
 
-BUILTIN_IDS = frozenset({"brain", "agents", "tools"})
+BUILTIN_IDS = frozenset({"brain", "agents", "content", "tools"})
 """Server ids that are reserved for built-in servers (D-31)."""
 
 

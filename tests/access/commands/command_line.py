@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from rookery.access.errors import Unauthorised
 from rookery.cli import add_commands
-from rookery.engines.counters import open_counter
+from rookery.engines.counters import open as open_counter
 from rookery.kernel.db import open_database
 from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock

@@ -16,6 +16,8 @@ _TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(sk_live_|sk_test_|ak_|whsec_)[A-Za-z0-9+/=]{16,}"), r"\1EXAMPLE"),
     (re.compile(r"\b(sk_live_|sk_test_|ak_|whsec_)[A-Za-z0-9+/]{4,}\.\.\."), r"\1EXAMPLE..."),
     (re.compile(r"\bevt_[A-Za-z0-9]{24}\b"), "evt_" + "0" * 23 + "1"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "0" * 31 + "1"),
+    (re.compile(r"(/notify/(?:un)?subscribe/)[\w.~-]+"), r"\1EXAMPLE"),
     (re.compile(r"\breq_[A-Za-z0-9_-]{8,}"), "req_EXAMPLE"),
     (re.compile(r"http%3A%2F%2F127\.0\.0\.1%3A8400"), "https%3A%2F%2Frookery.example.org"),
     (re.compile(r"http%3A%2F%2F127\.0\.0\.1%3A\d+"), "https%3A%2F%2Ftools.example.org"),
@@ -28,7 +30,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _SECRETS = frozenset({"claim_token", "prefix", "key_prefix", "fingerprint", "request_id", "request_state"})
 _SECRET_INPUTS = frozenset({"claim_token", "state", "code"})
-_RANDOM_FIELDS = {"hash": "5" * 64, "previous": "4" * 64, "seen_at": "2027-03-01T09:30:00.000000Z"}
+_RANDOM_FIELDS = {"hash": "5" * 64, "public_key": "EXAMPLE", "previous": "4" * 64, "seen_at": "2027-03-01T09:30:00.000000Z"}
 """Fields that depend on random values, or on the time of a listing."""
 
 _EXAMPLE = "EXAMPLE"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rookery.kernel.config import Settings
+from rookery.kernel.secret import Secret
 from rookery.reference.downgrade import Schema
+from tests.chat_service import run_chat_service
 from tests.conftest import FakeClock, run_instance
-from tests.reference.recording import host, keys, memories, plans, sessions, tools, webhooks
+from tests.reference.recording import content, host, keys, memories, notifications, plans, scoring, sessions, tools, webhooks
 from tests.reference.recording.normalizer import START
 from tests.reference.recording.recorder import Recorder
 from tests.tools.oauth_server import run_oauth_server
@@ -21,12 +24,15 @@ PARTS: Mapping[str, Callable[[Recorder], Awaitable[None]]] = {
     "plans": plans.play,
     "templates": plans.templates,
     "sessions": sessions.play,
+    "content": content.play,
+    "notifications": notifications.play,
     "tools": tools.play,
     "servers": tools.servers,
     "discovery": tools.discovery,
     "api-keys": keys.play,
     "agent-keys": keys.agents,
     "webhooks": webhooks.play,
+    "scoring": scoring.play,
     "workspaces": keys.workspaces,
     "host": host.play,
 }
@@ -37,6 +43,11 @@ UNRECORDED: Mapping[str, str] = {
     "GET /mcp/{serverId}": "a stream that ends with its client",
     "DELETE /mcp": "ends a session of the older protocol, which begins with a POST of an initialize",
     "DELETE /mcp/{serverId}": "ends a session of the older protocol, which begins with a POST of an initialize",
+    "POST /api/agent/notify/subscribers/import": "takes a file, whose formats the guide shows",
+    "GET /notify/subscribe/{token}": "a page for people, whose address has a signed token",
+    "POST /notify/subscribe/{token}": "sent by the script of that page",
+    "GET /notify/unsubscribe/{token}": "a page for people, whose address has a signed token",
+    "POST /notify/unsubscribe/{token}": "sent by the button of that page, or by a mail program",
 }
 """Operations that the story leaves out, and why."""
 
@@ -47,7 +58,8 @@ async def record_story(data_dir: Path) -> dict[str, dict[str, Schema]]:
     library = {"command": sys.executable, "args": [str(Path(__file__).with_name("library.py"))], "tagline": "Where books stand."}
     settings.servers_file.write_text(json.dumps({"mcpServers": {"library": library}}))
     clock = FakeClock(START)
-    with run_oauth_server() as upstream:
+    with run_oauth_server() as upstream, run_chat_service() as provider:
+        settings = replace(settings, generation=Secret(provider.url()), generation_prices=(("*", 1_000_000, 2_000_000),))
         async with run_receiver() as receiver, run_instance(settings, clock) as instance:
             parts: dict[str, dict[str, Schema]] = {}
             for name, play in PARTS.items():

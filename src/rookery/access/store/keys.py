@@ -158,6 +158,13 @@ def find_row_by_id_share_locked(tx: Tx, key_id: str) -> Row | None:
     return tx.fetch_one(_BY_ID_SHARE_LOCKED, {"id": key_id})
 
 
+def find_name(tx: Tx, tenant_id: int, key_id: str) -> str | None:
+    """Return the name of a key whose requests belong to a tenant."""
+    row = tx.fetch_one(_BY_ID, {"id": key_id})
+    key = None if row is None else KEYS.from_row(row)
+    return key.name if key is not None and key.tenant_id == tenant_id else None
+
+
 def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
     """Return the settings of the keys with *lookup* in any workspace; only for the guard."""
     return tx.fetch_all(_BY_LOOKUP, {"lookup": lookup, "kind": kind})

@@ -186,8 +186,8 @@ class _BuiltinConnection:
         return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
 
     async def list_features(self) -> ServerFeatures:
-        """Return the tools in the format of the protocol."""
-        tools = self._builtin.tools()
+        """Return the tools in the format of the protocol. They are built in a thread, because their schemas take 0.1 s."""
+        tools = await asyncio.to_thread(self._builtin.tools)
         return ServerFeatures(
             tools=tuple(
                 {

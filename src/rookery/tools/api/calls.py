@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,8 +21,9 @@ from rookery.kernel.http import (
     encode_event,
     json_response,
 )
+from rookery.kernel.http.client_disconnect import cancel_on_disconnect
 from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_HEADER, find_preference
-from rookery.kernel.http.request_body import ClientDisconnected, InvalidJson
+from rookery.kernel.http.request_body import InvalidJson
 from rookery.kernel.http.responses import set_error
 from rookery.kernel.http.routes import NO_QUERY_MESSAGE
 from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, get_session_id
@@ -53,8 +52,6 @@ from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallReque
 WRITE_SCOPE = "mcp:write"
 _TOOL_ERRORS_PREFERENCE = "tool-errors"
 """A preference for the status 200 for a tool's own error."""
-_DISCONNECT_CHECK_DELAY_S = 0.1
-"""Delay before a call is watched for a disconnect. Most calls end earlier, and watching costs a task."""
 
 _STREAMS_DESCRIPTION = (
     "With `Accept: text/event-stream` the response is a stream of server-sent events: `progress` and `log` while the tool runs, "
@@ -124,7 +121,7 @@ class ToolCallApi:
     ) -> Response:
         if accepts_events(request.headers.get("accept")):
             return await self._call_streamed(caller, request, server_id, tool, arguments, options)
-        async with _cancel_on_disconnect(request):
+        async with cancel_on_disconnect(request):
             outcome = await self.runner.call(caller, server_id, tool, arguments, options=options)
         return self._reply(request, outcome)
 
@@ -152,7 +149,7 @@ class ToolCallApi:
 
         running = RunningCall(call)
         try:
-            async with _cancel_on_disconnect(request):
+            async with cancel_on_disconnect(request):
                 await running.wait_started()
         except BaseException:
             await running.stop()
@@ -245,37 +242,3 @@ def _add_call_fields(error: RookeryError, call_fields: Mapping[str, object]) -> 
         error = invalid
     error.detail.update({**call_fields, "success": False, "code": error.code})
     return error
-
-
-@contextlib.asynccontextmanager
-async def _cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
-    """
-    Run the body while the caller is connected, and cancel it when the caller disconnects (D-34).
-
-    Raises:
-        ClientDisconnected: In place of the cancellation.
-    """
-    task = asyncio.current_task()
-    watching: list[asyncio.Task[None]] = []
-    has_left = False
-
-    async def watch() -> None:
-        nonlocal has_left
-        while (await request.receive())["type"] != "http.disconnect":
-            continue
-        has_left = True
-        if task is not None:
-            task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_DELAY_S, lambda: watching.append(asyncio.create_task(watch())))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not has_left or task is None:
-            raise
-        task.uncancel()
-        raise ClientDisconnected from None
-    finally:
-        timer.cancel()
-        for watcher in watching:
-            watcher.cancel()
