@@ -67,7 +67,8 @@ class Page:
         console_errors: Browser warnings and errors on its console, and uncaught exceptions.
         challenges: The number of login challenges.
         context: The browser context, which has cookies and permissions of its own.
-        registrations: The ids of service workers by scope, after `ServiceWorker.enable`.
+        registrations: The ids of the registrations of service workers by scope, after `ServiceWorker.enable`.
+        workers: The targets of running service workers by registration, after `ServiceWorker.enable`.
     """
 
     browser: Browser
@@ -80,17 +81,17 @@ class Page:
     console_errors: list[str] = field(default_factory=list[str])
     challenges: int = 0
     registrations: dict[str, str] = field(default_factory=dict[str, str])
+    workers: dict[str, str] = field(default_factory=dict[str, str])
 
     async def go(self, path: str, *, user: str | None = None) -> None:
         """Open *path* of the server; *user* is written into the address, as in `http://user:@host/`."""
         origin = self.origin if user is None else self.origin.replace("://", f"://{user}:@")
         await self.browser.send_command("Page.navigate", {"url": origin + path}, self.session)
 
-    async def evaluate(self, script: str) -> object:
-        """Run *script* in the page; return its value, of a promise the resolved one."""
-        result = await self.browser.send_command(
-            "Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True}, self.session
-        )
+    async def evaluate(self, script: str, session: str | None = None) -> object:
+        """Run *script* in the page, or in the worker of *session*; return its value, of a promise the resolved one."""
+        parameters = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        result = await self.browser.send_command("Runtime.evaluate", parameters, session or self.session)
         if "exceptionDetails" in result:
             raise BrowserError(json.dumps(result["exceptionDetails"])[:500])
         return cast("Message", result["result"]).get("value")
@@ -147,6 +148,10 @@ class Page:
         elif method == "ServiceWorker.workerRegistrationUpdated":
             for registration in cast("list[Message]", parameters["registrations"]):
                 self.registrations[str(registration["scopeURL"])] = str(registration["registrationId"])
+        elif method == "ServiceWorker.workerVersionUpdated":
+            for version in cast("list[Message]", parameters["versions"]):
+                if "targetId" in version:
+                    self.workers[str(version["registrationId"])] = str(version["targetId"])
         elif method == "Runtime.exceptionThrown":
             self.console_errors.append(json.dumps(parameters["exceptionDetails"])[:500])
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in {"error", "assert"}:
