@@ -139,7 +139,7 @@ async def deliver(page: Page, content: str) -> object:
     send = page.browser.send_command
     await send("ServiceWorker.enable", session=page.session)
     registration = await eventually(lambda: page.registrations.get(f"{page.origin}/notify/"))
-    target = await eventually(lambda: page.workers.get(registration))
+    target = await eventually(lambda: page.workers.get(str(registration)))
     worker = str((await send("Target.attachToTarget", {"targetId": target, "flatten": True}))["sessionId"])
     await page.evaluate(_RECORD_SHOWN, worker)
     parameters = {"origin": page.origin, "registrationId": registration, "data": content}

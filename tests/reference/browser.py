@@ -145,13 +145,8 @@ class Page:
             await self._answer_paused_request(
                 "Fetch.continueWithAuth", {"requestId": parameters["requestId"], "authChallengeResponse": response}
             )
-        elif method == "ServiceWorker.workerRegistrationUpdated":
-            for registration in cast("list[Message]", parameters["registrations"]):
-                self.registrations[str(registration["scopeURL"])] = str(registration["registrationId"])
-        elif method == "ServiceWorker.workerVersionUpdated":
-            for version in cast("list[Message]", parameters["versions"]):
-                if "targetId" in version:
-                    self.workers[str(version["registrationId"])] = str(version["targetId"])
+        elif method.startswith("ServiceWorker."):
+            self._keep_workers(parameters)
         elif method == "Runtime.exceptionThrown":
             self.console_errors.append(json.dumps(parameters["exceptionDetails"])[:500])
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in {"error", "assert"}:
@@ -160,6 +155,13 @@ class Page:
             entry = cast("Message", parameters["entry"])
             if entry["level"] in {"error", "warning"}:
                 self.console_errors.append(f"{entry['level']}: {entry['text']} ({entry.get('url')})")
+
+    def _keep_workers(self, parameters: Message) -> None:
+        for registration in cast("list[Message]", parameters.get("registrations", [])):
+            self.registrations[str(registration["scopeURL"])] = str(registration["registrationId"])
+        for version in cast("list[Message]", parameters.get("versions", [])):
+            if "targetId" in version:
+                self.workers[str(version["registrationId"])] = str(version["targetId"])
 
     async def _answer_paused_request(self, command: str, parameters: Message) -> None:
         """Send *command* for a paused request; the browser forgets such a request when the tab navigates meanwhile."""
