@@ -240,6 +240,7 @@ def test_links_have_a_target(page: Path) -> None:
 def test_every_setting_and_command_in_the_pages_exists() -> None:
     """House 5.7: the pages name no setting and no command that does not exist."""
     variables = {f"ROOKERY_{setting.name.upper()}" for setting in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
+    variables |= {f"ROOKERY_{setting.name.upper()}_FILE" for setting in dataclasses.fields(Settings) if "Secret" in str(setting.type)}
     command_names = {name for name, _ in all_commands()}
     names = {" ".join(word for word in name.split() if not word.isupper()) for name in command_names}
     names |= {" ".join(name.split()[:3]) for name in names}  # the groups in groups

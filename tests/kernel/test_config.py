@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.secret import Secret
 
 
 def test_the_command_line_overrides_the_environment_and_that_the_file(tmp_path: Path) -> None:
@@ -70,6 +72,70 @@ def test_secrets_can_be_references_and_are_never_printed(tmp_path: Path) -> None
     assert "from-a-file" not in repr(loaded)
     with pytest.raises(WrongSettings, match="DB_HOST"):
         load_settings({**environment, "DB_HOST": ""} | {"ROOKERY_DATABASE_URL": "postgresql://${DB_HOSTT}/x"})
+
+
+SECRETS = {
+    "database_url": "postgresql://rookery:${pass@db/rookery",  # an address in a file is taken as it is
+    "vectors": "postgresql://rookery:hunter2@db/rookery",
+    "texts": "opensearch://rookery:hunter2@search:9200/memories",
+    "counters": "redis://:hunter2@valkey:6379/0",
+    "embedder": "openai+https://:hunter2@embeddings.example/v1?model=m",
+    "embedder_previous": "openai+https://:hunter2@embeddings.example/v1?model=m",
+    "generation": "openai+https://:hunter2@models.example/v1?model=m",
+    "traces": "http://:hunter2@collector:4318",
+    "secret_key": "PbJ8BvMDBlkxGf6dTbmLw3/8FzYqJTN9v9u3GJNIPcI=",
+    "secret_key_previous": "yR4hWmI2UI9o5mLOV0pcMyC4lDPMzUkxyHLfxA3gGoE=",
+    "smtp": "smtp://rookery:hunter2@mail:587?from=rookery@example.org",
+    "dkim_key": "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----",
+    "vapid_private_key": "hunter2-hunter2-hunter2",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), SECRETS.items())
+def test_each_secret_can_be_the_content_of_a_file(tmp_path: Path, name: str, value: str) -> None:
+    """Issue 20: secrets by file. Docker and Kubernetes mount a secret as a file, often with a line break at its end."""
+    (tmp_path / "secret").write_text(f"{value}\n", encoding="utf-8")
+    (tmp_path / "rookery.toml").write_text(f"{name} = 'overridden by the environment'\n", encoding="utf-8")
+    environment = {"ROOKERY_DATA_DIR": str(tmp_path), f"ROOKERY_{name.upper()}_FILE": str(tmp_path / "secret")}
+
+    loaded = load_settings(environment)
+
+    assert getattr(loaded.settings, name) == Secret(value)
+    assert loaded.warnings == ()
+    assert value not in repr(loaded)
+
+
+def test_every_setting_with_a_secret_type_can_be_in_a_file() -> None:
+    """Issue 20: the list above is complete."""
+    assert {setting.name for setting in fields(Settings) if "Secret" in str(setting.type)} == set(SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), (b"", "non-empty"), (b"\xffhunter2", "not a text in UTF-8"), (b"hunter2", "32 random characters")],
+)
+def test_an_unusable_secret_file_stops_the_start_without_showing_its_content(tmp_path: Path, content: bytes | None, message: str) -> None:
+    """Issue 20, D-02: the line names the variable, but neither the content nor the path, which may be a secret set by mistake."""
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+
+    with pytest.raises(WrongSettings, match=f"^ROOKERY_SECRET_KEY_FILE.*{message}") as error:
+        load_settings({"ROOKERY_SECRET_KEY_FILE": str(tmp_path / "secret")})
+
+    assert "hunter2" not in error.value.message
+    assert str(tmp_path) not in error.value.message
+
+
+def test_a_secret_and_its_file_cannot_both_be_set(tmp_path: Path) -> None:
+    """Issue 20: neither would win without a surprise."""
+    with pytest.raises(WrongSettings, match="ROOKERY_SMTP and ROOKERY_SMTP_FILE are both set"):
+        load_settings({"ROOKERY_SMTP": "smtp://mail", "ROOKERY_SMTP_FILE": str(tmp_path / "smtp")})
+
+
+def test_only_secrets_can_be_in_files_of_their_own() -> None:
+    """D-02: an unknown variable is a warning with the nearest name."""
+    assert load_settings({"ROOKERY_PORT_FILE": "/run/port"}).warnings != ()
+    assert "ROOKERY_SECRET_KEY_FILE" in load_settings({"ROOKERY_SECRT_KEY_FILE": "/run/key"}).warnings[0]
 
 
 def test_an_unknown_name_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path) -> None:

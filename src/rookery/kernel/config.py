@@ -2,7 +2,7 @@
 Settings: frozen, read once at the start, with one URL per engine (D-02).
 
 Environment variables `ROOKERY_…` override `rookery.toml`, which overrides the defaults. The file is in the data folder, or where
-`ROOKERY_CONFIG` points.
+`ROOKERY_CONFIG` points. A secret may be in a file that `ROOKERY_…_FILE` names.
 """
 
 from __future__ import annotations
@@ -358,22 +358,13 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     if path is not None and "data_dir" in raw_values and "ROOKERY_CONFIG" not in environ:
         raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
     messages = list[str]()
-    for variable, raw in environ.items():
-        if not variable.startswith(ENV_PREFIX) or variable in _NON_SETTING_VARIABLES:
-            continue
-        name = variable.removeprefix(ENV_PREFIX).lower()
-        if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
-            warnings.append(f"{variable} seems to be set by Kubernetes and is ignored.")
-        elif name in readers:
-            raw_values[name] = (variable, raw)
-        else:
-            messages.append(_unknown_setting_message(variable, [ENV_PREFIX + name.upper() for name in readers]))
+    raw_values |= _read_variables(environ, list(readers), warnings=warnings, unknown=messages)
     for name, raw in (overrides or {}).items():
         raw_values[name] = (f"--{name.replace('_', '-')}", raw)
     values: dict[str, object] = {}
     for name, (source, raw) in raw_values.items():
         try:
-            values[name] = readers[name](_expand_variables(raw, environ) if name in _SECRET_SETTINGS else raw)
+            values[name] = readers[name](_resolve_secret(raw, environ) if name in _SECRET_SETTINGS else raw)
         except ValueError as error:
             value_text = "…" if name in _SECRET_SETTINGS else repr(raw)
             msg = f"{source} = {value_text}: {error}"
@@ -390,7 +381,11 @@ _SECRET_SETTINGS = frozenset(
         *("secret_key", "secret_key_previous", "smtp", "dkim_key", "vapid_private_key"),
     }
 )
-"""Settings that are never printed. Their values may refer to variables or files by ${NAME}."""
+"""
+Settings that are never printed. Their values may refer to variables or files by ${NAME}, or be the content of the file that
+ROOKERY_<NAME>_FILE names.
+"""
+_FILE_SUFFIX = "_file"
 
 
 def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
@@ -421,27 +416,77 @@ def _read_settings_file(path: Path, readers: Mapping[str, object]) -> Mapping[st
     return values
 
 
+def _read_variables(
+    environ: Mapping[str, str], names: list[str], *, warnings: list[str], unknown: list[str]
+) -> dict[str, tuple[str, object]]:
+    """
+    Return the settings among the variables by name, each with its variable. A value from `ROOKERY_…_FILE` is the path of the file.
+
+    Args:
+        warnings: Gets a message for each ignored variable.
+        unknown: Gets a message for each variable that is not a setting.
+
+    Raises:
+        WrongSettings: A secret and its file are both set.
+    """
+    raw_values = dict[str, tuple[str, object]]()
+    for variable, raw in environ.items():
+        if not variable.startswith(ENV_PREFIX) or variable in _NON_SETTING_VARIABLES:
+            continue
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
+            warnings.append(f"{variable} seems to be set by Kubernetes and is ignored.")
+        elif name in names:
+            raw_values[name] = (variable, raw)
+        elif (secret := name.removesuffix(_FILE_SUFFIX)) in _SECRET_SETTINGS:
+            if (direct := ENV_PREFIX + secret.upper()) in environ:
+                raise WrongSettings(f"{direct} and {variable} are both set. Remove one of them.")
+            raw_values[secret] = (variable, Path(raw))
+        else:
+            known_names = [*names, *(secret + _FILE_SUFFIX for secret in sorted(_SECRET_SETTINGS))]
+            unknown.append(_unknown_setting_message(variable, [ENV_PREFIX + name.upper() for name in known_names]))
+    return raw_values
+
+
 def _unknown_setting_message(name: str, known_names: list[str]) -> str:
     nearest = find_nearest(name, known_names)
     return f"{name} is not a setting of Rookery" + (f"; did you mean {nearest}?" if nearest else ".")
 
 
-def _expand_variables(raw: object, environ: Mapping[str, str]) -> object:
+def _resolve_secret(raw: object, environ: Mapping[str, str]) -> object:
+    """Return the content of the file *raw* if it is a path, without spaces around it. In a text, replace each ${NAME}."""
+    if isinstance(raw, Path):
+        return _read_secret_file(raw, "the file")
+    return _expand_variables(raw, environ) if isinstance(raw, str) else raw
+
+
+def _expand_variables(raw: str, environ: Mapping[str, str]) -> str:
     """Replace each ${NAME} by the variable NAME or by the content of the file that the variable NAME_FILE points to."""
-    if not isinstance(raw, str):
-        return raw
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
         if name in environ:
             return environ[name]
         if f"{name}_FILE" in environ:
-            try:
-                return read_config_file(Path(environ[f"{name}_FILE"])).decode("utf-8").strip()
-            except OSError as error:
-                msg = f"{name}_FILE cannot be read: {error.strerror}"
-                raise ValueError(msg) from error
+            return _read_secret_file(Path(environ[f"{name}_FILE"]), f"{name}_FILE")
         msg = f"${{{name}}} is not set"
         raise ValueError(msg)
 
     return _VARIABLE_REFERENCE.sub(value, raw)
+
+
+def _read_secret_file(path: Path, label: str) -> str:
+    """
+    Return the content of a file, without spaces around it.
+
+    Raises:
+        ValueError: The file cannot be read, or is not UTF-8. The message has neither its path nor its content.
+    """
+    try:
+        return read_config_file(path).decode("utf-8").strip()
+    except OSError as error:
+        msg = f"{label} cannot be read: {error.strerror}"
+        raise ValueError(msg) from error
+    except UnicodeDecodeError:
+        msg = f"{label} is not a text in UTF-8"
+        raise ValueError(msg) from None
