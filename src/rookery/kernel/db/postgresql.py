@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Executable
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rookery.kernel.db.rows import Row, Value
@@ -24,6 +23,11 @@ T = TypeVar("T")
 
 _POOL_SIZE = 10
 _POOL_TIMEOUT_S = 10
+_CANCEL_GRACE_S = 1.0
+"""Time that a transaction may take to end after the task that waits for it was cancelled. Then its statement is cancelled."""
+_CANCEL_TIMEOUT_S = 1.0
+"""Further time that a cancelled task waits for the end of its transaction."""
+_CLOSE_TIMEOUT_S = 10.0
 _STATEMENT_TIMEOUT_S = 30
 _MAX_ATTEMPTS = 5
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
@@ -67,7 +71,13 @@ class PostgresTx(TxCallbacks):
 
 
 class PostgresDatabase:
-    """A `Database` on a PostgreSQL server that any number of hosts share."""
+    """
+    A `Database` on a PostgreSQL server that any number of hosts share.
+
+    Each transaction runs in a task of its own, from the checkout of its connection to its return, so that no cancellation interrupts
+    these. A connection whose statement is cancelled must be closed and replaced, which takes longer than most statements: when many
+    tasks are cancelled, the store would only open connections. So the transaction of a cancelled task gets a short time to end.
+    """
 
     dialect: Literal["postgresql"] = "postgresql"
 
@@ -76,23 +86,22 @@ class PostgresDatabase:
             sqlalchemy_url(url),
             pool_size=_POOL_SIZE,
             max_overflow=0,
-            pool_timeout=_POOL_TIMEOUT_S,
             pool_pre_ping=True,
             connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S}s -c timezone=UTC"},
         )
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._slots = asyncio.Semaphore(_POOL_SIZE)
+        self._transactions: set[asyncio.Task[object]] = set()
 
     async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         complete = TRANSACTION_HOOK.get()
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
-                return await _run_transaction(self._engine, work, complete, is_synced=is_synced)
+                return await self._run(self._engine, work, complete, is_synced=is_synced)
             except DBAPIError as error:
                 if attempt == _MAX_ATTEMPTS or _sqlstate(error) not in _RETRYABLE_SQLSTATES:
                     _raise_mapped(error)
-            except PoolTimeoutError as error:
-                _raise_no_connection(error)
             await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - jitter, not a secret
         raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
 
@@ -103,15 +112,42 @@ class PostgresDatabase:
         return await self._run_read(self._autocommit_engine, work)
 
     async def close(self) -> None:
+        if self._transactions:
+            await asyncio.wait(self._transactions, timeout=_CLOSE_TIMEOUT_S)
         await self._engine.dispose()
 
     async def _run_read(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
         try:
-            return await _run_transaction(engine, work)
+            return await self._run(engine, work)
         except DBAPIError as error:
             _raise_mapped(error)
-        except PoolTimeoutError as error:
-            _raise_no_connection(error)
+
+    async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
+        """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
+        try:
+            async with asyncio.timeout(_POOL_TIMEOUT_S):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            reason = f"no connection became free within {_POOL_TIMEOUT_S} s"
+            raise EngineUnavailable("database", reason) from error
+        task = asyncio.create_task(_run_transaction(engine, work, hook, is_synced=is_synced), name="database-transaction")
+        self._transactions.add(task)
+        task.add_done_callback(self._on_done)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            try:
+                await asyncio.wait({task}, timeout=_CANCEL_GRACE_S)
+            finally:
+                task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
+            raise
+
+    def _on_done(self, task: asyncio.Task[object]) -> None:
+        self._transactions.discard(task)
+        self._slots.release()
+        if not task.cancelled():
+            task.exception()  # Its waiter may have been cancelled. Then the error has no other reader.
 
 
 def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
@@ -119,9 +155,7 @@ def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
-async def _run_transaction(
-    engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True
-) -> T:
+async def _run_transaction(engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None, *, is_synced: bool) -> T:
     async with engine.begin() as connection:
         if not is_synced:
             await connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
@@ -152,11 +186,6 @@ def _select_dialect(statement: Statement) -> Executable:
 
 def _sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None)
-
-
-def _raise_no_connection(error: Exception) -> NoReturn:
-    reason = f"no connection became free within {_POOL_TIMEOUT_S} s"
-    raise EngineUnavailable("database", reason) from error
 
 
 def _raise_mapped(error: DBAPIError) -> NoReturn:
