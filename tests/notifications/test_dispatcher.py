@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -154,6 +155,25 @@ async def test_the_rate_holds_over_two_dispatchers(settings: Settings) -> None:
         await rig.wait_for_status(campaign, "sent")
 
         assert time.monotonic() - started >= (30 - 2) / 20
+        assert set(rig.received_ids().values()) == {1}
+
+
+async def test_the_rate_of_a_host_holds_over_campaigns_and_dispatchers(settings: Settings) -> None:
+    """D-70; issue 18: two processes on one store and two campaigns share the rate of a host; another host does not wait for it."""
+    limited = replace(settings, notify_host_rate=20)
+    async with run_receiver(lambda _: _OK) as other, run_notifications(limited, lambda _: _OK) as rig, run_notifications(limited) as _:
+        await rig.add_subscribers(20)
+        url = f"http://localhost:{other.port}/other"
+        await rig.post("/subscribers", {"external_id": "other", "channels": [{"type": "webhook", "url": url}]}, 201)
+        started = time.monotonic()
+        campaigns = [await rig.send_campaign(), await rig.send_campaign()]
+        await eventually(lambda: len(other.received) == 2)
+        arrived_before = len(rig.receiver.received)
+        for campaign in campaigns:
+            assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 21}
+
+        assert arrived_before < 40, "the other host did not wait for the limited one"
+        assert time.monotonic() - started >= (40 - 2) / 20
         assert set(rig.received_ids().values()) == {1}
 
 

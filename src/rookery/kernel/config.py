@@ -194,6 +194,9 @@ class Settings:
     notify_host_concurrency: int = _setting(
         _int_parser(1, 1_000), 16, "Maximum number of notifications that are sent to one host at the same time."
     )
+    notify_host_rate: int | None = _setting(
+        _int_parser(1, 100_000), None, "Maximum number of notifications per second to one host, over all processes; by default no limit."
+    )
     public_discovery: bool | None = _setting(
         _parse_bool, None, "Show discovery pages without a key; by default true, except in production."
     )

@@ -27,9 +27,9 @@ from rookery.notifications.campaign_progress import CampaignProgress
 from rookery.notifications.delivery_counters import DeliveryCounters
 from rookery.notifications.messages import ChannelType, SendOutcome
 from rookery.notifications.models import Campaign, CampaignStatus
-from rookery.notifications.pacing import Allowance, SendSlots, TokenBucket
+from rookery.notifications.pacing import Allowance, HostRate, SendSlots, TokenBucket
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
-from rookery.notifications.store import queue
+from rookery.notifications.store import host_rates, queue
 from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
@@ -123,6 +123,7 @@ class CampaignDispatcher:
     slots: SendSlots
     clock: Clock
     ids: IdFactory
+    host_rate: HostRate | None = None
     lease_s: int = 30
     pause_s: float = 2.0
     stop_timeout_s: float = 2.0
@@ -151,6 +152,11 @@ class CampaignDispatcher:
         while self._is_running_round or self._results or self._to_release or self._sends or await self._is_any_due():
             self._wake.set()
             await asyncio.sleep(_BATCH_DELAY_S)
+
+    async def delete_idle_hosts(self) -> int:
+        """Delete the rates of hosts that have their full rate again; return their number."""
+        now = self.clock()
+        return await self.db.write(lambda tx: host_rates.delete_old(tx, before=now))
 
     async def start(self) -> None:
         """Start. Call `stop` at the end."""
@@ -269,7 +275,7 @@ class CampaignDispatcher:
             claims = by_campaign.get(campaign_id, [])
             leased.bucket.take(len(claims))
             if not claims:
-                leased.stalled_until_s = now_s + _STALL_S
+                leased.stalled_until_s = now_s + (_STALL_S if self.host_rate is None else self.host_rate.wait_s)
             self._accept_claims(leased, claims)
         if result.has_more:
             self._next_search_s = 0.0
@@ -397,9 +403,15 @@ class CampaignDispatcher:
                 continue
             campaign = leased[campaign_id]
             queue.expire_due(tx, campaign_id, round_input.now)
-            room = _sandbox_allowance() if campaign.is_sandbox else allowance
             claims += queue.claim(
-                tx, campaign, worker_id=self._worker_id, now=round_input.now, until=round_input.until, allowance=room, limit=limit
+                tx,
+                campaign,
+                worker_id=self._worker_id,
+                now=round_input.now,
+                until=round_input.until,
+                allowance=_sandbox_allowance() if campaign.is_sandbox else allowance,
+                host_rate=None if campaign.is_sandbox else self.host_rate,
+                limit=limit,
             )
         return claims
 

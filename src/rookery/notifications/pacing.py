@@ -51,6 +51,52 @@ class TokenBucket:
         return 0.0 if self.rate_per_second is None else max(0.0, (1.0 - self.available()) / self.rate_per_second)
 
 
+@dataclass(frozen=True, slots=True)
+class HostRate:
+    """
+    A limit of messages per second to one host, over all processes that share the record store.
+
+    A host has one number, the time until which its messages are paid for (the generic cell rate algorithm, ITU-T I.371). The store
+    keeps it. All times are in microseconds.
+    """
+
+    per_second: float
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds after which a host without room is tried again."""
+        return min(_MAX_HOST_WAIT_S, max(1 / self.per_second, _MIN_HOST_WAIT_S))
+
+    def get_latest_with_room(self, now_us: int) -> int:
+        """Return the latest paid time of a host that may get a message now."""
+        return now_us + int((self._burst - 1) * self._interval_us)
+
+    def count_room(self, paid_until_us: int | None, now_us: int) -> int:
+        """Return the number of messages that may be sent now to a host; None: it had no message before."""
+        start_us = now_us if paid_until_us is None else max(paid_until_us, now_us)
+        return max(0, int((now_us + self._burst * self._interval_us - start_us) / self._interval_us + _ROUNDING))
+
+    def pay(self, paid_until_us: int | None, now_us: int, count: int) -> int:
+        """Return the time until which a host is paid for after *count* more messages."""
+        start_us = now_us if paid_until_us is None else max(paid_until_us, now_us)
+        return start_us + round(count * self._interval_us)
+
+    @property
+    def _interval_us(self) -> float:
+        return 1_000_000 / self.per_second
+
+    @property
+    def _burst(self) -> float:
+        return max(_MIN_HOST_BURST, self.per_second * _MAX_BURST_S)
+
+
+_MIN_HOST_WAIT_S, _MAX_HOST_WAIT_S = 0.05, 0.2
+_MIN_HOST_BURST = 2.0
+"""Messages at once after a pause. With one, a round that is late would lower the rate."""
+
+_ROUNDING = 1e-6
+
+
 @dataclass(slots=True)
 class Allowance:
     """The number of further messages that may be claimed, by type of channel and by host. Claims take from it."""
@@ -72,6 +118,11 @@ class Allowance:
     def full_hosts(self) -> list[str]:
         """The hosts without room."""
         return [host for host, count in self.by_host.items() if count <= 0]
+
+    def limit_hosts(self, room: Mapping[str, int]) -> None:
+        """Reduce the room of hosts to at most *room*."""
+        for host, count in room.items():
+            self.by_host[host] = min(self.by_host.get(host, self.per_new_host), count)
 
     def take(self, kind: ChannelType, host: str) -> bool:
         """Take room for one message; return False if its type or its host is full."""

@@ -22,7 +22,7 @@ from rookery.notifications.dispatcher import CampaignDispatcher
 from rookery.notifications.installation_keys import InstallationKeyStore
 from rookery.notifications.links import UNSUBSCRIBE_PATH, PublicLinks
 from rookery.notifications.messages import ChannelType
-from rookery.notifications.pacing import SendSlots
+from rookery.notifications.pacing import HostRate, SendSlots
 from rookery.notifications.ports import ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder
 from rookery.notifications.public_subscriptions import PublicSubscriptions
 from rookery.notifications.sending import NotificationSender
@@ -91,6 +91,7 @@ class NotificationServices:
         runtime = self._runtime
         channels = self.channels
         # A type without an engine has a slot too, so that its campaigns pause with the reason.
+        host_rate = runtime.settings.notify_host_rate
         limits = {kind: channels[kind].max_concurrency if kind in channels else 1 for kind in ChannelType}
         dispatcher = CampaignDispatcher(
             db=runtime.db,
@@ -102,6 +103,7 @@ class NotificationServices:
             slots=SendSlots(limits, runtime.settings.notify_host_concurrency),
             clock=runtime.clock,
             ids=runtime.ids,
+            host_rate=None if host_rate is None else HostRate(host_rate),
             lease_s=runtime.settings.job_lease_s,
         )
         self.campaigns.wake = dispatcher.wake

@@ -8,6 +8,7 @@ outcome is unknown, and it is not sent again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,8 +27,9 @@ from rookery.notifications.models import (
     NotificationState,
     SubscriberChannel,
 )
-from rookery.notifications.pacing import Allowance
-from rookery.notifications.store.tables import ATTEMPTS, CAMPAIGNS, CHANNELS, attempts, campaigns, channels, deliveries
+from rookery.notifications.pacing import Allowance, HostRate
+from rookery.notifications.store import host_rates
+from rookery.notifications.store.tables import ATTEMPTS, CAMPAIGNS, CHANNELS, attempts, campaigns, channels, deliveries, hosts
 
 _SENDING = NotificationState.SENDING.value
 _PENDING = NotificationState.PENDING.value
@@ -121,6 +123,9 @@ _SELECT_DUE = (
     .order_by(deliveries.c.next_at)
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True, of=deliveries)
+)
+_SELECT_DUE_BY_HOST_RATE = _SELECT_DUE.where(
+    ~exists(select(literal(1)).where(hosts.c.host == deliveries.c.host, hosts.c.paid_until > bindparam("latest_paid")))
 )
 _SELECT_CHANNELS = select(channels).where(channels.c.id.in_(_IDS))
 _SKIP = (
@@ -339,6 +344,7 @@ def claim(
     now: datetime,
     until: datetime,
     allowance: Allowance,
+    host_rate: HostRate | None,
     limit: int,
 ) -> list[ClaimedNotification]:
     """
@@ -348,19 +354,24 @@ def claim(
 
     Args:
         allowance: The room of channels and hosts, from which the claims are taken.
+        host_rate: The messages per second that a host gets from all processes; None: no limit.
     """
-    rows = tx.fetch_all(
-        _SELECT_DUE,
-        {
-            "of_campaign": campaign.id,
-            "now": to_micros(now),
-            "types": [kind.value for kind in allowance.types],
-            "hosts": allowance.full_hosts,
-            "at_most": limit,
-        },
-    )
+    params = {
+        "of_campaign": campaign.id,
+        "now": to_micros(now),
+        "types": [kind.value for kind in allowance.types],
+        "hosts": allowance.full_hosts,
+        "at_most": limit,
+    }
+    if host_rate is None:
+        rows = tx.fetch_all(_SELECT_DUE, params)
+    else:
+        rows = tx.fetch_all(_SELECT_DUE_BY_HOST_RATE, {**params, "latest_paid": host_rate.get_latest_with_room(to_micros(now))})
     if not rows:
         return []
+    if host_rate is not None:
+        names = {row.text("host") for row in rows} - {""}
+        allowance.limit_hosts(host_rates.load_room(tx, names, host_rate, now))
     by_id = {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
     claims, skipped = list[ClaimedNotification](), dict[str, list[str]]()
     for row in rows:
@@ -376,6 +387,8 @@ def claim(
     if claims:
         ids = [claimed.id for claimed in claims]
         tx.execute(_CLAIM, {"ids": ids, "me": worker_id, "until": to_micros(until), "now": to_micros(now)})
+    if host_rate is not None:
+        host_rates.take(tx, Counter(claimed.channel.host for claimed in claims if claimed.channel.host), host_rate, now)
     return claims
 
 

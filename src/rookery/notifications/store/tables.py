@@ -1,7 +1,7 @@
 """
 The tables of notifications, and the mappers of their rows.
 
-`migrations/versions/0024_notifications.py` creates the same tables.
+`migrations/versions/0024_notifications.py` and `0027_notification_hosts.py` create the same tables.
 """
 
 from __future__ import annotations
@@ -170,6 +170,15 @@ outbox = Table(
     Index("ix_notify_outbox_created_at", "created_at"),
 )
 OUTBOX = Mapper(OutboxMessage, outbox)
+
+hosts = Table(
+    "notify_hosts",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("paid_until", BigInteger, nullable=False),
+    Index("ix_notify_hosts_paid_until", "paid_until"),
+)
+"""The hosts that got messages under a rate per host, of all workspaces together."""
 
 signing_secrets = Table(
     "notify_secrets",
