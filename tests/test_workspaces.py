@@ -14,8 +14,13 @@ from rookery.memory.text_queries import parse_query
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, Instance, eventually
 
-GLOBAL_TABLES = {"access_once", "installation_keys", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
-"""Tables without a workspace: completed setup steps, keys of the installation, the secret key, the tools of servers, and the workspaces."""
+GLOBAL_TABLES = {
+    "access_once", "installation_keys", "notify_hosts", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces",
+}  # fmt: skip
+"""
+Tables without a workspace: completed setup steps, keys of the installation, rates of hosts, the secret key, the tools of servers, and the
+workspaces.
+"""
 
 TEXT = "planted text"
 

@@ -356,22 +356,9 @@ def claim(
         allowance: The room of channels and hosts, from which the claims are taken.
         host_rate: The messages per second that a host gets from all processes; None: no limit.
     """
-    params = {
-        "of_campaign": campaign.id,
-        "now": to_micros(now),
-        "types": [kind.value for kind in allowance.types],
-        "hosts": allowance.full_hosts,
-        "at_most": limit,
-    }
-    if host_rate is None:
-        rows = tx.fetch_all(_SELECT_DUE, params)
-    else:
-        rows = tx.fetch_all(_SELECT_DUE_BY_HOST_RATE, {**params, "latest_paid": host_rate.get_latest_with_room(to_micros(now))})
+    rows = _select_due(tx, campaign, now, allowance, host_rate, limit)
     if not rows:
         return []
-    if host_rate is not None:
-        names = {row.text("host") for row in rows} - {""}
-        allowance.limit_hosts(host_rates.load_room(tx, names, host_rate, now))
     by_id = {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
     claims, skipped = list[ClaimedNotification](), dict[str, list[str]]()
     for row in rows:
@@ -390,6 +377,23 @@ def claim(
     if host_rate is not None:
         host_rates.take(tx, Counter(claimed.channel.host for claimed in claims if claimed.channel.host), host_rate, now)
     return claims
+
+
+def _select_due(tx: Tx, campaign: Campaign, now: datetime, allowance: Allowance, host_rate: HostRate | None, limit: int) -> list[Row]:
+    """Return due deliveries whose channel and host have room, and limit *allowance* to the rates of their hosts."""
+    params = {
+        "of_campaign": campaign.id,
+        "now": to_micros(now),
+        "types": [kind.value for kind in allowance.types],
+        "hosts": allowance.full_hosts,
+        "at_most": limit,
+    }
+    if host_rate is None:
+        return tx.fetch_all(_SELECT_DUE, params)
+    rows = tx.fetch_all(_SELECT_DUE_BY_HOST_RATE, {**params, "latest_paid": host_rate.get_latest_with_room(to_micros(now))})
+    names = {row.text("host") for row in rows} - {""}
+    allowance.limit_hosts(host_rates.load_room(tx, names, host_rate, now))
+    return rows
 
 
 def store_results(tx: Tx, results: Sequence[NotificationResult]) -> None:
