@@ -26,7 +26,7 @@ def test_a_host_gets_its_rate_and_no_more(per_second: int) -> None:
 
 
 def test_an_idle_host_has_its_full_rate_again() -> None:
-    """So its row can be deleted."""
+    """D-70: its row can be deleted, because a host without a row has its full rate."""
     rate = HostRate(50)
     paid_until = rate.pay(None, 0, 5)
 

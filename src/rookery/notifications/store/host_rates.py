@@ -1,7 +1,7 @@
 """
 The hosts that got messages under a rate per host, with the time until which they are paid for.
 
-The rows belong to no workspace: a host has one rate, whoever sends to it.
+The rows belong to no workspace: all workspaces share the rate of a host.
 """
 
 from __future__ import annotations

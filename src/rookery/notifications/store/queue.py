@@ -356,7 +356,7 @@ def claim(
         allowance: The room of channels and hosts, from which the claims are taken.
         host_rate: The messages per second that a host gets from all processes; None: no limit.
     """
-    rows = _select_due(tx, campaign, now, allowance, host_rate, limit)
+    rows = _select_due(tx, campaign, now, allowance=allowance, host_rate=host_rate, limit=limit)
     if not rows:
         return []
     by_id = {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
@@ -379,7 +379,7 @@ def claim(
     return claims
 
 
-def _select_due(tx: Tx, campaign: Campaign, now: datetime, allowance: Allowance, host_rate: HostRate | None, limit: int) -> list[Row]:
+def _select_due(tx: Tx, campaign: Campaign, now: datetime, *, allowance: Allowance, host_rate: HostRate | None, limit: int) -> list[Row]:
     """Return due deliveries whose channel and host have room, and limit *allowance* to the rates of their hosts."""
     params = {
         "of_campaign": campaign.id,
