@@ -10,6 +10,7 @@ from typing import Annotated, cast
 import typer
 
 from rookery.kernel import schema
+from rookery.kernel.clock import utc_now
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.commands import subscribers
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
@@ -22,14 +23,15 @@ from rookery.notifications.models import (
     NotificationState,
     NotificationTenant,
 )
-from rookery.notifications.schemas.campaigns import NotificationResponse, serialize_campaign
+from rookery.notifications.schedules import parse_schedule
+from rookery.notifications.schemas.campaigns import NotificationResponse, serialize_campaign, serialize_preview
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice, print_record
 
 app = typer.Typer(no_args_is_help=True)
 campaigns = typer.Typer(no_args_is_help=True)
 app.add_typer(subscribers.app, name="subscribers", help="List, import and export subscribers.")
-app.add_typer(campaigns, name="campaigns", help="List, send, pause, resume and cancel campaigns.")
+app.add_typer(campaigns, name="campaigns", help="List, preview, send, schedule, pause, resume, cancel and retry campaigns.")
 
 _PAGE_SIZE = 100
 _POLL_INTERVAL_S = 0.2
@@ -86,6 +88,35 @@ def stats(context: typer.Context, campaign: CampaignArgument, *, workspace: Work
 
 
 @campaigns.command()
+def preview(
+    context: typer.Context,
+    campaign: CampaignArgument,
+    *,
+    subscriber: Annotated[
+        str | None, typer.Option(help="The subscriber to render the message for; by default the first one.", show_default=False)
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the audience of a campaign and one message. Nothing is sent. Exits with code 1 if something prevents a send."""
+    result = run_with_notifications(
+        context, workspace, lambda services, tenant: services.campaigns.preview(tenant, campaign, subscriber=subscriber)
+    )
+    fields = schema.to_json(serialize_preview(result))
+    if as_json:
+        print_json(fields)
+    else:
+        message = fields.pop("message")
+        fields.pop("missing_variables")
+        print_fields({**fields, **(cast("Fields", message) if message else {})})
+        for missing in result.missing_variables:
+            names = ", ".join(missing.external_ids)
+            print_notice(f"{{{{ {missing.name} }}}} has no value for {missing.count:,} subscribers, such as {names}.")
+    if result.missing_variables:
+        raise typer.Exit(1)
+
+
+@campaigns.command()
 def send(
     context: typer.Context,
     campaign: CampaignArgument,
@@ -111,6 +142,37 @@ def pause(context: typer.Context, campaign: CampaignArgument, *, workspace: Work
 def resume(context: typer.Context, campaign: CampaignArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Resume a paused campaign."""
     _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.resume(tenant, campaign))
+
+
+@campaigns.command()
+def schedule(
+    context: typer.Context,
+    campaign: CampaignArgument,
+    at: Annotated[str, typer.Argument(help="A local time, such as 2030-12-01T09:00, or a time with an offset.")],
+    *,
+    time_zone: Annotated[
+        str | None, typer.Option(help="The zone of a local time, such as Europe/Vienna; by default UTC.", show_default=False)
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a campaign at a time. If no server runs within an hour after it, the campaign is missed and not sent."""
+    planned = parse_schedule(at, time_zone, utc_now())
+    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.schedule(tenant, campaign, planned))
+
+
+@campaigns.command()
+def unschedule(
+    context: typer.Context, campaign: CampaignArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
+) -> None:
+    """Return a scheduled or missed campaign to draft."""
+    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.unschedule(tenant, campaign))
+
+
+@campaigns.command()
+def retry(context: typer.Context, campaign: CampaignArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Send the failed deliveries of a finished campaign again. Sent and unknown ones are never repeated."""
+    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.retry(tenant, campaign))
 
 
 @campaigns.command()
