@@ -29,7 +29,9 @@ from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.engines.counters import open as open_counter
 from rookery.kernel.clock import utc_now
+from rookery.kernel.config import Settings
 from rookery.kernel.db import metadata, open_database
+from rookery.kernel.engine_breakers import EngineBreakers
 
 ROUNDS = 15
 CALLS = 500  # 15 rounds are less than the limit of a pro key, 10,000 an hour
@@ -67,7 +69,9 @@ async def measure(data_dir: Path) -> None:
     bcrypt, counter = Bcrypt(cost=4), open_counter("embedded:", data_dir=data_dir)
     usage, audit = UsageLog(db, utc_now), AuditLog(db, utc_now)
     proofs = VerifiedKeyCache(db, bcrypt)
-    guard = Guard(db=db, key_cache=proofs, limiter=RateLimiter(counter), usage=usage, clock=utc_now)
+    guard = Guard(
+        db=db, key_cache=proofs, limiter=RateLimiter(counter, breaker=EngineBreakers(Settings()).counters), usage=usage, clock=utc_now
+    )
     workspace = await Workspaces(db, audit, utc_now).create("benchmark", by=SYSTEM_ACTOR)
     api_keys, agent_keys = ApiKeys(db, bcrypt, usage, audit, utc_now), AgentKeys(db, usage, audit, utc_now)
     enterprise = (

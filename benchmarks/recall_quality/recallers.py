@@ -22,7 +22,9 @@ from benchmarks.recall_quality.measures import DEPTH
 from benchmarks.recall_quality.questions import Collection, Question
 from rookery.access.models import Caller
 from rookery.engines import texts, vectors
+from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx, open_database
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.memory.candidates import CandidateSearch
@@ -176,10 +178,14 @@ class _Store:
         self._vectors = vectors.open("embedded:", data_dir=path, model=embedder.model, dimension=embedder.dimension)
         self._ids: dict[str, str] = {}
         self.names: dict[str, str] = {}
+        breakers = EngineBreakers(Settings())
         self._recall = Recall(
             db=self._db,
             migration=EmbeddingMigration(db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)),
-            candidates=CandidateSearch(db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db)),
+            candidates=CandidateSearch(
+                db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db, breaker=breakers.vectors), breakers=breakers
+            ),
+            breakers=breakers,
             buffer=RecallBuffer(db=self._db),
             bus=EventBus(),
             clock=lambda: _LATER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -18,7 +18,7 @@ from rookery.kernel.clock import format_iso
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
-from rookery.kernel.running_server import find_server
+from rookery.kernel.running_server import fetch_engine_states, find_server
 from rookery.kernel.sqlite import find_damage
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.notifications.messages import ChannelType
@@ -26,7 +26,7 @@ from rookery.tools.models import HealthStatus
 from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
 from rookery.webhooks.models import DisabledReason
-from rookery.wiring import Rookery
+from rookery.wiring import STATUS_STARTING, Rookery
 
 _MIB = 1024 * 1024
 _MAX_LISTED = 10
@@ -37,6 +37,7 @@ _UNUSED_PERIOD = timedelta(days=90)
 _FIRST_RUN_FILE = "first-run.json"
 _RESTORE_ADVICE = "Restore a backup: rookery restore ARCHIVE"
 _REBUILD = "rookery brain:reindex"
+_ENGINE_FAILURE_ADVICE = "See docs/how-to/engine-failures.md for what works meanwhile."
 _REINDEX_ADVICE = "Stop the server, remove the file, and run: rookery brain:reindex"
 _DATABASE_ADVICE = {
     "records.db": _RESTORE_ADVICE,
@@ -91,7 +92,8 @@ async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding
         for about, part in (_CHECKS | ({"indexes": _indexes} if deep else {})).items():
             findings += await _run_check(about, part, rookery)
     health = await asyncio.to_thread(fetch_health, rookery.settings.data_dir)
-    findings += [await _check_server(rookery), _check_disk(rookery)]
+    healthy_names = {finding.about for finding in findings if finding.grade == "ok"}
+    findings += [*await _check_server(rookery, healthy_names), _check_disk(rookery)]
     return [*findings, *_check_connections(rookery), *_check_servers_file(rookery, health)]
 
 
@@ -147,10 +149,18 @@ def has_no_problem(findings: Sequence[DoctorFinding]) -> bool:
     return all(finding.grade != "problem" for finding in findings)
 
 
-async def _check_server(rookery: Rookery) -> DoctorFinding:
+async def _check_server(rookery: Rookery, healthy_names: Collection[str]) -> list[DoctorFinding]:
+    """Check for a running server, and for engines that it does without although they answer here, *healthy_names*."""
     running = await asyncio.to_thread(find_server, rookery.settings.data_dir)
-    text = f"runs at {running.url}, process {running.pid}" if running else "no server runs on this data folder"
-    return DoctorFinding("server", "ok", text)
+    if running is None:
+        return [DoctorFinding("server", "ok", "no server runs on this data folder")]
+    states = await asyncio.to_thread(fetch_engine_states, running)
+    faults = [
+        DoctorFinding("server", "warning", f"the running server reports for {name}: {state}", advice=_ENGINE_FAILURE_ADVICE)
+        for name, state in states.items()
+        if name in healthy_names and state not in {"ok", STATUS_STARTING}
+    ]
+    return [DoctorFinding("server", "ok", f"runs at {running.url}, process {running.pid}"), *faults]
 
 
 async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import structlog
 from sqlalchemy import literal, select
@@ -30,6 +31,7 @@ from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.engine_breakers import EngineBreakers, build_engine_breakers
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.http.operation_tools import OperationServer
@@ -338,6 +340,7 @@ def build_platform(
             sessions=rookery.tools.sessions,
             tool_calls=rookery.tools.journal,
             probes=probes,
+            breakers=runtime.use(build_engine_breakers),
         )
     )
     return rookery
@@ -399,4 +402,9 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
     probes: dict[str, Probe] = {"database": probe_database, "embedder": probe_embedder}
     for domain in domains:
         probes.update(domain.probes)
-    return probes
+    breakers = runtime.use(build_engine_breakers)
+    return {name: partial(_probe_with_breaker, name, probe, breakers) for name, probe in probes.items()}
+
+
+async def _probe_with_breaker(name: str, probe: Probe, breakers: EngineBreakers) -> str:
+    return breakers.describe(name, await probe())

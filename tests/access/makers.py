@@ -20,7 +20,9 @@ from rookery.access.ports import RateLimitCounter
 from rookery.access.rate_limits import RateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
+from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.migrations import migrate
 from tests.conftest import OPERATOR, FakeClock
 
@@ -104,7 +106,7 @@ def build_access(
     def monotonic() -> float:
         return clock().timestamp()
 
-    limiter = RateLimiter(counter, monotonic=monotonic)
+    limiter = RateLimiter(counter, breaker=EngineBreakers(Settings(), monotonic=monotonic).counters)
     key_cache = VerifiedKeyCache(db, bcrypt, monotonic=monotonic, limits=cache_limits)
     return Access(
         db=db,

@@ -22,6 +22,8 @@ from rookery.access.rate_limits import (
     ToolRateLimiter,
     match_tool_limits,
 )
+from rookery.kernel.config import Settings
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
 from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock
@@ -79,7 +81,7 @@ async def test_an_unavailable_counter_is_not_called_for_every_request(clock: Fak
     """D-27: otherwise each request would wait for it."""
     counter = SwitchableCounter()
     counter.is_down = True
-    limiter = RateLimiter(counter, monotonic=lambda: clock().timestamp())
+    limiter = RateLimiter(counter, breaker=EngineBreakers(Settings(), monotonic=lambda: clock().timestamp()).counters)
     plan = RateLimit(5, MINUTE_US, has_absolute_reset=False)
     for _ in range(10):
         await limiter.consume("key", plan, NOW)
@@ -96,7 +98,7 @@ async def test_an_unavailable_counter_is_not_called_for_every_request(clock: Fak
 async def test_an_unlimited_key_uses_no_counter() -> None:
     """D-27: an enterprise key works whatever the state of the counter."""
     counter = SwitchableCounter()
-    limiter = RateLimiter(counter)
+    limiter = RateLimiter(counter, breaker=EngineBreakers(Settings()).counters)
     for status in (
         await limiter.consume("key", RateLimit(None, HOUR_US, has_absolute_reset=True), NOW),
         await limiter.get_status("key", RateLimit(None, HOUR_US, has_absolute_reset=True), NOW),

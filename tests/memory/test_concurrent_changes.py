@@ -12,7 +12,9 @@ from sqlalchemy import update
 
 from rookery.engines import vectors as vector_engines
 from rookery.kernel.clock import to_micros
+from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.jobs import jobs
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
@@ -146,7 +148,16 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
     await rig.run_jobs()
     slow = _BlockingIndex(rig.vectors)
     migration = EmbeddingMigration(db=rig.db, clock=rig.clock, current=IndexVersion(embedder=rig.embedder, vectors=slow))
-    indexer = Indexer(db=rig.db, embedder=rig.embedder, vectors=slow, texts=rig.texts, clock=rig.clock, migration=migration)
+    early_writes = EngineBreakers(Settings()).early_text_writes
+    indexer = Indexer(
+        db=rig.db,
+        embedder=rig.embedder,
+        vectors=slow,
+        texts=rig.texts,
+        clock=rig.clock,
+        migration=migration,
+        early_writes=early_writes,
+    )
     await rig.services.records.archive(make_caller(), memory.id)
     deletion = asyncio.create_task(indexer.delete(1, [memory.id]))
     await asyncio.wait_for(slow.waiting.wait(), HANG_S)

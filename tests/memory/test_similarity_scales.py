@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from rookery.access.models import Caller
+from rookery.kernel.config import Settings
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import AccessFilter, MemoryScope, RecallHit, RecallRequest
@@ -72,7 +74,7 @@ async def test_questions_do_not_wait_for_a_service_that_is_busy_with_passages(ri
         await is_free.wait()
 
     rig.embedder.before_embedding = wait
-    scales = SimilarityScales(db=rig.db, max_background_wait_s=0.01)
+    scales = SimilarityScales(db=rig.db, breaker=EngineBreakers(Settings()).vectors, max_background_wait_s=0.01)
     index = IndexVersion(embedder=rig.embedder, vectors=rig.vectors)
     access_filter = AccessFilter(workspace_id=1, at=rig.clock())
     vector = await rig.embedder.embed_query(QUESTION)

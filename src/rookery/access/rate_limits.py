@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from rookery.access.errors import RateLimited
 from rookery.access.models import TEST, Caller, Key, Tier
 from rookery.access.ports import RateLimitCounter, WindowCount
 from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
@@ -30,9 +30,6 @@ TEST_KEY_FACTOR = 10
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 3600 * SECOND_US
-
-_FALLBACK_DURATION_S = 2.0
-"""Seconds to use the local counter after the shared one failed, so that not every request waits for a time-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,47 +130,46 @@ class LocalCounter:
 
 
 class RateLimiter:
-    """A rate limiter on a shared counter. While that is unavailable, each process enforces the full limit on its own."""
+    """
+    A rate limiter on a shared counter. While that is unavailable, each process enforces the full limit on its own (D-27).
 
-    def __init__(self, counter: RateLimitCounter, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        breaker: The circuit breaker of the counter, so that requests do not wait for one that does not answer.
+    """
+
+    def __init__(self, counter: RateLimitCounter, *, breaker: EngineBreaker) -> None:
         self._counter = counter
         self._local_counter = LocalCounter()
-        self._monotonic = monotonic
-        self._fallback_until = 0.0
+        self._breaker = breaker
 
     @property
     def is_local(self) -> bool:
         """True if the shared counter failed recently, so that this process uses its local counter (D-27)."""
-        return self._monotonic() < self._fallback_until
+        return self._breaker.is_rejecting
 
     async def consume(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
         """Count one request of *name* and return the status; `RateLimitStatus.is_over` is true if the limit is exceeded."""
-        if rate_limit.limit is None:
+        limit, window_us = rate_limit.limit, rate_limit.window_us
+        if limit is None:
             return RateLimitStatus(rate_limit, 0, now, now)
-        if not self._fallback_until or self._monotonic() >= self._fallback_until:
-            try:
-                used, started_at = await self._counter.spend(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
-            except EngineUnavailable:
-                self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
-            else:
-                self._fallback_until = 0.0
-                return RateLimitStatus(rate_limit, used, started_at, now)
-        used, started_at = self._local_counter.spend(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
-        return RateLimitStatus(rate_limit, used, started_at, now, is_local=True)
+        try:
+            count = await self._breaker.call(lambda: self._counter.spend(name, limit=limit, window_us=window_us, now_us=now))
+        except EngineUnavailable:
+            count = self._local_counter.spend(name, limit=limit, window_us=window_us, now_us=now)
+            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, is_local=True)
+        return RateLimitStatus(rate_limit, count.used, count.started_at_us, now)
 
     async def get_status(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
         """Return the status of *name* without counting a request."""
         if rate_limit.limit is None:
             return RateLimitStatus(rate_limit, 0, now, now)
-        if not self._fallback_until or self._monotonic() >= self._fallback_until:
-            try:
-                used, started_at = await self._counter.peek(name, window_us=rate_limit.window_us, now_us=now)
-            except EngineUnavailable:
-                self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
-            else:
-                return RateLimitStatus(rate_limit, used, started_at, now)
-        used, started_at = self._local_counter.peek(name, window_us=rate_limit.window_us, now_us=now)
-        return RateLimitStatus(rate_limit, used, started_at, now, is_local=True)
+        window_us = rate_limit.window_us
+        try:
+            count = await self._breaker.call(lambda: self._counter.peek(name, window_us=window_us, now_us=now))
+        except EngineUnavailable:
+            count = self._local_counter.peek(name, window_us=window_us, now_us=now)
+            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, is_local=True)
+        return RateLimitStatus(rate_limit, count.used, count.started_at_us, now)
 
 
 class ToolRateLimiter:

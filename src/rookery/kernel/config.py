@@ -229,6 +229,11 @@ class Settings:
     recall_mode: Literal["semantic", "keyword", "hybrid"] = _choice_setting(
         ("semantic", "keyword", "hybrid"), "hybrid", "The search mode of recall for requests without `mode`."
     )
+    engine_timeout_ms: int = _setting(
+        _int_parser(50, 60_000),
+        2_000,
+        "Milliseconds that a recall or search waits for an engine on a server. Then it goes on without it, or fails.",
+    )
     preload_embedder: bool = _setting(
         _parse_bool, False, "Load the model of a built-in embedder at the start and not with the first text, which then waits less."
     )

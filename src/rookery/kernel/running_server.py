@@ -6,7 +6,10 @@ import json
 import os
 import socket
 import ssl
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -18,6 +21,8 @@ from rookery.kernel.data_folder import SERVER_FILE
 
 _PROBE_TIMEOUT_S = 2.0
 _MAX_NOTE_BYTES = 4096
+_READINESS_TIMEOUT_S = 5.0
+_MAX_READINESS_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,31 @@ def find_server(folder: Path) -> RunningServer | None:
     """
     recorded = _read_server_file(folder)
     return recorded if recorded is not None and _is_reachable(recorded.url) else None
+
+
+def fetch_engine_states(server: RunningServer) -> dict[str, str]:
+    """
+    Return the state of each engine that *server* publishes on /readyz.
+
+    Empty if it does not answer. No key is sent. Over HTTPS the certificate must be valid for the address.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{server.url}/readyz", timeout=_READINESS_TIMEOUT_S) as response:
+            content = response.read(_MAX_READINESS_BYTES)
+    except urllib.error.HTTPError as error:  # 503 without the record store
+        with error:
+            content = error.read(_MAX_READINESS_BYTES)
+    except (OSError, ValueError, HTTPException):
+        return {}
+    try:
+        document = cast("object", orjson.loads(content))
+    except ValueError:
+        return {}
+    states = cast("dict[str, object]", document).get("engines") if isinstance(document, dict) else None
+    if not isinstance(states, dict):
+        return {}
+    return {name: state for name, state in cast("dict[str, object]", states).items() if isinstance(state, str)}
 
 
 def _read_server_file(folder: Path) -> RunningServer | None:

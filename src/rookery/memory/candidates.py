@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import gather_pair
@@ -27,7 +29,12 @@ interval -0.5 to 2.0), that of agents' memories 2.5 points lower (0.8 to 4.6).
 A neighbour that no index returned joins the candidates. Without that, recall of single turns was 3 points lower.
 """
 
-_NO_EMBEDDER_NOTICE = "Results are by keywords only: the embedder is unavailable: {reason}"
+T = TypeVar("T")
+
+_ENGINE_NAMES = {"embedder": "embedder", "vectors": "vector index", "texts": "full-text index"}
+_VECTOR_ENGINES = frozenset({"embedder", "vectors"})
+_NO_VECTORS_NOTICE = "Results are by keywords only: the {engine} is unavailable: {reason}"
+_NO_TEXTS_NOTICE = "Results are by meaning only: the {engine} is unavailable: {reason}"
 
 
 @dataclass(slots=True)
@@ -36,9 +43,10 @@ class RecallQuery:
     A recall in progress.
 
     Attributes:
-        mode: The requested mode, or `keyword` if the vectors or the embedder are not available (D-54).
+        mode: The requested mode, or that of the indexes that are available: `keyword` or `semantic` (D-42, D-54).
         index: The vector index in use; None if vectors are not searched.
-        notice: The reason for a mode other than the requested one.
+        has_texts: The full-text index is searched.
+        notice: What the results lack, and why.
     """
 
     request: RecallRequest
@@ -47,11 +55,37 @@ class RecallQuery:
     index: IndexVersion | None = None
     vector: Vector | None = None
     scale: SimilarityScale | None = None
+    has_texts: bool = True
     notice: str | None = None
 
     def fall_back(self, notice: str) -> None:
         """Search by keywords from here on."""
         self.index, self.mode, self.notice = None, "keyword", notice
+
+    def drop_vectors(self, error: EngineUnavailable) -> None:
+        """
+        Search by keywords from here on, because of *error*.
+
+        Raises:
+            EngineUnavailable: The request is for the vectors alone, the full-text index is down too, or *error* is of another engine.
+        """
+        # A question without its vector may be searched by words in each mode (D-42).
+        is_required = self.request.mode == "semantic" and error.engine == "vectors"
+        if is_required or not self.has_texts or error.engine not in _VECTOR_ENGINES:
+            raise error
+        self.fall_back(_NO_VECTORS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason))
+
+    def drop_texts(self, error: EngineUnavailable) -> None:
+        """
+        Search by meaning from here on, because of *error*.
+
+        Raises:
+            EngineUnavailable: The request is for the words alone, or the vectors or the embedder are down too.
+        """
+        if self.index is None:
+            raise error
+        self.has_texts, self.mode = False, "semantic"
+        self.notice = _NO_TEXTS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,67 +150,85 @@ class _Hits:
 
 
 class CandidateSearch:
-    """The search for candidates in the indexes."""
+    """The search for candidates in the indexes. An index that fails, or does not answer in time, is left out if the mode allows it."""
 
-    def __init__(self, *, db: Database, texts: TextIndex, scales: SimilarityScales) -> None:
+    def __init__(self, *, db: Database, texts: TextIndex, scales: SimilarityScales, breakers: EngineBreakers) -> None:
         self._db = db
         self._texts = texts
         self._scales = scales
+        self._breakers = breakers
 
     async def find(self, query: RecallQuery, limit: int) -> Candidates:
         """
-        Return the candidates of *query*, at most *limit* of each index. Without its embedder, *query* becomes one by keywords.
+        Return the candidates of *query*, at most *limit* of each index. Without one of them, *query* becomes one of the other.
 
         Raises:
-            EngineUnavailable: An index that the mode needs is down.
+            EngineUnavailable: An index that the mode needs is down, or all are.
             NotEmbeddable: The embedder returns no vector for the question.
         """
         try:
             return await self._search(query, limit)
         except EngineUnavailable as error:
-            if error.engine != "embedder" or query.index is None:
+            if query.index is None:
                 raise
-            query.fall_back(_NO_EMBEDDER_NOTICE.format(reason=error.reason))
+            query.drop_vectors(error)
         return await self._search(query, limit)
 
     async def _search(self, query: RecallQuery, limit: int) -> Candidates:
         """Search the indexes that the mode needs, concurrently where the searches are independent (D-44)."""
-        request, access = query.request, query.access_filter
-        keywords, index = parse_keywords(request.keywords), query.index
+        index = query.index
         if index is None:
-            text_hits, keyword_hits = await gather_pair(
-                self._search_text(parse_question(request.query), access, limit), self._search_text(keywords, access, limit)
-            )
+            text_hits, keyword_hits = await self._search_texts(query, limit)
             return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
-        if query.mode == "semantic":
-            vector_hits, keyword_hits = await gather_pair(
-                self._search_vectors(index, query, limit), self._search_text(keywords, access, limit)
-            )
-            hits = _Hits(vectors=vector_hits, keywords=keyword_hits, limit=limit)
-            return _semantic_candidates(hits, await _complete_similarities(index, query, hits), query.scale)
-        searching = gather_pair(self._search_vectors(index, query, limit), self._search_text(parse_question(request.query), access, limit))
-        if keywords.any_of:
-            (vector_hits, text_hits), keyword_hits = await gather_pair(searching, self._search_text(keywords, access, limit))
-        else:
-            (vector_hits, text_hits), keyword_hits = await searching, list[TextHit]()
+        vector_hits, text_results = await gather_pair(
+            _catch_outage(self._search_vectors(index, query, limit)), _catch_outage(self._search_texts(query, limit))
+        )
+        if isinstance(text_results, EngineUnavailable):
+            if isinstance(vector_hits, EngineUnavailable):
+                raise text_results
+            query.drop_texts(text_results)
+            text_results = list[TextHit](), list[TextHit]()
+        text_hits, keyword_hits = text_results
+        if isinstance(vector_hits, EngineUnavailable):
+            is_question_searched = query.mode == "hybrid"
+            query.drop_vectors(vector_hits)
+            if not is_question_searched:
+                text_hits, keyword_hits = await self._search_texts(query, limit)
+            return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
         hits = _Hits(vectors=vector_hits, texts=text_hits, keywords=keyword_hits, limit=limit)
+        if query.mode == "semantic":
+            return _semantic_candidates(hits, await self._complete_similarities(index, query, hits), query.scale)
         return await self._hybrid_candidates(index, query, hits)
 
     async def _search_vectors(self, index: IndexVersion, query: RecallQuery, limit: int) -> list[VectorHit]:
         where = build_vector_filter(query.access_filter)  # before the wait for the vector
         if query.vector is None:
             with start_span("embedding"):
-                query.vector = await index.embedder.embed_query(query.request.query)
+                query.vector = await self._breakers.embedder.call(lambda: index.embedder.embed_query(query.request.query))
+        vector = query.vector
         if query.scale is None:
-            query.scale = await self._scales.get_scale(index, query.access_filter, query.vector)
+            query.scale = await self._scales.get_scale(index, query.access_filter, vector)
         with start_span("vector search"):
-            return await index.vectors.search(query.vector, where=where, limit=limit)
+            return await self._breakers.vectors.call(lambda: index.vectors.search(vector, where=where, limit=limit))
+
+    async def _search_texts(self, query: RecallQuery, limit: int) -> tuple[list[TextHit], list[TextHit]]:
+        """Return the hits of the question, unless the mode is by meaning alone, and those of the keywords."""
+        if not query.has_texts:
+            return [], []
+        request, access = query.request, query.access_filter
+        keywords = parse_keywords(request.keywords)
+        if query.mode == "semantic":
+            return [], await self._search_text(keywords, access, limit)
+        searching = self._search_text(parse_question(request.query), access, limit)
+        if not keywords.any_of:
+            return await searching, []
+        return await gather_pair(searching, self._search_text(keywords, access, limit))
 
     async def _search_text(self, text_query: TextQuery, access_filter: AccessFilter, limit: int) -> list[TextHit]:
         if not text_query.any_of:
             return []
         with start_span("text search"):
-            return await self._texts.search(text_query, access_filter=access_filter, limit=limit)
+            return await self._breakers.texts.call(lambda: self._texts.search(text_query, access_filter=access_filter, limit=limit))
 
     async def _hybrid_candidates(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> Candidates:
         similarities = dict(hits.vectors)
@@ -190,7 +242,7 @@ class CandidateSearch:
         estimates = fuse(ids, {**normalized, **dict.fromkeys(unseen_ids, ceiling)}, text_scores)
         neighbours = await self._find_neighbours(query, estimates)
         joined_ids = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - ids.keys()
-        completed = await _look_up_similarities(index, query, unseen_ids | joined_ids)
+        completed = await self._look_up_similarities(index, query, unseen_ids | joined_ids)
         similarities |= completed
         normalized |= _normalize(completed, query.scale)
         relevances = fuse(ids, normalized, text_scores)
@@ -218,6 +270,30 @@ class CandidateSearch:
         with start_span("neighbours"):
             return await self._db.lookup(lambda tx: find_neighbours(tx, query.access_filter, best))
 
+    async def _look_up_similarities(self, index: IndexVersion, query: RecallQuery, ids: Collection[str]) -> dict[str, float]:
+        """Return the similarities of *ids*, where known."""
+        vector = query.vector
+        if not ids or vector is None:
+            return {}
+        where = filter_ids(query.access_filter.workspace_id, ids)
+        return dict(await self._breakers.vectors.call(lambda: index.vectors.search(vector, where=where, limit=len(ids))))
+
+    async def _complete_similarities(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> dict[str, float]:
+        """Return the similarities of the hits by meaning, and of those by words where known."""
+        similarities = dict(hits.vectors)
+        others = {hit.memory_id for hit in (*hits.texts, *hits.keywords)} - similarities.keys()
+        return similarities | await self._look_up_similarities(index, query, others)
+
+
+async def _catch_outage(searching: Awaitable[T]) -> T | EngineUnavailable:
+    """Return the result of *searching*, or the error of an engine that can be left out."""
+    try:
+        return await searching
+    except EngineUnavailable as error:
+        if error.engine not in _ENGINE_NAMES:
+            raise
+        return error
+
 
 def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances: Mapping[str, float]) -> dict[str, float]:
     """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`fusion.weigh_neighbour`)."""
@@ -229,21 +305,6 @@ def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances:
             if weight >= weights.get(neighbour_id, 0.0):
                 weights[neighbour_id] = weight
     return weights
-
-
-async def _look_up_similarities(index: IndexVersion, query: RecallQuery, ids: Collection[str]) -> dict[str, float]:
-    """Return the similarities of *ids*, where known."""
-    if not ids or query.vector is None:
-        return {}
-    hits = await index.vectors.search(query.vector, where=filter_ids(query.access_filter.workspace_id, ids), limit=len(ids))
-    return dict(hits)
-
-
-async def _complete_similarities(index: IndexVersion, query: RecallQuery, hits: _Hits) -> dict[str, float]:
-    """Return the similarities of the hits by meaning, and of those by words where known."""
-    similarities = dict(hits.vectors)
-    others = {hit.memory_id for hit in (*hits.texts, *hits.keywords)} - similarities.keys()
-    return similarities | await _look_up_similarities(index, query, others)
 
 
 def _semantic_candidates(hits: _Hits, similarities: Mapping[str, float], scale: SimilarityScale | None) -> Candidates:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from rookery.kernel.engine_breakers import build_engine_breakers
 from rookery.kernel.runtime import Runtime
 from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
@@ -64,6 +65,7 @@ class MemoryCore:
         self._runtime = runtime
         self._ports = runtime.use(MemoryPorts)
         self._half_lives_days = dict(runtime.settings.half_lives)
+        self._breakers = runtime.use(build_engine_breakers)
 
     @cached_property
     def migration(self) -> EmbeddingMigration:
@@ -87,6 +89,7 @@ class MemoryCore:
             texts=ports.texts,
             clock=runtime.clock,
             migration=self.migration,
+            early_writes=self._breakers.early_text_writes,
         )
 
     @cached_property
@@ -137,7 +140,13 @@ class MemoryCore:
         return Recall(
             db=runtime.db,
             migration=self.migration,
-            candidates=CandidateSearch(db=runtime.db, texts=self._ports.texts, scales=SimilarityScales(db=runtime.db)),
+            candidates=CandidateSearch(
+                db=runtime.db,
+                texts=self._ports.texts,
+                scales=SimilarityScales(db=runtime.db, breaker=self._breakers.vectors),
+                breakers=self._breakers,
+            ),
+            breakers=self._breakers,
             buffer=self.recall_buffer,
             bus=runtime.bus,
             clock=runtime.clock,
@@ -147,4 +156,4 @@ class MemoryCore:
 
     @cached_property
     def search(self) -> MemorySearch:
-        return MemorySearch(db=self._runtime.db, texts=self._ports.texts, clock=self._runtime.clock)
+        return MemorySearch(db=self._runtime.db, texts=self._ports.texts, breaker=self._breakers.texts, clock=self._runtime.clock)

@@ -114,16 +114,6 @@ class EmbeddingMigration:
             return self._current
         return self._find_index(active)
 
-    async def get_ready_index(self, workspace_id: int) -> IndexVersion | None:
-        """
-        Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes.
-
-        Raises:
-            EngineUnavailable: The record store or the vector index is down.
-        """
-        index = await self.get_active_index(workspace_id)
-        return None if index is None or not await index.vectors.is_ready(workspace_id) else index
-
     async def prepare_writes(self, workspace_ids: Collection[int]) -> None:
         """
         Record that the current model is about to have vectors in *workspace_ids*. The first model of a workspace becomes active.

@@ -104,7 +104,13 @@ class MemoryRedacted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecalled(Event):
-    """A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds."""
+    """
+    A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds.
+
+    Attributes:
+        mode: The mode that was used.
+        is_degraded: An index that the requested mode needs was not available.
+    """
 
     workspace_id: int
     recall_id: str
@@ -112,6 +118,7 @@ class MemoryRecalled(Event):
     results: Sequence[str]
     duration_ms: float
     mode: str
+    is_degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import Batcher, ForegroundBackoff
@@ -50,10 +51,23 @@ _log = structlog.stdlib.get_logger("rookery.memory")
 
 
 class Indexer:
-    """The writer of the derived indexes. All operations are idempotent."""
+    """
+    The writer of the derived indexes. All operations are idempotent.
+
+    Args:
+        early_writes: The circuit breaker of writes to the full-text index beside a request that stores.
+    """
 
     def __init__(
-        self, *, db: Database, embedder: Embedder, vectors: VectorIndex, texts: TextIndex, clock: Clock, migration: EmbeddingMigration
+        self,
+        *,
+        db: Database,
+        embedder: Embedder,
+        vectors: VectorIndex,
+        texts: TextIndex,
+        clock: Clock,
+        migration: EmbeddingMigration,
+        early_writes: EngineBreaker,
     ) -> None:
         self._db = db
         self._embedder = embedder
@@ -61,6 +75,7 @@ class Indexer:
         self._texts = texts
         self._clock = clock
         self._migration = migration
+        self._early_writes = early_writes
         self._backoff = ForegroundBackoff()
         self._batcher = Batcher[IndexDocument, bool](self._offer_batch)
         self._pending_offers = set[asyncio.Task[bool]]()
@@ -159,7 +174,7 @@ class Indexer:
         if not documents:
             return False
         try:
-            await self._texts.put(documents, is_early=True)
+            await self._early_writes.call(lambda: self._texts.put(documents, is_early=True))
         except OUTAGES:
             return False
         except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.tracing import start_span
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
-from rookery.memory.embedding_migration import EmbeddingMigration
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.fusion import is_confident
@@ -82,6 +83,7 @@ class Recall:
         db: Database,
         migration: EmbeddingMigration,
         candidates: CandidateSearch,
+        breakers: EngineBreakers,
         buffer: RecallBuffer,
         bus: EventBus,
         clock: Clock,
@@ -92,6 +94,7 @@ class Recall:
         self._db = db
         self._migration = migration
         self._candidates = candidates
+        self._breakers = breakers
         self._buffer = buffer
         self._bus = bus
         self._clock = clock
@@ -105,7 +108,8 @@ class Recall:
 
         Raises:
             PermissionDenied: The request names an agent other than the key's own.
-            EngineUnavailable: An index that the mode needs is down. Without an embedder recall falls back to keywords, with a notice.
+            EngineUnavailable: An index that the mode needs is down. Hybrid recall needs only one of them; a notice names the other. Without
+                an embedder, each mode falls back to keywords, with a notice.
             NotEmbeddable: The embedder returns no vector for the query.
         """
         started_s = self._timer()
@@ -143,6 +147,7 @@ class Recall:
                 results=memory_ids,
                 duration_ms=took_ms,
                 mode=query.mode,
+                is_degraded=query.notice is not None,
             )
         )
         best_relevance = max((hit.relevance for hit in hits), default=0.0)
@@ -158,15 +163,27 @@ class Recall:
         """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
         if query.mode == "keyword":
             return
-        query.index = await self._migration.get_ready_index(query.access_filter.workspace_id)
-        if query.index is not None and query.index.is_previous:
+        try:
+            index = query.index = await self._find_ready_index(query.access_filter.workspace_id)
+        except EngineUnavailable as error:
+            query.drop_vectors(error)
+            return
+        if index is not None and index.is_previous:
             try:
                 with start_span("embedding"):
-                    query.vector = await query.index.embedder.embed_query(query.request.query)
+                    query.vector = await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(query.request.query))
             except EngineUnavailable:
                 query.index = None
         if query.index is None:
             query.fall_back(_REBUILDING_NOTICE)
+
+    async def _find_ready_index(self, workspace_id: int) -> IndexVersion | None:
+        """Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes."""
+        index = await self._migration.get_active_index(workspace_id)
+        if index is None:
+            return None
+        is_ready = await self._breakers.vectors.call(lambda: index.vectors.is_ready(workspace_id))
+        return index if is_ready else None
 
     async def _rank(self, query: RecallQuery, read: _Records) -> list[RankedMemory]:
         """Return the best visible memories, in order. More candidates are fetched while the records drop too many (D-46)."""

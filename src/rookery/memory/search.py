@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryState, NameCount, OrgCount, SearchHit, SearchResult, TextQuery
@@ -23,10 +24,16 @@ _MAX_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySearch:
-    """The full-text search service."""
+    """
+    The full-text search service.
+
+    Attributes:
+        breaker: The circuit breaker of the full-text index.
+    """
 
     db: Database
     texts: TextIndex
+    breaker: EngineBreaker
     clock: Clock
     timer: Callable[[], float] = time.perf_counter
 
@@ -36,7 +43,7 @@ class MemorySearch:
 
         Raises:
             PermissionDenied: *memory_filter* names an agent other than the key's own.
-            EngineUnavailable: The full-text index is down.
+            EngineUnavailable: The full-text index is down or does not answer in time.
         """
         started_s = self.timer()
         access = build_access_filter(caller, memory_filter, at=self.clock())
@@ -45,7 +52,8 @@ class MemorySearch:
         if words.any_of or words.phrases:
             # In a large store counting costs as much as searching, so both run concurrently.
             (hits, dropped_count), hit_count = await gather_pair(
-                self._collect_hits(words, access, limit, offset), self.texts.count(access.workspace_id, query=words, access_filter=access)
+                self._collect_hits(words, access, limit, offset),
+                self.breaker.call(lambda: self.texts.count(access.workspace_id, query=words, access_filter=access)),
             )
             total = max(hit_count - dropped_count, len(hits))
         return SearchResult(hits=tuple(hits), total=total, took_ms=(self.timer() - started_s) * 1000)
@@ -53,7 +61,12 @@ class MemorySearch:
     async def _collect_hits(self, query: TextQuery, access_filter: AccessFilter, limit: int, offset: int) -> tuple[list[SearchHit], int]:
         hits, dropped_count = list[SearchHit](), 0
         for _ in range(_MAX_ROUNDS):
-            text_hits = await self.texts.search(query, access_filter=access_filter, limit=limit - len(hits), offset=offset)
+            missing_count, skipped_count = limit - len(hits), offset
+            text_hits = await self.breaker.call(
+                lambda limit=missing_count, offset=skipped_count: self.texts.search(
+                    query, access_filter=access_filter, limit=limit, offset=offset
+                )
+            )
             ids = [hit.memory_id for hit in text_hits]
             memories_by_id = {
                 memory.id: memory

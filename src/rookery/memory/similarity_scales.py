@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import mul
 
 from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.errors import NotEmbeddable
@@ -65,14 +66,21 @@ class SimilarityScales:
     of a fixed sample of the workspace, of which only memories count that the caller may read.
 
     Args:
+        breaker: The circuit breaker of the vectors.
         timer: A clock in seconds that never goes back.
         max_background_wait_s: Maximum wait for the vectors of background texts, without which scales are less exact.
     """
 
     def __init__(
-        self, *, db: Database, timer: Callable[[], float] = time.monotonic, max_background_wait_s: float = _MAX_BACKGROUND_WAIT_S
+        self,
+        *,
+        db: Database,
+        breaker: EngineBreaker,
+        timer: Callable[[], float] = time.monotonic,
+        max_background_wait_s: float = _MAX_BACKGROUND_WAIT_S,
     ) -> None:
         self._db = db
+        self._breaker = breaker
         self._timer = timer
         self._max_background_wait_s = max_background_wait_s
         self._backgrounds: dict[str, tuple[Vector, ...]] = {}
@@ -91,7 +99,8 @@ class SimilarityScales:
             return SimilarityScale(zero=0.0, full=full)
         background = await self._get_background(index.embedder)
         ids = await self._get_sample(access_filter.workspace_id)
-        hits = await index.vectors.search(vector, where=filter_readable_ids(access_filter, ids), limit=len(ids)) if ids else []
+        where = filter_readable_ids(access_filter, ids)
+        hits = await self._breaker.call(lambda: index.vectors.search(vector, where=where, limit=len(ids))) if ids else []
         return estimate_scale(
             [hit.similarity for hit in hits], background=[_multiply(vector, background_vector) for background_vector in background]
         )

@@ -19,6 +19,7 @@ from typing import NoReturn, assert_never
 from rookery.access.hashing import Bcrypt
 from rookery.access.rate_limits import RateLimiter
 from rookery.access.usage_log import UsageLog
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import Job, JobDone, JobFailed, JobHandler, JobKind, JobOutcome, JobPaused, JobQueue, JobQueueStats
 from rookery.kernel.metrics import OTHER_LABEL, SOURCE_TIMEOUT_S, MetricDescription, Metrics, MetricSample, MetricSource
@@ -49,6 +50,7 @@ class MetricTargets:
     sessions: SessionPool
     tool_calls: CallBuffer
     probes: Probes
+    breakers: EngineBreakers
 
 
 class PlatformMetrics:
@@ -62,6 +64,11 @@ class PlatformMetrics:
         )
         self._recalls = metrics.add_histogram(
             "rookery_recall_duration_seconds", "Duration of a recall, without HTTP and the check of the key.", "mode"
+        )
+        self._degraded_recalls = metrics.add_counter(
+            "rookery_recalls_degraded_total",
+            "Recalls without an index that their mode needs, because it was unavailable, by the mode used instead.",
+            "mode",
         )
         self._changes = metrics.add_counter(
             "rookery_memory_changes_total",
@@ -103,13 +110,18 @@ class PlatformMetrics:
             self._lag.observe(max(0.0, loop.time() - due))
 
     def _subscribe(self, bus: EventBus) -> None:
-        bus.subscribe(MemoryRecalled, lambda event: self._recalls.observe(event.duration_ms / 1000, event.mode))
+        bus.subscribe(MemoryRecalled, self._count_recall)
         bus.subscribe(MemoryStored, lambda _: self._changes.add("stored"))
         bus.subscribe(MemorySuperseded, lambda _: self._changes.add("superseded"))
         bus.subscribe(MemoryDeleted, lambda _: self._changes.add("deleted"))
         bus.subscribe(MemoryArchived, lambda event: self._changes.add("restored" if event.restored else "archived"))
         bus.subscribe(ReindexCompleted, lambda event: self._changes.add("reindexed", by=event.count))
         bus.subscribe(ToolCalled, self._count_tool_call)
+
+    def _count_recall(self, event: MemoryRecalled) -> None:
+        self._recalls.observe(event.duration_ms / 1000, event.mode)
+        if event.is_degraded:
+            self._degraded_recalls.add(event.mode)
 
     def _count_tool_call(self, event: ToolCalled) -> None:
         is_known = self._catalogue is not None and self._catalogue.is_listed(event.server, event.tool)
@@ -186,12 +198,23 @@ def _build_sources(targets: MetricTargets, kinds: Sequence[str]) -> list[MetricS
         states = await asyncio.gather(*(_is_up(targets.probes[name]) for name in names))
         return [("rookery_engine_up", (name,), float(state)) for name, state in zip(names, states, strict=True)]
 
+    async def breakers() -> Sequence[MetricSample]:
+        samples: list[MetricSample] = []
+        for breaker in targets.breakers:
+            labels = (breaker.engine, breaker.operation)
+            samples += [
+                ("rookery_engine_breaker_open", labels, float(breaker.is_rejecting)),
+                ("rookery_engine_call_failures_total", labels, breaker.failure_count),
+            ]
+        return samples
+
     return [
         MetricSource(name="build", metrics=_BUILD_METRICS, read=build),
         MetricSource(name="jobs", metrics=_JOB_METRICS, read=jobs),
         MetricSource(name="access", metrics=_ACCESS_METRICS, read=access),
         MetricSource(name="tools", metrics=_TOOL_METRICS, read=tools),
         MetricSource(name="engines", metrics=_ENGINE_METRICS, read=engines),
+        MetricSource(name="engine breakers", metrics=_BREAKER_METRICS, read=breakers),
     ]
 
 
@@ -253,3 +276,17 @@ _TOOL_METRICS = (
     ),
 )
 _ENGINE_METRICS = (MetricDescription("rookery_engine_up", "gauge", "1: the engine responds, as in /readyz; 0: it does not.", ("engine",)),)
+_BREAKER_METRICS = (
+    MetricDescription(
+        "rookery_engine_breaker_open",
+        "gauge",
+        "1: calls of the engine fail at once in this process, because the last ones failed.",
+        ("engine", "operation"),
+    ),
+    MetricDescription(
+        "rookery_engine_call_failures_total",
+        "counter",
+        "Calls of an engine for a request that failed or took too long.",
+        ("engine", "operation"),
+    ),
+)
