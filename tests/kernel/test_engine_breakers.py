@@ -66,7 +66,7 @@ async def test_repeated_failures_reject_calls_at_once_until_one_succeeds() -> No
 
     assert [entry["event"] for entry in logs] == ["engine.paused", "engine.resumed"]
     await rig.fail(MAX_FAILURES - 1)
-    assert not rig.breaker.is_rejecting, "failures are counted anew"
+    assert not rig.breaker.is_rejecting, "failures are counted from zero again"
 
 
 async def test_a_rejected_call_gets_the_reason_and_the_time_to_wait() -> None:

@@ -102,7 +102,7 @@ _BY_MEANING = "Results are by meaning only: the full-text index is unavailable: 
     ],
 )
 async def test_recall_uses_what_is_left(platform: _Platform, mode: str, down: list[str], used_mode: str, notice: str | None) -> None:
-    """Recall without one index finds the memory by the other, and says so; it is complete again when the index is back."""
+    """Recall without one index finds the memory by the other, with a notice. It is complete again when the index is back."""
     platform.switch(*down)
     result = await platform.recall(mode)
     event = [event for event in platform.rig.events if isinstance(event, MemoryRecalled)][-1]
