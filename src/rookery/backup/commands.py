@@ -29,11 +29,8 @@ _DEFAULT_SUFFIX = ".tar.zst"
 """The ending added to a file name without one."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
-_POSTGRESQL_MESSAGE = (
-    "The records are in PostgreSQL. Save them there: pg_dump --format=custom --file=records.dump DATABASE. "
-    "Then use --without-records to save the indexes and servers.json of the data folder."
-)
 _NO_RECORDS_MESSAGE = "This backup has no records. Restore them with pg_restore, then update the indexes: rookery brain:reindex"
+_FILES_OF_SETTINGS = {"vectors": "vectors.db", "texts": "texts.db"}
 
 
 def backup(
@@ -53,7 +50,9 @@ def backup(
     with_secret_key: Annotated[
         bool, typer.Option("--with-secret-key", help="Also save secret.key, which decrypts the encrypted values.")
     ] = False,
-    without_records: Annotated[bool, typer.Option("--without-records", help="Skip the records, which are in PostgreSQL.")] = False,
+    without_records: Annotated[
+        bool, typer.Option("--without-records", help="Skip the records, which are in PostgreSQL and which you save there.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Save everything in one file, while the server runs."""
@@ -62,8 +61,6 @@ def backup(
     target = file or out or Path()
     settings = get_settings(context)
     is_elsewhere = settings.database_url.reveal() != "embedded:"
-    if is_elsewhere and not without_records:
-        raise_usage_error(_POSTGRESQL_MESSAGE)
     if without_records and not is_elsewhere:
         raise_usage_error("--without-records needs records in PostgreSQL; these are in the data folder.")
     if not target.is_dir():
@@ -73,8 +70,16 @@ def backup(
             target = target.with_name(f"{target.name}{_DEFAULT_SUFFIX}")
         if not target.absolute().parent.is_dir():
             raise_usage_error(f"The folder {target.parent} does not exist. Create it first.")
-    request = BackupRequest(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
-    with _show_byte_progress("Backing up", creation.estimate_bytes(request) if settings.data_dir.is_dir() else 0) as progress:
+    request = BackupRequest(
+        folder=settings.data_dir,
+        out=target,
+        with_records=not without_records,
+        database=settings.database_url if is_elsewhere else None,
+        unused_indexes=frozenset(_list_unused_indexes(settings)),
+        with_secret_key=with_secret_key,
+        keep=keep,
+    )
+    with _show_byte_progress("Backing up", None if is_elsewhere else creation.estimate_bytes(request)) as progress:
         result = creation.create_backup(request, progress=progress)
     _print_backup(result, settings, as_json=as_json)
 
@@ -99,7 +104,8 @@ def restore(
         if verify_only:
             result = restoration.verify_backup(archive, progress=progress, sha256=sha256)
         else:
-            result = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256)
+            database = None if settings.database_url.reveal() == "embedded:" else settings.database_url
+            result = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256, database=database)
     _print_restore(result, settings, as_json=as_json)
 
 
@@ -136,20 +142,40 @@ def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) 
         print_json(
             {
                 "data_dir": None if folder is None else str(folder),
+                "records_in": None
+                if folder is None or manifest.revision is None
+                else "postgresql"
+                if result.is_in_database
+                else "data_dir",
                 "whole": True,
                 **_manifest_to_json(manifest),
                 "needs_secret_key": missing_key_id,
             }
         )
     else:
-        print_fields({**({} if folder is None else {"restored into": str(folder)}), "intact": True, **_manifest_to_text(manifest)})
+        places = (
+            {} if folder is None else {"restored into": f"{folder}, and the records into PostgreSQL" if result.is_in_database else folder}
+        )
+        print_fields({**places, "intact": True, **_manifest_to_text(manifest)})
     if folder is None:
         return
     if missing_key_id is not None:
-        print_notice(
-            f"Before the start, restore the secret key {missing_key_id}: as {folder / 'secret.key'} (chmod 600), or in ROOKERY_SECRET_KEY."
-        )
+        key_file = "" if result.is_in_database else f"as {folder / 'secret.key'} (chmod 600), or "
+        print_notice(f"Before the start, restore the secret key {missing_key_id}: {key_file}in ROOKERY_SECRET_KEY.")
+    if manifest.revision is not None and (to_fill := _list_indexes_to_fill(manifest, settings)):
+        print_notice(f"The backup has no index for {' and '.join(to_fill)} of your settings. Fill them: rookery brain:reindex")
     print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To check the result: rookery --data-dir {folder} doctor")
+
+
+def _list_unused_indexes(settings: Settings) -> list[str]:
+    """Return the files of indexes that the settings keep in a server."""
+    return [file for name, file in _FILES_OF_SETTINGS.items() if getattr(settings, name).reveal() != "embedded:"]
+
+
+def _list_indexes_to_fill(manifest: Manifest, settings: Settings) -> list[str]:
+    """Return the settings of the indexes that are empty after the restore: those in a server, and those that the backup lacks."""
+    saved, unused = {file.name for file in manifest.files}, set(_list_unused_indexes(settings))
+    return [f"ROOKERY_{name.upper()}" for name, file in _FILES_OF_SETTINGS.items() if file in unused or file not in saved]
 
 
 def _required_key_id(manifest: Manifest, settings: Settings, is_included: bool) -> str | None:  # noqa: FBT001 - a private function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ EXCLUDED_FILES: Mapping[str, str] = {
     SERVER_FILE: "the address of the running server",
     SETTINGS_FILE: "settings, which may contain secrets; copy the file yourself",
 }
-_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
+SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 
 KNOWN_NAMES = frozenset(
     {
@@ -39,7 +39,7 @@ KNOWN_NAMES = frozenset(
         SECRET_KEY_FILE,
         RESTORE_FOLDER,
         *EXCLUDED_FILES,
-        *(f"{name}{ending}" for name in (*DATABASE_FILES, "counters.db") for ending in ("", *_SQLITE_SUFFIXES)),
+        *(f"{name}{ending}" for name in (*DATABASE_FILES, "counters.db") for ending in ("", *SQLITE_SUFFIXES)),
     }
 )
 """Every name that may occur in a data folder."""
@@ -61,23 +61,23 @@ class FolderContent:
     excluded: Mapping[str, str]
 
 
-def list_content(folder: Path, *, with_records: bool = True, with_secret_key: bool = False) -> FolderContent:
+def list_content(folder: Path, *, unused_files: Collection[str] = (), with_secret_key: bool = False) -> FolderContent:
     """
-    Return the content of *folder*. Unknown files are left out of a backup.
+    Return the content of *folder*; nothing if it does not exist. Unknown files are left out of a backup.
 
     Args:
         folder: The data folder.
-        with_records: False if the records are in PostgreSQL. A records.db in the folder is then out of date.
+        unused_files: Those of `DATABASE_FILES` whose data is in a server. Such a file in the folder is out of date.
         with_secret_key: Also save secret.key.
     """
-    names = {entry.name for entry in folder.iterdir()}
-    databases = tuple(name for name in DATABASE_FILES if with_records or name != RECORDS_FILE)
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set[str]()
+    databases = tuple(name for name in DATABASE_FILES if name not in unused_files)
     plain_files = (*PLAIN_FILES, *((SECRET_KEY_FILE,) if with_secret_key else ()))
     saved = {name for name in (*databases, *plain_files) if name in names and (folder / name).is_file()}
-    beside = {f"{name}{ending}" for name in (*DATABASE_FILES, *EXCLUDED_FILES) for ending in _SQLITE_SUFFIXES}
+    beside = {f"{name}{ending}" for name in (*DATABASE_FILES, *EXCLUDED_FILES) for ending in SQLITE_SUFFIXES}
     reasons = {
         **EXCLUDED_FILES,
-        RECORDS_FILE: "the records are in PostgreSQL",
+        **dict.fromkeys(unused_files, "out of date: the settings name a server in place of this file"),
         SECRET_KEY_FILE: "it decrypts the encrypted values; keep a copy elsewhere, or use --with-secret-key",
     }
     exclusion_reasons = {name: reasons.get(name, "unknown to this version, or created again if missing") for name in names - saved - beside}

@@ -9,10 +9,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
@@ -22,9 +23,11 @@ from rookery.backup.archive import FILE_SUFFIXES, ArchiveWriter, ProgressCallbac
 from rookery.backup.contents import RECORDS_FILE, FolderContent, list_content
 from rookery.backup.errors import FileExists
 from rookery.backup.manifest import Manifest
+from rookery.backup.postgres_records import RecordSnapshot, open_record_snapshot
 from rookery.kernel.clock import Clock, format_iso, utc_now
 from rookery.kernel.data_folder import RESTORE_FOLDER
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
+from rookery.kernel.secret import Secret
 
 _WORK_FOLDER_PREFIX = ".rookery-backup-"
 _BACKUP_FILE_NAME = re.compile(r"rookery-\d{8}T\d{6}Z\.tar(\.zst|\.gz)?")
@@ -38,19 +41,25 @@ class BackupRequest:
     Attributes:
         folder: The data folder.
         out: A file that does not exist, or a folder in which the file is named after the time.
-        with_records: False if the records are in PostgreSQL, which is saved by its own tools.
+        with_records: False to leave the records out.
+        database: The address of the PostgreSQL that has the records. None: they are in the folder.
+        unused_indexes: The index files whose data is in a server. They are left out.
         keep: Number of backups to keep in the folder, the newest ones. None: keep all.
     """
 
     folder: Path
     out: Path
     with_records: bool = True
+    database: Secret | None = None
+    unused_indexes: frozenset[str] = frozenset()
     with_secret_key: bool = False
     keep: int | None = None
 
     def list_content(self) -> FolderContent:
-        """Return the files to save."""
-        return list_content(self.folder, with_records=self.with_records, with_secret_key=self.with_secret_key)
+        """Return the files of the folder to save."""
+        is_in_folder = self.with_records and self.database is None
+        unused_files = self.unused_indexes | (frozenset[str]() if is_in_folder else {RECORDS_FILE})
+        return list_content(self.folder, unused_files=unused_files, with_secret_key=self.with_secret_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +102,15 @@ def create_backup(request: BackupRequest, *, progress: ProgressCallback, clock: 
         EngineUnavailable: A store cannot be read or is damaged.
         RookeryError: There is nothing to save, or the target cannot be written.
     """
-    if not request.folder.is_dir() or not request.list_content().databases:
+    exports_records = request.with_records and request.database is not None
+    if not exports_records and not request.list_content().databases:
         raise RookeryError(
             f"There is nothing to back up: {request.folder} is not a data folder. Name the folder: rookery --data-dir FOLDER backup"
         )
-    if request.with_records and RECORDS_FILE not in request.list_content().databases:
+    if request.with_records and not exports_records and RECORDS_FILE not in request.list_content().databases:
         raise RookeryError(
             f"There are no records in {request.folder}: the file {RECORDS_FILE} is missing. "
-            "If the records are in PostgreSQL, use --without-records."
+            "If the records are in PostgreSQL, set ROOKERY_DATABASE_URL."
         )
     if (request.folder / RESTORE_FOLDER).exists():
         raise RookeryError(f"There is nothing to back up: a restore into {request.folder} is incomplete. Run the restore again first.")
@@ -119,10 +129,10 @@ def create_backup(request: BackupRequest, *, progress: ProgressCallback, clock: 
 
 def _create_in(request: BackupRequest, path: Path, at: datetime, progress: ProgressCallback) -> BackupResult:
     content = request.list_content()
-    with _work_folder(path.parent) as work_folder:
+    with open_work_folder(path.parent) as work_folder:
         partial = work_folder / "half"
         with _create_file(partial) as file, open_archive_writer(file, get_suffix(path), at) as (writer, digest):
-            revision, key = _write_files(writer, request.folder, content, work_folder, progress)
+            revision, key = _write_files(writer, request, content, work_folder, progress)
             version = metadata.version("rookery")
             manifest = Manifest(made_at=format_iso(at), version=version, revision=revision, secret_key_id=key, files=writer.entries)
             writer.close(manifest)
@@ -139,7 +149,7 @@ def _create_in(request: BackupRequest, path: Path, at: datetime, progress: Progr
 
 
 def _write_files(
-    writer: ArchiveWriter, folder: Path, content: FolderContent, work_folder: Path, progress: ProgressCallback
+    writer: ArchiveWriter, request: BackupRequest, content: FolderContent, work_folder: Path, progress: ProgressCallback
 ) -> tuple[str | None, str | None]:
     """Write all files; return the revision of the records and the id of their secret key."""
     done = 0
@@ -147,16 +157,11 @@ def _write_files(
     def report(file_bytes: int) -> None:
         progress(done + file_bytes)
 
-    def copy_plain_files() -> None:
-        # The stores are locked, because a rotation of the secret key changes the stores and secret.key by turns.
-        for name in content.plain_files:
-            shutil.copyfile(folder / name, work_folder / name)
-
     revision, key = None, None
-    with snapshot.open_snapshot([folder / name for name in content.databases], while_locked=copy_plain_files) as readers:
-        for name in content.databases:
+    with _open_stores(request, content, work_folder) as stores:
+        for name, copy in stores.items():
             staged = work_folder / name
-            snapshot.copy_database(readers[folder / name], staged, report)
+            copy(staged, report)
             done += staged.stat().st_size
             if name == RECORDS_FILE:
                 revision, key = snapshot.read_revision(staged), snapshot.read_sealing_key_id(staged)
@@ -171,6 +176,40 @@ def _write_files(
     return revision, key
 
 
+CopyStore = Callable[[Path, ProgressCallback], None]
+"""Copies a store into a new file, and calls its second argument with the number of bytes written so far."""
+
+
+@contextmanager
+def _open_stores(request: BackupRequest, content: FolderContent, work_folder: Path) -> Generator[Mapping[str, CopyStore]]:
+    """
+    Yield a function for each store that copies it, all as of the same moment, by the name of the file in the backup.
+
+    A database of PostgreSQL takes its snapshot while the files of the folder are locked, so it is of the same moment.
+    """
+    folder = request.folder
+    with contextlib.ExitStack() as stack:
+        records = None
+        if request.with_records and request.database is not None:
+            records = stack.enter_context(open_record_snapshot(request.database.reveal()))
+
+        def begin() -> None:
+            # The stores are locked, because a rotation of the secret key changes the stores and secret.key by turns.
+            for name in content.plain_files:
+                shutil.copyfile(folder / name, work_folder / name)
+            if records is not None:
+                records.begin()
+
+        readers = stack.enter_context(snapshot.open_snapshot([folder / name for name in content.databases], while_locked=begin))
+        copies = {name: partial(snapshot.copy_database, readers[folder / name]) for name in content.databases}
+        yield copies if records is None else {RECORDS_FILE: partial(_export_records, records), **copies}
+
+
+def _export_records(records: RecordSnapshot, path: Path, progress: ProgressCallback) -> None:
+    records.export(path, progress=lambda _: progress(path.stat().st_size))
+    progress(path.stat().st_size)
+
+
 def get_suffix(path: Path) -> str:
     """Return the ending of *path* among `FILE_SUFFIXES`; if it has none, the last one, which means no compression."""
     return next((suffix for suffix in FILE_SUFFIXES if path.name.endswith(suffix)), FILE_SUFFIXES[-1])
@@ -181,7 +220,7 @@ def _create_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _work_folder(parent: Path) -> Generator[Path]:
+def open_work_folder(parent: Path) -> Generator[Path]:
     """
     Yield a folder for incomplete files, on the disk of the target. It is deleted after the block.
 

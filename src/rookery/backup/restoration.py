@@ -3,10 +3,11 @@ The restore of a backup into an empty folder.
 
     1 read the whole archive and compare it with its manifest, without writing
     2 unpack it into `.restoring` in the folder, and compare it again
-    3 move the files to their places, then remove `.restoring`
+    3 if the records belong into PostgreSQL, copy them there, in one transaction
+    4 move the files to their places, then remove `.restoring`
 
 While `.restoring` exists, Rookery does not use the folder, so an interrupted restore is never mistaken for a complete one. A second run
-starts from the beginning.
+starts from the beginning. The database keeps a mark of the backup, so that a second run recognises records that the first one committed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rookery.backup import snapshot
 from rookery.backup.archive import ProgressCallback, Sink, unpack
-from rookery.backup.contents import DATABASE_FILES, PLAIN_FILES, RECORDS_FILE, SECRET_KEY_FILE
+from rookery.backup.contents import DATABASE_FILES, PLAIN_FILES, RECORDS_FILE, SECRET_KEY_FILE, SQLITE_SUFFIXES
 from rookery.backup.errors import FolderNotEmpty, InvalidArchive
-from rookery.backup.manifest import Manifest
+from rookery.backup.manifest import Manifest, encode_manifest
+from rookery.backup.postgres_records import import_records, read_mark
 from rookery.kernel.data_folder import RESTORE_FOLDER
-from rookery.kernel.errors import RookeryError, StorageFull
-from rookery.migrations import HEAD_REVISION
+from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
+from rookery.kernel.secret import Secret
+from rookery.migrations import HEAD_REVISION, migrate
 
 _MIB = 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
@@ -38,10 +42,17 @@ _RESTORE_FILES = frozenset({*DATABASE_FILES, *PLAIN_FILES, SECRET_KEY_FILE, REST
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """A restored or verified backup. *folder* is None if it was only verified."""
+    """
+    A restored or verified backup.
+
+    Attributes:
+        folder: None if it was only verified.
+        is_in_database: The records were restored into PostgreSQL.
+    """
 
     manifest: Manifest
     folder: Path | None
+    is_in_database: bool = False
 
 
 class _NullSink:
@@ -73,7 +84,9 @@ def verify_backup(archive: Path, *, progress: ProgressCallback, sha256: str | No
     return RestoreResult(manifest=manifest, folder=None)
 
 
-def restore_backup(archive: Path, folder: Path, *, progress: ProgressCallback, sha256: str | None = None) -> RestoreResult:
+def restore_backup(
+    archive: Path, folder: Path, *, progress: ProgressCallback, sha256: str | None = None, database: Secret | None = None
+) -> RestoreResult:
     """
     Restore *archive* into *folder*, which is created if it is missing.
 
@@ -82,10 +95,13 @@ def restore_backup(archive: Path, folder: Path, *, progress: ProgressCallback, s
         folder: An empty folder, or one with the remains of an interrupted restore.
         progress: Called with the number of bytes read; the archive is read twice.
         sha256: As in `verify_backup`.
+        database: The address of an empty PostgreSQL database for the records. None: they belong into the folder.
 
     Raises:
         InvalidArchive: As in `verify_backup`. Nothing was written.
         FolderNotEmpty: The folder is not empty, or another restore into it is running.
+        DatabaseNotEmpty: The database has records.
+        EngineUnavailable: The database is unavailable.
         StorageFull: The disk has too little space.
     """
     _require_empty_folder(folder)
@@ -93,21 +109,27 @@ def restore_backup(archive: Path, folder: Path, *, progress: ProgressCallback, s
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _folder_lock(folder):
+            is_repeated = (folder / RESTORE_FOLDER).exists()
             _delete_leftovers(folder)
             free = shutil.disk_usage(folder).free
             if free < manifest.size:
                 raise StorageFull(
                     f"{folder} needs {manifest.size // _MIB + 1:,} MiB for this backup, but its disk has {free // _MIB:,} MiB free."
                 )
-            _unpack_into(archive, folder, manifest, lambda done: progress(manifest.size + done))
+            import_into = (
+                None if database is None or manifest.revision is None else partial(_import_records, database, manifest, is_repeated)
+            )
+            _unpack_into(archive, folder, manifest, lambda done: progress(manifest.size + done), import_into)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise StorageFull(f"The disk of {folder} is full. The files written so far were deleted.") from error
         raise RookeryError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return RestoreResult(manifest=manifest, folder=folder)
+    return RestoreResult(manifest=manifest, folder=folder, is_in_database=import_into is not None)
 
 
-def _unpack_into(archive: Path, folder: Path, manifest: Manifest, progress: ProgressCallback) -> None:
+def _unpack_into(
+    archive: Path, folder: Path, manifest: Manifest, progress: ProgressCallback, import_records_of: Callable[[Path], None] | None
+) -> None:
     staging = folder / RESTORE_FOLDER
     staging.mkdir(mode=0o700)
     try:
@@ -121,16 +143,36 @@ def _unpack_into(archive: Path, folder: Path, manifest: Manifest, progress: Prog
                 os.fsync(file.fileno())
 
         _require_unchanged(archive, manifest, unpack(archive, open_target, progress), staging)
+        _sync_folder(staging)
+        _sync_folder(folder)
+        if import_records_of is not None:
+            import_records_of(staging)
+    except EngineUnavailable:
+        raise  # it is unknown whether the records were committed; the next run finds out by the mark
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    _sync_folder(staging)
-    _sync_folder(folder)
     for entry in manifest.files:
-        (staging / entry.name).rename(folder / entry.name)
+        if entry.name != RECORDS_FILE or import_records_of is None:
+            (staging / entry.name).rename(folder / entry.name)
     _sync_folder(folder)
     staging.rmdir()
     _sync_folder(folder)
+
+
+def _import_records(database: Secret, manifest: Manifest, is_repeated: bool, staging: Path) -> None:  # noqa: FBT001 - a private function
+    """Move the records in *staging* into *database*, unless an interrupted restore of the same backup has done so."""
+    url, path = database.reveal(), staging / RECORDS_FILE
+    mark = f"restored from the backup {hashlib.sha256(encode_manifest(manifest)).hexdigest()}"
+    if not (is_repeated and read_mark(url) == mark):
+        migrate("embedded:", data_dir=staging)
+        import_records(url, path, mark=mark, progress=_ignore_progress)
+    for name in (RECORDS_FILE, *(f"{RECORDS_FILE}{suffix}" for suffix in SQLITE_SUFFIXES)):
+        (staging / name).unlink(missing_ok=True)
+
+
+def _ignore_progress(_: int) -> None:
+    """Show nothing: the progress of a restore is in bytes of the archive."""
 
 
 def _require_unchanged(archive: Path, checked_manifest: Manifest, unpacked: Manifest, staging: Path) -> None:

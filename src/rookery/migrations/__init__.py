@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
+
+if TYPE_CHECKING:  # the driver is loaded only with a store in PostgreSQL
+    import psycopg
 
 HEAD_REVISION = max(path.name[:4] for path in Path(__file__).with_name("versions").glob("[0-9]*.py"))
 """The newest revision."""
@@ -30,6 +35,31 @@ def migrate(url: str, *, data_dir: Path) -> bool:
     from rookery.migrations.upgrade import upgrade_postgres
 
     return upgrade_postgres(url, is_current)
+
+
+def create_sqlite_store(path: Path, revision: str) -> None:
+    """Create a record store of *revision* without records in the new file *path*. Raises `EngineUnavailable` if it cannot be written."""
+    from rookery.migrations.upgrade import create_sqlite
+
+    try:
+        create_sqlite(connect(path), revision)
+    except (sqlite3.Error, OSError) as error:
+        raise EngineUnavailable("database", f"{path}: {error}") from error
+
+
+@contextmanager
+def begin_on_current_postgres(url: str) -> Generator[psycopg.Connection[tuple[object, ...]]]:
+    """
+    Yield a connection of the driver in a transaction that begins with the missing revisions. It is committed after the block.
+
+    Raises:
+        EngineUnavailable: The server is unavailable, or rejects the connection or a statement.
+        WrongSettings: The URL is invalid, or the store is newer than this Rookery.
+    """
+    from rookery.migrations import upgrade
+
+    with upgrade.begin_on_current_postgres(url, is_current) as connection:
+        yield connection
 
 
 def is_current(version: str | None) -> bool:
