@@ -125,6 +125,7 @@ _OWN_COMMANDS = (
         "rookery.backup.commands:restore",
         190,
     ),
+    CommandEntry("move-engine", "Move the records, the vectors or the full texts to another engine.", "rookery.cli.move_engine:app", 195),
 )
 
 COMMANDS = sorted(

@@ -383,6 +383,24 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     return LoadedSettings(settings, (*warnings, *messages))
 
 
+def parse_address(raw: str, environ: Mapping[str, str], *, name: str) -> Secret:
+    """
+    Return the address of an engine, with each ${NAME} replaced as in the settings.
+
+    Args:
+        raw: The address.
+        environ: The variables.
+        name: The option that has the address, for the error.
+
+    Raises:
+        WrongSettings: It is empty, or refers to a variable that is not set.
+    """
+    try:
+        return _parse_address(_expand_variables(raw, environ))
+    except ValueError as error:
+        raise WrongSettings(f"{name}: {error}") from None
+
+
 _SECRET_SETTINGS = frozenset(
     {
         *("database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "generation", "traces"),
