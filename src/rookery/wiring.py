@@ -368,8 +368,11 @@ def _build_notification_ports(runtime: Runtime) -> NotificationPorts:
 
 
 def _build_scoring_ports(runtime: Runtime) -> ScoringPorts:
-    provider = runtime.use(ContentPorts).provider  # the domain of content closes it
-    return ScoringPorts(open_detector=detection.open, find_language_model=lambda: None if provider is None else GeneratorJudge(provider))
+    def find_language_model() -> GeneratorJudge | None:
+        content = runtime.use(ContentServices)
+        return None if content.generators.provider is None else GeneratorJudge(content.metered_calls)
+
+    return ScoringPorts(open_detector=detection.open, find_language_model=find_language_model, judge_errors=GeneratorJudge.errors)
 
 
 def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -> ToolPorts:

@@ -20,6 +20,7 @@ from rookery.content.models import (
     WORKSPACE_BUDGET,
     BudgetOverride,
     BudgetStatus,
+    CallReservation,
     ContentTenant,
     ContentUsageFilter,
     DailySpending,
@@ -124,6 +125,12 @@ class Budgets:
                 if not released:  # the day may have no row yet
                     store.reserve(tx, generation.workspace_id, key_id, day, 0, limit=None)
                 store.settle(tx, generation.workspace_id, key_id, day, released=released, spent=spent_nanos)
+
+    def release(self, tx: Tx, reservation: CallReservation) -> None:
+        """Release the reservation of a call of which nothing is known."""
+        if reservation.amount_nanos:
+            for key_id in _list_payers(reservation.key_id):
+                store.settle(tx, reservation.workspace_id, key_id, reservation.day, released=reservation.amount_nanos, spent=0)
 
     async def list_budgets(self, tenant: ContentTenant) -> Sequence[BudgetStatus]:
         """Return the budget of the workspace, that of the tenant's key, and those of all keys with an override."""

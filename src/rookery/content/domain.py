@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rookery.content.api import ContentApi
 from rookery.content.queued_work import GENERATE_JOB
-from rookery.content.store import batches, budgets, generations, templates
+from rookery.content.store import batches, budgets, generations, reservations, templates
 from rookery.content.wiring import ContentServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.jobs import JobKind
@@ -47,9 +47,10 @@ def build(runtime: Runtime) -> Domain:
         ],
         periodic_tasks=[
             PeriodicTask(name="abandoned generations", interval_s=5, run=services.generations.fail_abandoned),
+            PeriodicTask(name="abandoned calls without a generation", interval_s=5, run=services.metered_calls.release_abandoned),
             PeriodicTask(name="old generations", interval_s=3600, run=delete_old_generations),
         ],
-        purgers=[generations.purge, batches.purge, templates.purge, budgets.purge],
+        purgers=[generations.purge, batches.purge, templates.purge, budgets.purge, reservations.purge],
         probes={"generation": probe_provider} if services.generators.provider else {},
         start=start,
     )

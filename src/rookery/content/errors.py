@@ -190,3 +190,13 @@ class PromptTemplateExists(Conflict):
 
     def __init__(self, slug: str) -> None:
         super().__init__(f"There is a prompt template {slug!r} already. Change it with PUT, or choose another slug.", slug=slug)
+
+
+START_ERRORS = (GenerationNotConfigured, BudgetExhausted, ModelNotPriced)
+"""The errors before a call is sent."""
+
+PROVIDER_ERRORS = (
+    *(ProviderUnavailable, ProviderRateLimited, ProviderRefused, ProviderAccessDenied, ProviderResponseInvalid),
+    ResponseSchemaMismatch,
+)
+"""The errors of a call."""

@@ -131,15 +131,15 @@ class GenerationRunner:
         with self._calls.register(generation.id) as call:
             try:
                 completion = await self._get_generator(generation).complete(generation.to_request(timeout_s=self._timeout_s))
-                outcome = _to_outcome(completion, started)
+                outcome = make_success(completion, started)
             except asyncio.CancelledError:
-                outcome = self._cancelled_outcome(generation, "", started)
+                outcome = make_cancelled(generation, "", started)
                 if not call.absorb_cancellation():
                     await run_to_end(self.store_end(generation, outcome))
                     raise
             except Exception as raised:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
-                error = _to_rookery_error(raised, generation)
-                outcome = _to_failure(error, started)
+                error = to_rookery_error(raised, generation)
+                outcome = make_failure(error, started)
                 schedule = None if plan_retry is None else plan_retry(generation, error)
                 if schedule is not None:
                     outcome = replace(outcome, status=GenerationStatus.QUEUED)
@@ -163,16 +163,16 @@ class GenerationRunner:
                             texts.append(part.text)
                             yield part
                         else:
-                            outcome = _to_outcome(part, started)
+                            outcome = make_success(part, started)
                 except asyncio.CancelledError:
-                    outcome = self._cancelled_outcome(generation, "".join(texts), started)
+                    outcome = make_cancelled(generation, "".join(texts), started)
                     if not call.absorb_cancellation():
                         raise
                 except GeneratorExit:
-                    outcome = self._cancelled_outcome(generation, "".join(texts), started)
+                    outcome = make_cancelled(generation, "".join(texts), started)
                     raise
                 except Exception as error:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
-                    outcome = replace(_to_failure(_to_rookery_error(error, generation), started), text="".join(texts) or None)
+                    outcome = replace(make_failure(to_rookery_error(error, generation), started), text="".join(texts) or None)
         finally:
             await run_to_end(parts.aclose())
             if outcome is not None:
@@ -182,7 +182,7 @@ class GenerationRunner:
 
     async def abandon(self, generation: Generation) -> None:
         """Store a running generation as cancelled, because its client left before the call began."""
-        outcome = replace(self._cancelled_outcome(generation, "", time.perf_counter()), usage=None, attempts=0)
+        outcome = replace(make_cancelled(generation, "", time.perf_counter()), usage=None, attempts=0)
         await run_to_end(self._db.write(lambda tx: self.end(tx, generation, outcome, self._clock())))
 
     def end(
@@ -249,22 +249,6 @@ class GenerationRunner:
         result = await self._db.write(work)
         return result.generation if isinstance(result, UnsuccessfulEnd) else result
 
-    def _cancelled_outcome(self, generation: Generation, text: str, started: float) -> GenerationOutcome:
-        """
-        Return the outcome of a call that was cut off.
-
-        The provider reports no usage for it, but charges the prompt and what it has written, so both are estimated.
-        """
-        usage = TokenUsage(input_tokens=estimate_input_tokens(generation.messages), output_tokens=estimate_tokens(text), is_estimated=True)
-        return GenerationOutcome(
-            status=GenerationStatus.CANCELLED,
-            latency_ms=_elapsed_ms(started),
-            usage=usage,
-            text=text or None,
-            error_code=CLIENT_DISCONNECTED,
-            error_message=_DISCONNECTED_MESSAGE,
-        )
-
 
 def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Generation:
     return replace(
@@ -285,7 +269,25 @@ def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Genera
     )
 
 
-def _to_outcome(completion: Completion, started: float) -> GenerationOutcome:
+def make_cancelled(generation: Generation, text: str, started: float) -> GenerationOutcome:
+    """
+    Return the outcome of a call that was cut off.
+
+    The provider reports no usage for it, but charges the prompt and what it has written, so both are estimated.
+    """
+    usage = TokenUsage(input_tokens=estimate_input_tokens(generation.messages), output_tokens=estimate_tokens(text), is_estimated=True)
+    return GenerationOutcome(
+        status=GenerationStatus.CANCELLED,
+        latency_ms=_elapsed_ms(started),
+        usage=usage,
+        text=text or None,
+        error_code=CLIENT_DISCONNECTED,
+        error_message=_DISCONNECTED_MESSAGE,
+    )
+
+
+def make_success(completion: Completion, started: float) -> GenerationOutcome:
+    """Return the outcome of a call that began at *started*, a value of `time.perf_counter`."""
     return GenerationOutcome(
         status=GenerationStatus.SUCCEEDED,
         latency_ms=_elapsed_ms(started),
@@ -298,7 +300,8 @@ def _to_outcome(completion: Completion, started: float) -> GenerationOutcome:
     )
 
 
-def _to_failure(error: RookeryError, started: float) -> GenerationOutcome:
+def make_failure(error: RookeryError, started: float) -> GenerationOutcome:
+    """Return the outcome of a call that failed, with the usage of its attempts."""
     usage = error.usage if isinstance(error, ProviderError) else None
     attempts = error.detail.get("attempts", 1)
     return GenerationOutcome(
@@ -326,7 +329,8 @@ async def _read_part(parts: AsyncGenerator[Delta | Completion], call: ActiveCall
         call.task = None
 
 
-def _to_rookery_error(error: Exception, generation: Generation) -> RookeryError:
+def to_rookery_error(error: Exception, generation: Generation) -> RookeryError:
+    """Return *error* if it is a RookeryError. Log any other, and return one without its text."""
     if isinstance(error, RookeryError):
         return error
     _log.error("content.call_failed", generation=generation.id, exc_info=error)

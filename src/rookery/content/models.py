@@ -323,6 +323,19 @@ class DailySpending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallReservation:
+    """The reserved cost of a running call that is no stored generation. *amount_nanos* may be 0: the model has no price."""
+
+    id: str
+    workspace_id: int
+    key_id: str
+    day: str
+    amount_nanos: int
+    owner: str
+    lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStatus:
     """
     A daily budget and today's spending.

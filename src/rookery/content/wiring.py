@@ -11,6 +11,7 @@ from rookery.content.budgets import Budgets, DefaultBudgets
 from rookery.content.execution import GenerationRunner
 from rookery.content.generation_metrics import GenerationMetrics
 from rookery.content.generations import Generations
+from rookery.content.metered_calls import MeteredCalls
 from rookery.content.ports import ContentPorts, OutputScorer
 from rookery.content.prices import PriceList
 from rookery.content.prompt_templates import PromptTemplates
@@ -53,6 +54,23 @@ class ContentServices:
         return Budgets(runtime.db, self._access.audit, prices, defaults, self._ports.find_key_name, clock=runtime.clock)
 
     @cached_property
+    def metrics(self) -> GenerationMetrics:
+        return GenerationMetrics(self._runtime.use(Metrics))
+
+    @cached_property
+    def metered_calls(self) -> MeteredCalls:
+        runtime = self._runtime
+        return MeteredCalls(
+            db=runtime.db,
+            budgets=self.budgets,
+            generators=self.generators,
+            metrics=self.metrics,
+            clock=runtime.clock,
+            ids=runtime.ids,
+            worker_id=make_worker_id(runtime.ids()),
+        )
+
+    @cached_property
     def runner(self) -> GenerationRunner:
         runtime = self._runtime
         return GenerationRunner(
@@ -60,7 +78,7 @@ class ContentServices:
             budgets=self.budgets,
             calls=self.calls,
             bus=runtime.bus,
-            metrics=GenerationMetrics(runtime.use(Metrics)),
+            metrics=self.metrics,
             get_generator=self.generators.find,
             clock=runtime.clock,
             worker_id=make_worker_id(runtime.ids()),

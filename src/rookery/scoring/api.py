@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.schema import map_validation_error
@@ -51,6 +51,7 @@ class ScoringApi:
     scorer: ContentScorer
     judge: SycophancyJudge
     base_url: str
+    judge_errors: tuple[type[RookeryError], ...] = ()
 
     def server(self) -> OperationServer:
         """Return the built-in MCP server `scoring`."""
@@ -66,7 +67,8 @@ class ScoringApi:
         return [
             _operation(method="POST", path="/content", handler=self.post_content, required_scope=READ_SCOPE, response_model=ScoreResponse,
                        max_body_bytes=MAX_CONTENT_BYTES, operation_id="score_content", summary="Score a text",
-                       errors=(JudgeNotConfigured, JudgementInvalid), allowed_on_full_disk=True, tools=(tool_declarations.SCORE,)),
+                       errors=(JudgeNotConfigured, JudgementInvalid, *self.judge_errors), allowed_on_full_disk=True,
+                       tools=(tool_declarations.SCORE,)),
             _operation(method="POST", path="/batch", handler=self.post_batch, required_scope=READ_SCOPE, response_model=ScoreBatchResponse,
                        max_body_bytes=MAX_BATCH_BODY_BYTES, operation_id="score_batch", summary="Score many texts",
                        allowed_on_full_disk=True),
@@ -82,7 +84,8 @@ class ScoringApi:
         """
         Return the probability that a model wrote a text, and its sycophancy as an answer.
 
-        The text is not stored. A text that cannot be judged is `uncertain`, with the reason.
+        The text is not stored. A text that cannot be judged is `uncertain`, with the reason. With `judge`, the call at the language
+        model is charged to the budgets of content.
         """
         text = body.to_model()
         if body.judge:
@@ -92,7 +95,7 @@ class ScoringApi:
             self.judge.require_model()
         score = await self.scorer.score(text, explain=body.explain)
         if body.judge:
-            score = replace(score, judgement=await self.judge.judge(text, score.sycophancy))
+            score = replace(score, judgement=await self.judge.judge(caller, text, score.sycophancy))
         return self._serialize(score, explain=body.explain)
 
     async def post_batch(self, body: ScoreBatchBody) -> ScoreBatchResponse:

@@ -12,5 +12,5 @@ from rookery.scoring.wiring import ScoringServices
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started, and no weights are loaded."""
     services = runtime.use(ScoringServices)
-    api = ScoringApi(services.scorer, services.judge, runtime.settings.public_url_of(ROUTE_PREFIX))
+    api = ScoringApi(services.scorer, services.judge, runtime.settings.public_url_of(ROUTE_PREFIX), services.judge_errors)
     return Domain(operations=[(ROUTE_PREFIX, api.operations())], tool_servers=[api.server()])

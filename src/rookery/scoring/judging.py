@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
+from rookery.access.models import Caller
 from rookery.scoring.errors import JudgementInvalid, JudgeNotConfigured
 from rookery.scoring.models import Judgement, ScoredText, SycophancyLabel, SycophancyResult
 from rookery.scoring.ports import LanguageModel
@@ -59,14 +60,14 @@ class SycophancyJudge:
         if self._model is None:
             raise JudgeNotConfigured
 
-    async def judge(self, scored: ScoredText, local: SycophancyResult) -> Judgement:
+    async def judge(self, caller: Caller, scored: ScoredText, local: SycophancyResult) -> Judgement:
         """
-        Return the opinion of the language model. The texts are sent to its provider.
+        Return the opinion of the language model. The texts are sent to its provider, and the call is charged to *caller*.
 
         Raises:
             JudgeNotConfigured: No language model is configured.
             JudgementInvalid: Its answer is no judgement.
-            RookeryError: The provider failed.
+            RookeryError: A budget of the caller does not cover the call, or the provider failed.
         """
         if self._model is None:
             raise JudgeNotConfigured
@@ -76,7 +77,7 @@ class SycophancyJudge:
             "answer": scored.text,
             "answer_to_the_opposite_framing": scored.counterpart,
         }
-        answer = await self._model.answer(_INSTRUCTIONS, json.dumps(document, ensure_ascii=False), schema=_SCHEMA)
+        answer = await self._model.answer(caller, _INSTRUCTIONS, json.dumps(document, ensure_ascii=False), schema=_SCHEMA)
         return _parse_judgement(answer.text, model=answer.model, local=local)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rookery.access.models import Caller
 from rookery.scoring.detection import DetectionModel, DetectionResult
 from rookery.scoring.plain_text import PlainText
 
@@ -52,11 +53,11 @@ class ModelAnswer:
 class LanguageModel(Protocol):
     """A language model that judges answers. Another domain implements it."""
 
-    async def answer(self, instructions: str, document: str, *, schema: Mapping[str, object]) -> ModelAnswer:
+    async def answer(self, caller: Caller, instructions: str, document: str, *, schema: Mapping[str, object]) -> ModelAnswer:
         """
-        Return an answer to *document* in JSON that matches *schema*.
+        Return an answer to *document* in JSON that matches *schema*. The call is charged to *caller*.
 
         Raises:
-            RookeryError: The provider failed, or its answer does not match.
+            RookeryError: A budget of the caller does not cover the call, the provider failed, or its answer does not match.
         """
         ...

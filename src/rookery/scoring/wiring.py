@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from rookery.kernel.errors import RookeryError
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.schema import to_json
 from rookery.scoring.judging import SycophancyJudge
@@ -24,10 +25,12 @@ class ScoringPorts:
     Attributes:
         open_detector: Returns the engine of AI detection.
         find_language_model: Returns the language model of the judge; None if none is configured.
+        judge_errors: The errors of its calls.
     """
 
     open_detector: Callable[[], AiDetector]
     find_language_model: Callable[[], LanguageModel | None]
+    judge_errors: tuple[type[RookeryError], ...] = ()
 
 
 class ConversationMessage(Protocol):
@@ -59,6 +62,11 @@ class ScoringServices:
         prompt = history.pop().content if history and history[-1].role == "user" else None
         score = await self.scorer.score(ScoredText(text=output, prompt=prompt, history=tuple(history)))
         return to_json(serialize_score(score, base_url=self._runtime.settings.public_url_of(ROUTE_PREFIX), explain=True))
+
+    @property
+    def judge_errors(self) -> tuple[type[RookeryError], ...]:
+        """The errors of a judgement that the language model causes."""
+        return self._ports.judge_errors
 
     @cached_property
     def judge(self) -> SycophancyJudge:

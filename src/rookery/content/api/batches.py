@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from rookery.access.models import Caller
-from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE, START_ERRORS, WRITE_SCOPE
+from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE, WRITE_SCOPE
 from rookery.content.batches import GenerationBatches
-from rookery.content.errors import GenerationQueueFull
+from rookery.content.errors import START_ERRORS, GenerationQueueFull
 from rookery.content.models import BatchView, ContentTenant, GenerationSummary
 from rookery.content.schemas import GenerationBatchResponse, GenerationItem, NewBatchBody, serialize_batch, serialize_summary
 from rookery.kernel.http import ItemPage, Operation

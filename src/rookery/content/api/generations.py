@@ -12,19 +12,7 @@ from starlette.responses import Response
 from rookery.access.models import Caller
 from rookery.content import tool_declarations as tools
 from rookery.content.chat import Delta
-from rookery.content.errors import (
-    BudgetExhausted,
-    GenerationCancelled,
-    GenerationNotConfigured,
-    GenerationQueueFull,
-    ModelNotPriced,
-    ProviderAccessDenied,
-    ProviderRateLimited,
-    ProviderRefused,
-    ProviderResponseInvalid,
-    ProviderUnavailable,
-    ResponseSchemaMismatch,
-)
+from rookery.content.errors import PROVIDER_ERRORS, START_ERRORS, GenerationCancelled, GenerationQueueFull
 from rookery.content.generations import Generations, StartedGeneration
 from rookery.content.models import ContentTenant, Generation, GenerationMode, GenerationSummary
 from rookery.content.ports import OutputScorer
@@ -49,11 +37,6 @@ READ_SCOPE, WRITE_SCOPE = "content.read", "content.write"
 SCORE_SCOPE = "score:read"
 CONTENT_TAG = "Content"
 
-START_ERRORS = (GenerationNotConfigured, BudgetExhausted, ModelNotPriced)
-_PROVIDER_ERRORS = (
-    *(ProviderUnavailable, ProviderRateLimited, ProviderRefused, ProviderAccessDenied, ProviderResponseInvalid),
-    ResponseSchemaMismatch,
-)
 _MODES_DESCRIPTION = (
     "`sync` waits for the answer. If the client disconnects, the call is cancelled. An error of the provider is the response, with the "
     "`generation_id` of the failed generation.\n\n"
@@ -79,7 +62,7 @@ class GenerationApi:
             change(path=base, handler=self.post_generation, present=_present_created, committed=Generation, idempotent=True,
                    rebuild_response=self.rebuild_generation, media_types=(MEDIA_TYPE,),
                    responses={202: DocumentedResponse(description="The generation is queued.", model=GenerationResponse)},
-                   errors=(*START_ERRORS, *_PROVIDER_ERRORS, GenerationQueueFull, GenerationCancelled, NotFound),
+                   errors=(*START_ERRORS, *PROVIDER_ERRORS, GenerationQueueFull, GenerationCancelled, NotFound),
                    operation_id="create_generation", summary="Generate content", description=_MODES_DESCRIPTION, tools=(tools.GENERATE,)),
             operation(method="GET", path=base, handler=self.get_generations, present=_present_summary, required_scope=READ_SCOPE,
                       response_model=Page[GenerationItem], operation_id="list_generations", summary="List generations"),

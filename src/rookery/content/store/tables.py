@@ -1,7 +1,7 @@
 """
 The tables of content generation, and the mappers of their rows.
 
-`migrations/versions/0026_content.py` creates the same tables.
+`migrations/versions/0026_content.py` and `0028_call_reservations.py` create the same tables.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlalchemy import BigInteger, Column, Double, Index, Table, Text
 from rookery.content.chat import ChatMessage
 from rookery.content.models import (
     BudgetOverride,
+    CallReservation,
     DailySpending,
     Generation,
     GenerationBatch,
@@ -170,6 +171,20 @@ spending = Table(
     Column("spent_nanos", BigInteger, nullable=False),
 )
 SPENDING = Mapper(DailySpending, spending)
+
+reservations = Table(
+    "content_reservations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("amount_nanos", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+    Index("ix_content_reservations_lease_until", "lease_until"),
+)
+RESERVATIONS = Mapper(CallReservation, reservations)
 
 usage = Table(
     "content_usage",
