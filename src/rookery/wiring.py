@@ -26,7 +26,7 @@ from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Database, open_database
+from rookery.kernel.db import Database, open_channel, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
@@ -41,6 +41,7 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
+from rookery.kernel.wakeups import Wakeups
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
@@ -202,7 +203,7 @@ class Rookery:
             if domain.start is not None:
                 await domain.start(self._exit_stack, serves=serves)
         tasks = [task for task in self.periodic_tasks if serves or not task.needs_tool_servers]
-        work = [run_periodic_tasks(tasks), self._warm_up_engines()]
+        work = [run_periodic_tasks(tasks), self._warm_up_engines(), self.runtime.wakeups.run()]
         if serves:
             work += [self.observability.platform_metrics.measure_loop_lag(), self._state_events.run()]
         self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
@@ -301,8 +302,10 @@ def build_platform(
     metrics = Metrics()
     db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
     settings.require_secret_key()
-    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids)
+    wakeups = Wakeups(open_channel(settings.database_url.reveal(), db) if settings.postgres_notify else None)
+    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids, wakeups=wakeups)
     runtime.on_close(db.close)
+    runtime.on_close(wakeups.close)
     counter = counters.open(settings.counters.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl)
     purgers: list[Purger] = []
     disk_folder = settings.data_dir if db.dialect == "sqlite" else None

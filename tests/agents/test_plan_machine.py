@@ -27,6 +27,7 @@ from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.wakeups import Wakeups
 from tests.conftest import FakeClock
 from tests.memory.makers import make_caller
 
@@ -109,7 +110,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.plans = Plans(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
         self.phases = Phases(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
         self.work = Tasks(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
-        self.claims = Claims(recorder=journal, db=self.db, notifier=ReadyTaskNotifier(bus), clock=self.clock, ids=uuid7)
+        self.claims = Claims(recorder=journal, db=self.db, notifier=ReadyTaskNotifier(bus, Wakeups()), clock=self.clock, ids=uuid7)
         self.tokens: dict[str, str] = {}
 
     def run(self, work: Coroutine[object, object, T]) -> T | None:

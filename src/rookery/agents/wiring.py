@@ -37,7 +37,7 @@ class AgentServices:
 
     @cached_property
     def notifier(self) -> ReadyTaskNotifier:
-        return ReadyTaskNotifier(self._runtime.bus)
+        return ReadyTaskNotifier(self._runtime.bus, self._runtime.wakeups)
 
     @cached_property
     def plans(self) -> Plans:
@@ -70,6 +70,7 @@ class AgentServices:
         return build_session_services(
             db=runtime.db,
             bus=runtime.bus,
+            wakeups=runtime.wakeups,
             clock=runtime.clock,
             ids=runtime.ids,
             memories=ports.memories,

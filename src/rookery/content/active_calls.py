@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -12,9 +13,11 @@ from rookery.content.store import generations as store
 from rookery.kernel.db import Database
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.logs import LimitedWarning
+from rookery.kernel.wakeups import Wakeups
 
+_WAKEUP_TOPIC = "generations"
 _POLL_INTERVAL_S = 1.0
-"""Interval of the look for calls that another process cancelled. A cancellation by this process acts at once."""
+"""Longest time between two looks for calls that another process cancelled. A cancellation by this process acts at once."""
 
 _log = structlog.stdlib.get_logger("rookery.content")
 
@@ -52,11 +55,14 @@ class ActiveCall:
 class ActiveCalls:
     """The calls of this process by the ids of their generations."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, wakeups: Wakeups) -> None:
         self._db = db
+        self._wakeups = wakeups
+        self._wakeup = asyncio.Event()
         self._calls: dict[str, ActiveCall] = {}
         self._watching: asyncio.Task[None] | None = None
         self._warning = LimitedWarning(_log, "content.cancellations_not_read")
+        wakeups.subscribe(_WAKEUP_TOPIC, self._on_wakeup)
 
     def __len__(self) -> int:
         """Return the number of calls in progress."""
@@ -75,10 +81,16 @@ class ActiveCalls:
                 del self._calls[generation_id]
 
     def cancel(self, generation_id: str) -> None:
-        """Interrupt the call of a cancelled generation, if this process has it."""
+        """Interrupt the call of a cancelled generation, in this process or another."""
         call = self._calls.get(generation_id)
         if call is not None:
             call.cancel()
+        else:
+            self._wakeups.send(_WAKEUP_TOPIC, generation_id)
+
+    def _on_wakeup(self, generation_id: str | None) -> None:
+        if generation_id is None or generation_id in self._calls:
+            self._wakeup.set()
 
     async def aclose(self) -> None:
         """Stop watching."""
@@ -90,7 +102,9 @@ class ActiveCalls:
     async def _watch(self) -> None:
         """Interrupt calls whose generations other processes cancelled. Ends with the last call."""
         while self._calls:
-            await asyncio.sleep(_POLL_INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wakeup.wait(), _POLL_INTERVAL_S)
+            self._wakeup.clear()
             ids = list(self._calls)
             try:
                 running_ids = await self._db.read(lambda tx, ids=ids: store.list_running_ids(tx, ids))
@@ -98,6 +112,7 @@ class ActiveCalls:
                 self._warning.warn(reason=error.message)
                 continue
             for generation_id in ids:
-                if generation_id not in running_ids:
-                    self.cancel(generation_id)
+                call = self._calls.get(generation_id)
+                if call is not None and generation_id not in running_ids:
+                    call.cancel()
         self._watching = None

@@ -44,7 +44,7 @@ class ContentServices:
 
     @cached_property
     def calls(self) -> ActiveCalls:
-        return ActiveCalls(self._runtime.db)
+        return ActiveCalls(self._runtime.db, self._runtime.wakeups)
 
     @cached_property
     def budgets(self) -> Budgets:

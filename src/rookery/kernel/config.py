@@ -157,6 +157,9 @@ class Settings:
     api_url: str | None = _setting(_parse_base_url, None, "The public URL of the platform and memory API.")
     mcp_url: str | None = _setting(_parse_base_url, None, "The public URL of the catalogue and the agent API.")
     database_url: Secret = _setting(_parse_address, Secret("embedded:"), "The record store: embedded: or postgresql://…")
+    postgres_notify: bool = _setting(
+        _parse_bool, True, "Wake up other processes by LISTEN and NOTIFY of PostgreSQL; without it, they see changes at their next poll."
+    )
     vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index: embedded: or postgresql://…")
     texts: Secret = _setting(_parse_address, Secret("embedded:"), "The full-text index: embedded:, opensearch://… or elasticsearch://…")
     counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters: embedded: or redis[s]://…")

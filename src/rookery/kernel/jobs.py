@@ -23,10 +23,12 @@ from rookery.kernel.db.leases import Leases, make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog, LimitedWarning
+from rookery.kernel.wakeups import Wakeups
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
 
 _POLL_INTERVAL_S = 1.0
+_WAKEUP_TOPIC = "jobs"
 _PAUSE_DELAYS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_RETRY_INTERVAL = timedelta(days=1)
 _MAX_REASON_LENGTH = 2000
@@ -183,10 +185,14 @@ class JobQueue:
     db: Database
     clock: Clock
     ids: IdFactory
+    wakeups: Wakeups = field(default_factory=Wakeups)
     _wake_events: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
 
+    def __post_init__(self) -> None:
+        self.wakeups.subscribe(_WAKEUP_TOPIC, self._on_wakeup)
+
     def enqueue(self, tx: Tx, kind: str, *, workspace_id: int, payload: Mapping[str, object], delay_s: float = 0) -> str:
-        """Add a job in the caller's transaction and return its id. Workers of this process wake up after the commit."""
+        """Add a job in the caller's transaction and return its id. Workers wake up after the commit."""
         return self.enqueue_many(tx, kind, [(workspace_id, payload)], delay_s=delay_s)[0]
 
     def enqueue_many(self, tx: Tx, kind: str, new_jobs: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
@@ -213,11 +219,18 @@ class JobQueue:
         ]
         tx.execute_many(_ENQUEUE, rows)
         tx.after_commit(self.wake_event(kind).set)
+        if delay_s <= 0:
+            tx.after_commit(lambda: self.wakeups.send(_WAKEUP_TOPIC, kind))
         return ids
 
     def wake_event(self, kind: str) -> asyncio.Event:
         """Return the event that is set when a job of *kind* may be ready."""
         return self._wake_events.setdefault(kind, asyncio.Event())
+
+    def _on_wakeup(self, kind: str | None) -> None:
+        for name, event in self._wake_events.items():
+            if kind is None or kind == name:
+                event.set()
 
     async def count_pending(self, kind: str, workspace_id: int) -> int:
         """Return the number of jobs of *kind* in the workspace, without failed ones."""
@@ -246,12 +259,18 @@ class JobQueue:
 
 
 class JobWorker:
-    """A worker that runs the jobs of some kinds in this process until it is stopped."""
+    """
+    A worker that runs the jobs of some kinds in this process until it is stopped.
 
-    def __init__(self, jobs: JobQueue, kinds: Iterable[JobKind], *, lease_s: int) -> None:
+    Args:
+        poll_interval_s: Longest time between two looks for ready jobs while no wake-up arrives.
+    """
+
+    def __init__(self, jobs: JobQueue, kinds: Iterable[JobKind], *, lease_s: int, poll_interval_s: float = _POLL_INTERVAL_S) -> None:
         self._jobs = jobs
         self._kinds = tuple(kinds)
         self._lease = timedelta(seconds=lease_s)
+        self._poll_interval_s = poll_interval_s
         self._worker_id = make_worker_id(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
@@ -305,7 +324,7 @@ class JobWorker:
                     await self._retry_failed_jobs(kind)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), _POLL_INTERVAL_S)
+                    await asyncio.wait_for(wake.wait(), self._poll_interval_s)
 
     async def _claim_next(self, kind: JobKind) -> list[Job]:
         if not await self._is_ready(kind):

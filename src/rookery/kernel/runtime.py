@@ -13,6 +13,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.wakeups import Wakeups
 
 T = TypeVar("T")
 
@@ -29,9 +30,12 @@ class Runtime:
     ports in its `ports` module, which the composition root provides with `provide`.
     """
 
-    def __init__(self, settings: Settings, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory) -> None:
+    def __init__(
+        self, settings: Settings, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory, wakeups: Wakeups | None = None
+    ) -> None:
         self.settings = settings
         self.db = db
+        self.wakeups = wakeups or Wakeups()
         self.bus = bus
         self.clock = clock
         self.ids = ids
@@ -42,7 +46,7 @@ class Runtime:
     @cached_property
     def jobs(self) -> JobQueue:
         """The queue of background jobs."""
-        return JobQueue(self.db, self.clock, self.ids)
+        return JobQueue(self.db, self.clock, self.ids, self.wakeups)
 
     def provide(self, kind: type[T], build: Callable[[Runtime], T]) -> None:
         """Let `use` return what *build* returns for *kind*: the ports of a domain, or a service that the composition root builds."""

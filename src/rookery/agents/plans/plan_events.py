@@ -13,6 +13,7 @@ from rookery.agents.models.plans import EventActor, Phase, Plan, PlanEvent, Task
 from rookery.agents.store import plans
 from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus
+from rookery.kernel.wakeups import Wakeups
 
 _NO_DATA: Mapping[str, object] = {}
 _MAX_SHORT_LENGTH = 200
@@ -96,6 +97,7 @@ def _is_short(value: object) -> bool:
     return value is None or isinstance(value, int) or (isinstance(value, str) and len(value) <= _MAX_SHORT_LENGTH)
 
 
+_WAKEUP_TOPIC = "plans"
 _IRRELEVANT_EVENTS = frozenset({"task.claimed", "plan.archived", "plan.paused", "phase.checkpoint"})
 """Events that never make a task ready."""
 
@@ -104,16 +106,18 @@ class ReadyTaskNotifier:
     """
     Wakes the waiting requests of a workspace after each change there that may have made a task ready.
 
-    Only changes that this process commits are seen. Waiting requests poll for the changes of other processes.
+    Changes of other processes are seen if the record store has a channel for wake-ups. Waiting requests poll for all others.
     """
 
-    def __init__(self, bus: EventBus) -> None:
+    def __init__(self, bus: EventBus, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
         self._waiters: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         bus.subscribe(PlanChanged, self._on_change)
         bus.subscribe(PhaseChanged, self._on_change)
         bus.subscribe(TaskChanged, self._on_change)
+        wakeups.subscribe(_WAKEUP_TOPIC, self._on_wakeup)
 
     def subscribe(self, workspace_id: int) -> asyncio.Future[None]:
         """Return a future that the next relevant change resolves. Subscribe before reading, so that no change is missed in between."""
@@ -153,8 +157,16 @@ class ReadyTaskNotifier:
             _resolve_all(waiters)
 
     def _on_change(self, event: PlanChanged | PhaseChanged | TaskChanged) -> None:
-        if event.name not in _IRRELEVANT_EVENTS and event.workspace_id in self._waiters:
+        if event.name in _IRRELEVANT_EVENTS:
+            return
+        if event.workspace_id in self._waiters:
             _resolve_all(self._waiters[event.workspace_id])
+        self._wakeups.send(_WAKEUP_TOPIC, str(event.workspace_id))
+
+    def _on_wakeup(self, key: str | None) -> None:
+        for workspace_id, waiters in list(self._waiters.items()):
+            if key is None or key == str(workspace_id):
+                _resolve_all(waiters)
 
 
 def _resolve_all(waiters: set[asyncio.Future[None]]) -> None:

@@ -21,6 +21,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.wakeups import Wakeups
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ def build_session_services(
     *,
     db: Database,
     bus: EventBus,
+    wakeups: Wakeups,
     clock: Clock,
     ids: IdFactory,
     memories: SessionMemoryStore,
@@ -89,6 +91,6 @@ def build_session_services(
         boot_loader=BootLoader(db=db, clock=clock, memories=memories, starter=starting),
         records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=tool_calls),
         ender=SessionEnder(db=db, clock=clock, memories=memories, closer=closing),
-        streams=SessionStreams(db=db, bus=bus, keys=keys),
+        streams=SessionStreams(db=db, bus=bus, wakeups=wakeups, keys=keys),
         sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closing),
     )

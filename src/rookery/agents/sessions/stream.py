@@ -1,9 +1,9 @@
 """
 Streams of session events, in order and as soon as they are stored (D-62).
 
-A write by this process wakes its subscribers at once. Writes by other processes are found by one poll a second over all followed
-sessions. Each event is read once for all subscribers of a session. A subscriber that falls behind reads pages from the database, so
-a slow one costs no memory.
+A write by this process wakes its subscribers at once, and so does one by another process if the record store has a channel for wake-ups.
+One poll a second over all followed sessions finds the others. Each event is read once for all subscribers of a session. A subscriber that
+falls behind reads pages from the database, so a slow one costs no memory.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import EventBus
 from rookery.kernel.logs import FailureLog
+from rookery.kernel.wakeups import Wakeups
 
 MAX_STREAMS_PER_WORKSPACE = 200
 """Open streams of one workspace in one process. Each uses one of the 1,000 connections that all workspaces share."""
@@ -35,6 +36,7 @@ MAX_STREAMS_PER_WORKSPACE = 200
 _PAGE_SIZE = 100
 _MAX_BUFFERED_EVENTS = 100
 _MAX_BUFFERED_BYTES = 512 * 1024
+_WAKEUP_TOPIC = "sessions"
 _POLL_INTERVAL_S = 1.0
 _POLLS_PER_KEY_CHECK = 5
 """Polls between two checks of the keys of subscribers."""
@@ -110,8 +112,15 @@ class SessionStreams:
     """Streams sessions to subscribers. `aclose` ends all streams."""
 
     def __init__(
-        self, *, db: Database, bus: EventBus, keys: SessionKeyVerifier, max_per_workspace: int = MAX_STREAMS_PER_WORKSPACE
+        self,
+        *,
+        db: Database,
+        bus: EventBus,
+        wakeups: Wakeups,
+        keys: SessionKeyVerifier,
+        max_per_workspace: int = MAX_STREAMS_PER_WORKSPACE,
     ) -> None:
+        self._wakeups = wakeups
         self._db = db
         self._keys = keys
         self._max_per_workspace = max_per_workspace
@@ -120,6 +129,7 @@ class SessionStreams:
         self._is_closed = False
         bus.subscribe(AgentSessionUpdated, self._on_event)
         bus.subscribe(AgentSessionEnded, self._on_event)
+        wakeups.subscribe(_WAKEUP_TOPIC, self._on_wakeup)
 
     def close_streams(self) -> None:
         """End all streams and reject new ones, because the server is stopping."""
@@ -222,6 +232,12 @@ class SessionStreams:
         channel = self._channels.get(event.session_id)
         if channel is not None:
             channel.notify()
+        self._wakeups.send(_WAKEUP_TOPIC, event.session_id)
+
+    def _on_wakeup(self, session_id: str | None) -> None:
+        for channel in self._channels.values():
+            if session_id is None or session_id == channel.session.id:
+                channel.notify()
 
     async def _poll(self, required_scope: str) -> None:
         polls = 0

@@ -6,7 +6,8 @@ transactions share a commit. Columns hold primitive values (text, integers, floa
 dialects: times are UTC microseconds, flags are 0 or 1, JSON is text. A `Mapper` converts between them and a dataclass.
 """
 
-from rookery.kernel.db.database import Database, open_database
+from rookery.kernel.db.channel import MessageChannel
+from rookery.kernel.db.database import Database, open_channel, open_database
 from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
@@ -18,6 +19,7 @@ __all__ = [
     "Database",
     "Dialect",
     "Mapper",
+    "MessageChannel",
     "Row",
     "Statement",
     "TransactionHook",
@@ -28,6 +30,7 @@ __all__ = [
     "encode_json",
     "fetch_count",
     "metadata",
+    "open_channel",
     "open_database",
     "purge_tables",
     "upsert",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.db.transaction import Dialect, Tx
 from rookery.kernel.errors import WrongSettings
@@ -70,3 +71,12 @@ def open_database(url: str, *, data_dir: Path) -> Database:
     scheme = url.partition(":")[0]
     msg = f"ROOKERY_DATABASE_URL: {scheme!r} is not a known record store; use embedded: or postgresql://user:password@host/name"
     raise WrongSettings(msg)
+
+
+def open_channel(url: str, db: Database) -> MessageChannel | None:
+    """Return the channel to the other processes that share the record store *db* at *url*, or None if the store has no channel."""
+    if db.dialect == "sqlite":
+        return None
+    from rookery.kernel.db.postgresql_channel import PostgresChannel
+
+    return PostgresChannel(url, db.lookup)
