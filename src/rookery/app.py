@@ -8,6 +8,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.kernel.config import Settings
@@ -24,6 +25,7 @@ from rookery.kernel.http.cross_origin import CorsMiddleware, list_allowed_origin
 from rookery.kernel.http.metrics_page import MetricsRoutes
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
+from rookery.kernel.metrics import PROCESS_METRICS_PATH
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
 from rookery.reference.downgrade import Schema
@@ -107,6 +109,28 @@ class Application:
         await receive()
         await self._rookery.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+class GroupApplication:
+    """
+    The ASGI application on the Unix socket of one process of several: the requests of the others.
+
+    Only the user of the server can open the socket, so its requests need no key. It has no lifespan of its own.
+    """
+
+    def __init__(self, rookery: Rookery) -> None:
+        self._metrics = rookery.observability.metrics
+        self._gateway = rookery.tools.gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the metrics of this process, its health, or an MCP request whose session it has."""
+        if scope["path"] == PROCESS_METRICS_PATH:
+            response = Response(await self._metrics.export(), media_type="application/json")
+            await response(scope, receive, send)
+        elif scope["path"] == "/healthz":
+            await Response(b"")(scope, receive, send)
+        else:
+            await self._gateway.serve_forwarded(scope, receive, send)
 
 
 class HealthRoutes:

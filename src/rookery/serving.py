@@ -1,4 +1,4 @@
-"""The server in this process: bind a socket, serve until a signal, shut down."""
+"""The server in this process, alone or as one of several: bind a socket, serve until a signal, shut down."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import Literal, cast
 
 import structlog
 import uvicorn
 import uvloop
+from uvicorn.server import ServerState
 
 from rookery.access.networks import canonical_address, client_network, contains, parse_networks, parse_proxies
-from rookery.app import create_app
+from rookery.app import GroupApplication, create_app
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings
 from rookery.kernel.config_files import read_config_file
@@ -29,6 +30,7 @@ from rookery.kernel.http.connection import HttpConnection
 from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionLimits, raise_file_limit
 from rookery.kernel.http.tls import TlsServer
 from rookery.kernel.running_server import remove_server_file, write_server_file
+from rookery.kernel.server_supervisor import SupervisedProcess
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.serving")
@@ -37,6 +39,7 @@ _SHUTDOWN_TIMEOUT_S = 5
 _LISTEN_BACKLOG = 2048
 _MAX_UNSENT_BYTES = 128 * 1024
 _KEEP_ALIVE_TIMEOUT_S = 75
+_MAX_GROUP_CONNECTIONS = 100_000
 _LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1")
 
 
@@ -63,16 +66,46 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def run_server(rookery: Rookery, listening: socket.socket) -> None:
-    """Serve *rookery* on *listening* until a signal stops the server. Requests in progress get `_SHUTDOWN_TIMEOUT_S` to finish."""
+def run_server(rookery: Rookery, listening: socket.socket, process: SupervisedProcess | None = None) -> None:
+    """
+    Serve *rookery* on *listening* until a signal stops the server. Requests in progress get `_SHUTDOWN_TIMEOUT_S` to finish.
+
+    Args:
+        process: The process of a supervisor, which it stops with and reports to. None: this process is the whole server.
+    """
     settings = rookery.settings
     limits = ConnectionLimits(max_connections=_limit_connections(settings.max_connections))
     limiter = ConnectionLimiter(limits, get_owner=make_owner_lookup(settings.trusted_proxies))
+    config = _build_config(create_app(rookery), partial(HttpConnection, limiter=limiter), lifespan="on")
+    tls = _load_tls_context(settings)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises the signal again after a clean exit. It must not change the exit status.
+        signal.signal(ending, _ignore_signal)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        server = _Server(config) if tls is None else _TlsServer(config, limiter, tls)
+        server.on_exit = rookery.close_streams
+        if process is None:
+            server.on_start = lambda: announce_server(settings)
+        else:
+            server.group_link = _GroupLink(GroupApplication(rookery), process)
+        try:
+            runner.run(server.serve(sockets=[listening]))
+        finally:
+            if process is None:
+                remove_server_file(settings.data_dir)
+    if not server.started:
+        raise WrongSettings("The server did not start. The log above has the reason.")
+    _log.info("stopped")
+
+
+def _build_config(
+    app: Callable[..., Awaitable[None]], connection: Callable[..., HttpConnection], *, lifespan: Literal["on", "off"]
+) -> uvicorn.Config:
     config = uvicorn.Config(
-        create_app(rookery),
-        http=cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=limiter)),
+        app,
+        http=cast("type[asyncio.Protocol]", connection),
         ws="none",
-        lifespan="on",
+        lifespan=lifespan,
         access_log=False,
         log_config=None,
         log_level=max(logging.WARNING, logging.getLogger().level),  # hides uvicorn's informational lines
@@ -83,24 +116,10 @@ def run_server(rookery: Rookery, listening: socket.socket) -> None:
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     config.load()
-    tls = _load_tls_context(settings)
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn raises the signal again after a clean exit. It must not change the exit status.
-        signal.signal(ending, _ignore_signal)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        server = _Server(config) if tls is None else _TlsServer(config, limiter, tls)
-        server.on_exit = rookery.close_streams
-        server.on_start = lambda: _write_server_file(settings)
-        try:
-            runner.run(server.serve(sockets=[listening]))
-        finally:
-            remove_server_file(settings.data_dir)
-    if not server.started:
-        raise WrongSettings("The server did not start. The log above has the reason.")
-    _log.info("stopped")
+    return config
 
 
-def _write_server_file(settings: Settings) -> None:
+def announce_server(settings: Settings) -> None:
     """Write the server's address to the data folder. Without the file, commands show the address of their own settings."""
     try:
         write_server_file(settings.data_dir, settings.listening_url)
@@ -156,19 +175,61 @@ class _Server(uvicorn.Server):
     """Called on a signal; closes streams that would not end by themselves."""
     on_start: Callable[[], None] | None = None
     """Called once the server accepts requests."""
+    group_link: _GroupLink | None = None
+    """The link to the other processes of the server."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and exclude all objects created so far from garbage collection."""
         await super().startup(sockets)
-        if self.on_start is not None and self.started:
-            self.on_start()
+        if self.started:
+            if self.on_start is not None:
+                self.on_start()
+            if self.group_link is not None:
+                await self.group_link.start(self.server_state, lambda: self.handle_exit(signal.SIGTERM, None))
         garbage.expect_requests()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting requests, also those of other processes, and finish those in progress."""
+        if self.group_link is not None:
+            self.group_link.close()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         _log.info("stopping")
         super().handle_exit(sig, frame)
         if self.on_exit is not None:
             self.on_exit()
+
+
+class _GroupLink:
+    """The Unix socket on which one process of several serves the requests of the others, and its watch on the supervisor."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], process: SupervisedProcess) -> None:
+        # Connections of other processes are as many as those of clients that have a session here.
+        self._limiter = ConnectionLimiter(ConnectionLimits(max_connections=_MAX_GROUP_CONNECTIONS))
+        self._config = _build_config(app, HttpConnection, lifespan="off")
+        self._process = process
+        self._server: asyncio.Server | None = None
+
+    async def start(self, state: ServerState, stop: Callable[[], None]) -> None:
+        """Serve, report to the supervisor, and call *stop* if the supervisor ends."""
+        group, loop = self._process.group, asyncio.get_running_loop()
+        path = group.socket_path(group.number)
+        path.unlink(missing_ok=True)  # left by the process that this one replaces
+        self._server = await loop.create_unix_server(lambda: HttpConnection(self._config, state, {}, limiter=self._limiter), str(path))
+        loop.add_reader(self._process.alive_pipe, self._on_supervisor_end, stop)
+        self._process.report_ready()
+
+    def close(self) -> None:
+        """Stop serving. Requests in progress go on."""
+        asyncio.get_running_loop().remove_reader(self._process.alive_pipe)
+        if self._server is not None:
+            self._server.close()
+
+    def _on_supervisor_end(self, stop: Callable[[], None]) -> None:
+        asyncio.get_running_loop().remove_reader(self._process.alive_pipe)
+        _log.error("supervisor.ended", reason="the supervisor has exited without a signal to this process")
+        stop()
 
 
 class _TlsServer(_Server, TlsServer):

@@ -41,6 +41,7 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
+from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
@@ -155,6 +156,11 @@ class Rookery:
     @property
     def sealing(self) -> SealingServices:
         return self.runtime.use(SealingServices)
+
+    @property
+    def group(self) -> ServerGroup:
+        """The server processes that share the address."""
+        return self.runtime.use(ServerGroup)
 
     @property
     def disk_space(self) -> DiskSpace:
@@ -288,18 +294,25 @@ async def _log_failure(name: str, starting: Awaitable[None]) -> None:
 
 
 def build_platform(
-    settings: Settings, *, clock: Clock = utc_now, ids: IdFactory = uuid7, environment: Mapping[str, str] | None = None
+    settings: Settings,
+    *,
+    clock: Clock = utc_now,
+    ids: IdFactory = uuid7,
+    environment: Mapping[str, str] | None = None,
+    group: ServerGroup | None = None,
 ) -> Rookery:
     """
     Build the platform according to *settings*. No file and no connection is opened.
 
     Args:
         environment: The variables that `${NAME}` in servers.json refers to. None: those of this process.
+        group: The server processes that share the address, by default this one alone.
 
     Raises:
         WrongSettings: The URL of an engine is invalid, or settings contradict each other.
     """
-    metrics = Metrics()
+    group = ServerGroup() if group is None else group
+    metrics = Metrics(group=group)
     db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
     settings.require_secret_key()
     wakeups = Wakeups(open_channel(settings.database_url.reveal(), db) if settings.postgres_notify else None)
@@ -310,6 +323,7 @@ def build_platform(
     purgers: list[Purger] = []
     disk_folder = settings.data_dir if db.dialect == "sqlite" else None
     runtime.provide(Metrics, lambda _: metrics)
+    runtime.provide(ServerGroup, lambda _: group)
     runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=memory_records.has_agent, purgers=purgers))
     runtime.provide(AgentPorts, lambda runtime: AgentPorts(memories=runtime.use(MemoryServices).sessions, tool_calls=tool_calls))
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
@@ -326,7 +340,7 @@ def build_platform(
     runtime.bus.subscribe(
         AgentSessionEnded, lambda event: runtime.use(ToolServices).sessions.close_agent_session(event.workspace_id, event.session_id)
     )
-    observability = build_observability(settings, metrics, runtime.bus)
+    observability = build_observability(settings, metrics, runtime.bus, group)
     domains = [runtime.use(build) for build in load_builders()]
     purgers += [purge for domain in domains for purge in domain.purgers]
     purgers.append(idempotency_store.purge)
@@ -405,7 +419,14 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
         await engines.embedder.probe()
         return "ok"
 
+    async def probe_processes() -> str:
+        answering = await group.count_answering()
+        return "ok" if answering == group.count else f"{answering} of {group.count} server processes answer"
+
+    group = runtime.use(ServerGroup)
     probes: dict[str, Probe] = {"database": probe_database, "embedder": probe_embedder}
+    if group.count > 1:
+        probes["processes"] = probe_processes
     for domain in domains:
         probes.update(domain.probes)
     breakers = runtime.use(build_engine_breakers)

@@ -167,14 +167,18 @@ class Guard:
 
     async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
         """Return *caller* with its key's current rights, for work that outlasts its request; None if it is no longer admitted."""
-        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, caller.key_id))
+        return await self.find_caller(caller.key_id, required_scope, address=caller.address, request_id=caller.request_id)
+
+    async def find_caller(self, key_id: str, required_scope: str, *, address: str, request_id: str) -> Caller | None:
+        """Return the caller of a request whose secret was checked before; None if its key is no longer admitted. Count nothing."""
+        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, key_id))
         if row is None:
             return None
         cached, now = self._get_cached(row), to_micros(self._clock())
         is_deleted = cached.deleted_at_us is not None and cached.deleted_at_us <= now
-        if is_deleted or _find_rejection(cached, RequestCredentials(), caller.address, required_scope, now) is not None:
+        if is_deleted or _find_rejection(cached, RequestCredentials(), address, required_scope, now) is not None:
             return None
-        return _build_caller(cached, caller.address, caller.request_id)
+        return _build_caller(cached, address, request_id)
 
     async def _find_row(self, token: bytes, address: str) -> Row:
         if is_api_key(token):

@@ -6,10 +6,12 @@ import asyncio
 import json
 import shlex
 import shutil
+import socket
 import sys
 from dataclasses import replace
 from typing import Annotated
 
+import structlog
 import typer
 from rich.console import Console
 
@@ -17,8 +19,12 @@ from rookery import serving
 from rookery.access import first_run
 from rookery.access.first_run import WORKSPACE_NAME, FirstRunResult
 from rookery.cli.platform import build_prepared
+from rookery.kernel import garbage
 from rookery.kernel.config import Settings
+from rookery.kernel.http.metrics_page import open_metrics_socket
+from rookery.kernel.running_server import remove_server_file
 from rookery.kernel.secret import Secret
+from rookery.kernel.server_supervisor import ServerSupervisor
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import JsonOption
 from rookery.wiring import Rookery, build_platform
@@ -28,17 +34,42 @@ def serve(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 picks a free one.", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="The number of server processes that share the address.", min=1, max=64, show_default=False)
+    ] = None,
 ) -> None:
     """Start the server. The first start creates a workspace and two keys, and shows the keys once."""
     base = get_settings(context)
-    requested = replace(base, host=host or base.host, port=base.port if port is None else port)
+    requested = replace(
+        base, host=host or base.host, port=base.port if port is None else port, workers=base.workers if workers is None else workers
+    )
     listening = serving.open_listening_socket(requested.host, requested.port)
     settings = replace(requested, port=listening.getsockname()[1])
     result = asyncio.run(_first_run(build_prepared(settings), to_serve=True))
     serving.write_starter_servers(settings)
     rookery = build_platform(settings)
     _print_welcome(settings, result, embedding_model=rookery.engines.embedder.description)
-    serving.run_server(rookery, listening)
+    if settings.workers == 1:
+        serving.run_server(rookery, listening)
+    else:
+        _serve_with_workers(settings, listening)
+
+
+def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
+    """Run the supervisor in this process, and the server in each process that it forks. Both return from this function at their end."""
+    supervisor = ServerSupervisor(
+        settings.workers,
+        on_ready=lambda: serving.announce_server(settings),
+        metrics_socket=None if settings.metrics_port is None else open_metrics_socket(settings.metrics_port),
+    )
+    garbage.expect_forks()
+    sys.stdout.flush()
+    process = supervisor.run()
+    if process is None:
+        remove_server_file(settings.data_dir)
+        return
+    structlog.contextvars.bind_contextvars(process=process.group.number)
+    serving.run_server(build_platform(settings, group=process.group), listening, process)
 
 
 def init(

@@ -243,7 +243,10 @@ class Settings:
     async_embedding: bool = _setting(_parse_bool, True, "Answer remember requests before the memory is indexed.")
     max_memories: int = _setting(_int_parser(1, 10**9), 1_000_000, "Maximum number of memories in a workspace.")
     max_backlog: int = _setting(_int_parser(1, 10**9), 100_000, "Maximum number of memories of a workspace that wait for indexing.")
-    max_connections: int = _setting(_int_parser(10, 100_000), 1000, "Maximum number of connections open at the same time.")
+    max_connections: int = _setting(
+        _int_parser(10, 100_000), 1000, "Maximum number of connections open at the same time, in each server process."
+    )
+    workers: int = _setting(_int_parser(1, 64), 1, "Number of server processes of `rookery serve`, which share the address.")
     min_free_disk_mb: int = _setting(_int_parser(0, 10**6), 512, "Free space in MiB below which the server rejects writes.")
     job_lease_s: int = _setting(
         _int_parser(1, 3600), 30, "Seconds after which another worker takes over a job whose worker has not renewed its lease."

@@ -30,6 +30,11 @@ def expect_requests() -> None:
     gc.set_threshold(_NEW_OBJECTS_SERVING, *gc.get_threshold()[1:])
 
 
+def expect_forks() -> None:
+    """Exclude all existing objects from later collections, which would write to the memory that forked processes share."""
+    gc.freeze()
+
+
 def expect_end() -> None:
     """Exclude all objects from the collection at the exit of Python. It takes 50 ms, and the memory is freed anyway."""
     gc.freeze()

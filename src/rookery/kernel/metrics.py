@@ -1,18 +1,22 @@
 """
-The metrics of this process for Prometheus (D-05).
+The metrics of the server for Prometheus (D-05).
 
 Each platform has a registry of its own. States such as a backlog or the health of an engine are read when a scrape needs them. Each
 source has its own time-out, so that a slow engine delays no other figures.
+
+If several processes share the address, a scrape reaches any of them, so the page of each has the figures of all. The label `process` keeps
+their series apart: a sum would fall when a process is replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, Literal, TypeVar
 
+import orjson
 import prometheus_client
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -21,6 +25,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from rookery.kernel.logs import FailureLog
+from rookery.kernel.server_group import ServerGroup
 
 _log = structlog.stdlib.get_logger("rookery.metrics")
 
@@ -98,11 +103,13 @@ class MetricSource:
 
     Attributes:
         read: Called by one scrape at a time. Concurrent scrapes share its result.
+        is_shared: The figures are those of the whole store, so that one process reports them for all.
     """
 
     name: str
     metrics: Sequence[MetricDescription]
     read: Callable[[], Awaitable[Sequence[MetricSample]]]
+    is_shared: bool = False
     _reading: asyncio.Future[Sequence[MetricSample]] | None = field(default=None, init=False)
     _failures: FailureLog = field(default_factory=lambda: FailureLog(_log, "metrics.source_failed"), init=False)
 
@@ -129,15 +136,26 @@ _SOURCE_UP = MetricDescription(
 )
 
 
+_PROCESS_UP = MetricDescription(
+    "rookery_server_process_up", "gauge", "1: the figures of this server process are on the page; 0: it did not answer.", ("process",)
+)
+"""Only on the page of several processes."""
+
+PROCESS_METRICS_PATH = "/metrics"
+"""The path of `Metrics.export` on the Unix socket of a process."""
+
+
 class Metrics:
     """
     The metrics of this process; created once, before anything is counted.
 
     Args:
+        group: The processes whose figures the page has.
         source_timeout_s: Longest wait for one source during a scrape.
     """
 
-    def __init__(self, *, source_timeout_s: float = SOURCE_TIMEOUT_S) -> None:
+    def __init__(self, *, group: ServerGroup | None = None, source_timeout_s: float = SOURCE_TIMEOUT_S) -> None:
+        self._group = ServerGroup() if group is None else group
         self._source_timeout_s = source_timeout_s
         self._registry = CollectorRegistry()
         self._descriptions: list[MetricDescription] = []
@@ -168,15 +186,41 @@ class Metrics:
         Args:
             accept: The Accept header. It selects OpenMetrics or the Prometheus text format.
         """
-        results = await asyncio.gather(*(source.samples(self._source_timeout_s) for source in self._sources))
-        up = [(_SOURCE_UP.name, (source.name,), float(samples is not None)) for source, samples in zip(self._sources, results, strict=True)]
+        group = self._group
+        (own, own_up), (shared, shared_up) = await asyncio.gather(self._read(is_shared=False), self._read(is_shared=True))
+        if group.count == 1:
+            page = _Page(self._registry, [*own, *shared, *_build_families([_SOURCE_UP], [*own_up, *shared_up])])
+            # Rendering thousands of lines takes 10 ms and more, which must not block the event loop.
+            return await asyncio.to_thread(_encode, page, accept)
+        own_page = _Page(self._registry, [*own, *_build_families([_SOURCE_UP], own_up)])
+        timeout_s = 2 * self._source_timeout_s
+        exports = await asyncio.gather(*(group.fetch(number, PROCESS_METRICS_PATH, timeout_s=timeout_s) for number in group.others))
+        up = [(_PROCESS_UP.name, (str(group.number),), 1.0)]
+        up += [(_PROCESS_UP.name, (str(number),), float(export is not None)) for number, export in zip(group.others, exports, strict=True)]
+        common = [*shared, *_build_families([_SOURCE_UP], shared_up), *_build_families([_PROCESS_UP], up)]
+
+        def render() -> tuple[bytes, str]:
+            pages = {group.number: own_page.collect()}
+            pages |= {number: _import(export) for number, export in zip(group.others, exports, strict=True) if export is not None}
+            return _encode(_GroupPage(pages, common), accept)
+
+        return await asyncio.to_thread(render)
+
+    async def export(self) -> bytes:
+        """Return the figures of this process as JSON, for the page of another process. Figures of the whole store are missing."""
+        own, up = await self._read(is_shared=False)
+        page = _Page(self._registry, [*own, *_build_families([_SOURCE_UP], up)])
+        return await asyncio.to_thread(lambda: _export(page.collect()))
+
+    async def _read(self, *, is_shared: bool) -> tuple[list[Metric], list[MetricSample]]:
+        """Return the figures of the sources, and for each source whether it could be read."""
+        sources = [source for source in self._sources if source.is_shared is is_shared]
+        results = await asyncio.gather(*(source.samples(self._source_timeout_s) for source in sources))
+        up = [(_SOURCE_UP.name, (source.name,), float(samples is not None)) for source, samples in zip(sources, results, strict=True)]
         states = [
-            family
-            for source, samples in zip(self._sources, results, strict=True)
-            for family in _build_families(source.metrics, samples or ())
+            family for source, samples in zip(sources, results, strict=True) for family in _build_families(source.metrics, samples or ())
         ]
-        # Rendering thousands of lines takes 10 ms and more, which must not block the event loop.
-        return await asyncio.to_thread(_encode, _Page(self._registry, [*states, *_build_families([_SOURCE_UP], up)]), accept)
+        return states, up
 
 
 class _Page(Collector):
@@ -194,7 +238,59 @@ class _Page(Collector):
         return chain(self._counted.collect(), self._states, process.collect())
 
 
-def _encode(page: _Page, accept: str) -> tuple[bytes, str]:
+class _GroupPage(Collector):
+    """
+    The metrics of several processes on one page.
+
+    Args:
+        pages: The metric families of each process, by its number, which becomes the label `process`.
+        common: The families of the whole store, which keep their labels.
+    """
+
+    def __init__(self, pages: Mapping[int, Iterable[Metric]], common: Iterable[Metric]) -> None:
+        self._pages = pages
+        self._common = common
+
+    def collect(self) -> Iterable[Metric]:
+        """Return each family once, with the samples of all processes."""
+        families: dict[str, Metric] = {}
+        for number, page in self._pages.items():
+            for family in page:
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type, family.unit))
+                for sample in family.samples:
+                    merged.add_sample(sample.name, {**sample.labels, "process": str(number)}, sample.value)
+        for family in self._common:
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type, family.unit))
+            merged.samples.extend(family.samples)
+        return families.values()
+
+
+def _export(families: Iterable[Metric]) -> bytes:
+    return orjson.dumps(
+        [
+            (
+                family.name,
+                family.documentation,
+                family.type,
+                family.unit,
+                [(sample.name, sample.labels, sample.value) for sample in family.samples],
+            )
+            for family in families
+        ]
+    )
+
+
+def _import(export: bytes) -> list[Metric]:
+    families: list[Metric] = []
+    for name, documentation, kind, unit, samples in orjson.loads(export):
+        family = Metric(name, documentation, kind, unit)
+        for sample in samples:
+            family.add_sample(*sample)
+        families.append(family)
+    return families
+
+
+def _encode(page: Collector, accept: str) -> tuple[bytes, str]:
     encode, media_type = choose_encoder(accept)
     return encode(page), media_type
 

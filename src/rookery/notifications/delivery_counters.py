@@ -28,7 +28,7 @@ class DeliveryCounters:
             "channel",
             "state",
         )
-        metrics.add_source(MetricSource(name="notifications", metrics=_METRICS, read=self._samples))
+        metrics.add_source(MetricSource(name="notifications", metrics=_METRICS, read=self._samples, is_shared=True))
 
     def record_attempt(self, attempt: SendAttempt) -> None:
         """Count an attempt."""

@@ -14,6 +14,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.http.access_log import RequestMetrics
 from rookery.kernel.http.metrics_page import MetricsServer
 from rookery.kernel.metrics import Metrics
+from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.tracing import Tracer
 from rookery.observability.platform_metrics import MetricTargets, PlatformMetrics
 
@@ -45,7 +46,7 @@ class Observability:
             exit_stack.push_async_callback(self.metrics_server.aclose)
 
 
-def build_observability(settings: Settings, metrics: Metrics, bus: EventBus) -> Observability:
+def build_observability(settings: Settings, metrics: Metrics, bus: EventBus, group: ServerGroup) -> Observability:
     """
     Return the observability according to *settings*. Nothing is opened.
 
@@ -65,5 +66,7 @@ def build_observability(settings: Settings, metrics: Metrics, bus: EventBus) -> 
         platform_metrics=PlatformMetrics(metrics, bus),
         request_metrics=RequestMetrics(metrics, access_log=settings.access_log, client_address=address),
         tracer=traces.open(settings.traces.reveal()),
-        metrics_server=None if settings.metrics_port is None else MetricsServer(metrics, settings.metrics_port),
+        metrics_server=None
+        if settings.metrics_port is None
+        else MetricsServer(metrics, settings.metrics_port, shared_socket=group.metrics_socket),
     )

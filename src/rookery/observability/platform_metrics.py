@@ -210,7 +210,7 @@ def _build_sources(targets: MetricTargets, kinds: Sequence[str]) -> list[MetricS
 
     return [
         MetricSource(name="build", metrics=_BUILD_METRICS, read=build),
-        MetricSource(name="jobs", metrics=_JOB_METRICS, read=jobs),
+        MetricSource(name="jobs", metrics=_JOB_METRICS, read=jobs, is_shared=True),
         MetricSource(name="access", metrics=_ACCESS_METRICS, read=access),
         MetricSource(name="tools", metrics=_TOOL_METRICS, read=tools),
         MetricSource(name="engines", metrics=_ENGINE_METRICS, read=engines),

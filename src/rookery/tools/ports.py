@@ -277,3 +277,7 @@ class GatewayKeyVerifier(Protocol):
     async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
         """Return *caller* with the current rights of its key. None: the key is no longer valid for *required_scope*."""
         ...
+
+    async def find_caller(self, key_id: str, required_scope: str, *, address: str, request_id: str) -> Caller | None:
+        """Return the caller of a request that another process has admitted. None: its key is no longer valid for *required_scope*."""
+        ...

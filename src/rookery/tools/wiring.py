@@ -13,6 +13,7 @@ from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import Sealer
+from rookery.kernel.server_group import ServerGroup
 from rookery.tools.calling.analytics import CallAnalytics
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.tool_runner import ToolRunner
@@ -162,7 +163,14 @@ class ToolServices:
 
     @cached_property
     def gateway(self) -> Gateway:
-        return Gateway(catalogue=self.catalogue, calls=self.calls, resources=self.resources, search=self.search, keys=self._access.guard)
+        return Gateway(
+            catalogue=self.catalogue,
+            calls=self.calls,
+            resources=self.resources,
+            search=self.search,
+            keys=self._access.guard,
+            group=self._runtime.use(ServerGroup),
+        )
 
     @cached_property
     def discovery(self) -> Discovery:

@@ -27,7 +27,7 @@ class DeliveryMetrics:
         self._deliveries = metrics.add_counter(
             "rookery_webhook_deliveries_total", "Finished deliveries, by state: delivered or failed.", "state"
         )
-        metrics.add_source(MetricSource(name="webhooks", metrics=_METRICS, read=self._samples))
+        metrics.add_source(MetricSource(name="webhooks", metrics=_METRICS, read=self._samples, is_shared=True))
 
     def record_attempt(self, attempt: AttemptResult) -> None:
         """Count an attempt."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 
 import structlog
 from starlette.requests import Request
@@ -50,11 +51,13 @@ class MetricsServer:
 
     Args:
         port: The port; 0 selects a free one.
+        shared_socket: A socket that is bound to the port, if several processes share it.
         head_timeout_s: Seconds for the head of a request.
     """
 
-    def __init__(self, metrics: Metrics, port: int, *, head_timeout_s: float = 5.0) -> None:
+    def __init__(self, metrics: Metrics, port: int, *, shared_socket: socket.socket | None = None, head_timeout_s: float = 5.0) -> None:
         self._metrics = metrics
+        self._shared_socket = shared_socket
         self._head_timeout_s = head_timeout_s
         self._requested_port = port
         self._server: asyncio.Server | None = None
@@ -72,11 +75,8 @@ class MetricsServer:
         Raises:
             WrongSettings: The port cannot be used.
         """
-        try:
-            self._server = await asyncio.start_server(self._serve, _LOOPBACK_HOST, self._requested_port, limit=_MAX_HEAD_BYTES)
-        except OSError as error:
-            reason = "the port is in use" if self._requested_port else error.strerror
-            raise WrongSettings(f"ROOKERY_METRICS_PORT: cannot listen on {_LOOPBACK_HOST}:{self._requested_port}: {reason}.") from error
+        listening = open_metrics_socket(self._requested_port) if self._shared_socket is None else self._shared_socket
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=_MAX_HEAD_BYTES)
         _log.info("metrics.listening", url=f"http://{_LOOPBACK_HOST}:{self.port}/metrics")
 
     async def aclose(self) -> None:
@@ -119,6 +119,25 @@ class MetricsServer:
         text, media_type = await self._metrics.scrape(headers.get("accept", ""))
         response = _encode_response("200 OK", media_type, text)
         return response if method == "GET" else response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+def open_metrics_socket(port: int) -> socket.socket:
+    """
+    Return a socket that is bound to *port* of 127.0.0.1; port 0 picks a free one.
+
+    Raises:
+        WrongSettings: The port cannot be used.
+    """
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((_LOOPBACK_HOST, port))
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        reason = "the port is in use" if port else error.strerror
+        raise WrongSettings(f"ROOKERY_METRICS_PORT: cannot listen on {_LOOPBACK_HOST}:{port}: {reason}.") from error
+    return bound
 
 
 def _encode_response(status: str, media_type: str, body: bytes, more: tuple[str, ...] = ()) -> bytes:

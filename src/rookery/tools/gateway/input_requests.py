@@ -21,8 +21,10 @@ from mcp import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import RootModel, ValidationError
 
+from rookery.kernel.server_group import ServerGroup
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.errors import UpstreamErrorResponse
+from rookery.tools.gateway.forwarding import WAITING_STATE_PREFIX
 from rookery.tools.gateway.mcp_requests import McpRequest
 from rookery.tools.models import JsonObject
 from rookery.tools.ports import OnRequest
@@ -30,7 +32,6 @@ from rookery.tools.ports import OnRequest
 SendRequest = Callable[[CallOptions], Coroutine[object, object, JsonObject]]
 """Sends the request once and returns the protocol's complete result."""
 
-_STATE_PREFIX = "rookery:"
 _MAX_INPUT_REQUESTS = 10
 """Limit on rounds of input for one call."""
 _INPUT_TIMEOUT_S = 300.0
@@ -72,7 +73,8 @@ class _WaitingCall:
 class InputRequestBroker:
     """Runs calls that may request input. Each call runs in its own task, so that a disconnect cancels it exactly once."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: ServerGroup) -> None:
+        self._group = group
         self._tasks: set[asyncio.Task[JsonObject]] = set()
         self._waiting: dict[str, _WaitingCall] = {}
 
@@ -134,7 +136,7 @@ class InputRequestBroker:
 
     async def _run_modern(self, mcp_request: McpRequest, send: SendRequest) -> JsonObject:
         options = mcp_request.to_call_options()
-        if options.request_state is not None and options.request_state.startswith(_STATE_PREFIX):
+        if options.request_state is not None and options.request_state.startswith(WAITING_STATE_PREFIX):
             waiting_call = self._resume(mcp_request, options)
         else:
             waiting_call = _WaitingCall(mcp_request)
@@ -165,7 +167,7 @@ class InputRequestBroker:
         while not waiting_call.requests.empty():
             input_request = waiting_call.requests.get_nowait()
             waiting_call.open_requests[input_request.name] = input_request
-        state = _STATE_PREFIX + secrets.token_urlsafe(24)
+        state = WAITING_STATE_PREFIX + self._group.mark_owner(secrets.token_urlsafe(24))
         self._waiting[state] = waiting_call
         waiting_call.expiry = asyncio.get_running_loop().call_later(_INPUT_TIMEOUT_S, self._expire, state)
         requests = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.imports import import_in_thread
+from rookery.kernel.server_group import ServerGroup
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.tool_search import ToolSearch
@@ -17,6 +18,7 @@ from rookery.tools.ports import GatewayKeyVerifier
 from rookery.tools.resources import ResourceReader
 
 if TYPE_CHECKING:
+    from rookery.tools.gateway.forwarding import RequestForwarder
     from rookery.tools.gateway.protocol import ProtocolServer
 
 _CLOSE_TIMEOUT_S = 5.0
@@ -26,9 +28,18 @@ class Gateway:
     """Serves MCP clients. Call `aclose` at shutdown."""
 
     def __init__(
-        self, *, catalogue: Catalogue, calls: ToolRunner, resources: ResourceReader, search: ToolSearch, keys: GatewayKeyVerifier
+        self,
+        *,
+        catalogue: Catalogue,
+        calls: ToolRunner,
+        resources: ResourceReader,
+        search: ToolSearch,
+        keys: GatewayKeyVerifier,
+        group: ServerGroup,
     ) -> None:
         self.catalogue = catalogue
+        self._group = group
+        self._forwarder: RequestForwarder | None = None
         self._keys = keys
         self._calls = calls
         self._resources = resources
@@ -38,8 +49,37 @@ class Gateway:
         self._protocol: asyncio.Future[ProtocolServer] | None = None
         self._stopping = asyncio.Event()
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one authenticated HTTP request. The first request waits for the import."""
+    async def serve(self, scope: Scope, receive: Receive, send: Send, *, body: bytes | None = None) -> None:
+        """
+        Serve one authenticated HTTP request, here or in the process that has its session. The first request waits for the import.
+
+        Args:
+            body: The body that *receive* returns, if it has been read.
+        """
+        if self._group.count > 1:
+            forwarder = await self._get_forwarder()
+            owner = forwarder.find_owner(scope, body)
+            if owner is not None and await forwarder.forward(owner, scope, body, receive, send):
+                return
+        await self._serve_here(scope, receive, send)
+
+    async def serve_forwarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that another process of the server has forwarded to this one."""
+        forwarder = await self._get_forwarder()
+        await forwarder.serve_forwarded(scope, receive, send, self._serve_here)
+
+    async def _get_forwarder(self) -> RequestForwarder:
+        if self._forwarder is None:
+            loaded = await import_in_thread(self._load_forwarder)
+            self._forwarder = self._forwarder or loaded  # another request may have been faster
+        return self._forwarder
+
+    def _load_forwarder(self) -> RequestForwarder:
+        from rookery.tools.gateway.forwarding import RequestForwarder
+
+        return RequestForwarder(self._group, self._keys)
+
+    async def _serve_here(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._protocol is None:
             self._protocol = asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._run_protocol(self._protocol), name="tools-gateway")
@@ -58,6 +98,8 @@ class Gateway:
     async def aclose(self) -> None:
         """End all sessions and streams."""
         self._stopping.set()
+        if self._forwarder is not None:
+            await self._forwarder.aclose()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
@@ -85,4 +127,5 @@ class Gateway:
             views=self._views,
             search_mode=SearchModeTools(self._views, self._search),
             notifier=ChangeNotifier(self.catalogue, ResourceSubscriptions(self._resources), self._keys),
+            group=self._group,
         )

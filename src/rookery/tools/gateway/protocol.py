@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.request_context import CURRENT_REQUEST
+from rookery.kernel.server_group import ServerGroup
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.errors import TooManySessions
@@ -56,11 +57,18 @@ class ProtocolServer:
     """One MCP server for all paths and keys. The request alone determines what is served."""
 
     def __init__(
-        self, *, calls: ToolRunner, resources: ResourceReader, views: CatalogueViews, search_mode: SearchModeTools, notifier: ChangeNotifier
+        self,
+        *,
+        calls: ToolRunner,
+        resources: ResourceReader,
+        views: CatalogueViews,
+        search_mode: SearchModeTools,
+        notifier: ChangeNotifier,
+        group: ServerGroup,
     ) -> None:
         self._calls, self._resources, self._views = calls, resources, views
         self._search_mode, self._notifier = search_mode, notifier
-        self._input_requests = InputRequestBroker()
+        self._input_requests = InputRequestBroker(group)
         self._server = self._build_server()
         self._clients = ClientSessionManager(
             app=self._server,
@@ -70,6 +78,7 @@ class ProtocolServer:
             # The edge middleware checks hosts; the route checks origins.
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
+        self._clients.mark_owner = group.mark_owner
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -329,7 +338,12 @@ class ClientSessionManager(StreamableHTTPSessionManager):
 
     The limits are checked here and not in the `initialize` handler. By then the SDK has stored a session, and keeps it for
     half an hour even if the request is rejected.
+
+    Attributes:
+        mark_owner: Adds the number of this process to the id of a new session.
     """
+
+    mark_owner: Callable[[str], str]
 
     async def end_session(self, session_id: str) -> None:
         """End a session whose key is no longer valid."""
@@ -352,7 +366,20 @@ class ClientSessionManager(StreamableHTTPSessionManager):
         transport = super()._admit_session(requestor)
         if transport is None:
             raise TooManySessions(f"Rookery has {MAX_SESSIONS} open MCP sessions, the maximum. Try again in 60 s.")
+        self._mark_owner(transport)
         return transport
+
+    def _mark_owner(self, transport: StreamableHTTPServerTransport) -> None:
+        """Add the number of this process to the id that the SDK has given a new session."""
+        random_id = transport.mcp_session_id
+        assert random_id is not None  # noqa: S101 - only stateless transports have none
+        session_id = self.mark_owner(random_id)
+        if session_id == random_id:
+            return
+        transport.mcp_session_id = session_id
+        self._server_instances[session_id] = self._server_instances.pop(random_id)
+        if random_id in self._session_owners:
+            self._session_owners[session_id] = self._session_owners.pop(random_id)
 
 
 def build_user(caller: Caller, view: GatewayView) -> AuthenticatedUser:

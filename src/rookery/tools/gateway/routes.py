@@ -224,7 +224,7 @@ class _ForwardedResponse(Response):
             await send(message)
 
         try:
-            await self._gateway.serve(scope, receive_buffered, send_and_track)
+            await self._gateway.serve(scope, receive_buffered, send_and_track, body=self._body)
             if has_begun and not has_ended:  # the SDK does not complete the streams that it aborts
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except Exception as error:

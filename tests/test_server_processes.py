@@ -1,0 +1,256 @@
+"""`rookery serve --workers N`: several server processes on one address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import httpx2
+import mcp_types as types
+import pytest
+
+from rookery.access.models import Tier
+from rookery.access.rate_limits import TIER_LIMITS_PER_HOUR
+from rookery.kernel.running_server import find_server
+from rookery.kernel.server_group import ServerGroup
+from tests.conftest import eventually, lend_model
+from tests.deadlines import HANG_S
+from tests.kernel.test_metrics import Samples, get_sample, label_values, parse_samples
+from tests.processes import Server, is_running, run_rookery, run_server
+from tests.tools.gateway.clients import Json, open_client, post_later
+
+pytestmark = [pytest.mark.embedded_store, pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes in /proc")]
+
+PROCESSES = {"1", "2", "3"}
+_ROOT = Path(__file__).resolve().parents[1]
+_HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+_INITIALIZE: Json = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Iterator[Server]:
+    """A server of three processes, with a tool server of the older era that requests input."""
+    folder = tmp_path_factory.mktemp("processes")
+    lend_model(model_folder, folder)
+    entry = {"command": sys.executable, "args": ["-m", "tests.conformance.everything", "--older-era"], "cwd": str(_ROOT)}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"older": entry}}), encoding="utf-8")
+    with run_server(folder, workers="3") as running:
+        yield running
+
+
+async def _scrape(server: Server) -> Samples:
+    async with _connect(server) as http:
+        return parse_samples((await http.get("/metrics")).text)
+
+
+@asynccontextmanager
+async def _connect(server: Server, key: str = "api_key") -> AsyncGenerator[httpx2.AsyncClient]:
+    """Open a client whose connections are its own, so that any of the processes may accept them."""
+    headers = {"Authorization": f"Bearer {server.keys[key]}"}
+    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=HANG_S) as http:
+        yield http
+
+
+async def _post_mcp(server: Server, message: Json, session: str | None = None) -> httpx2.Response:
+    """Send a message of the older era on a connection of its own."""
+    async with _connect(server, "agent_key") as http:
+        return await http.post("/mcp", json=message, headers={**_HEADERS, **({"Mcp-Session-Id": session} if session else {})})
+
+
+def _count_requests(samples: Samples, route: str, process: str | None = None) -> float:
+    return sum(
+        value
+        for (name, labels), value in samples.items()
+        if name == "rookery_http_requests_total" and ("route", route) in labels and (process is None or ("process", process) in labels)
+    )
+
+
+def _list_processes(server: Server) -> list[int]:
+    """Return the pids of the server processes, which are the children of the supervisor."""
+    pid = server.process.pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+async def _wait_processes(server: Server) -> list[int]:
+    """Return the pids of both server processes once both run."""
+    await eventually(lambda: len(_list_processes(server)) == 2)
+    return _list_processes(server)
+
+
+async def test_the_page_of_any_process_has_the_metrics_of_all(server: Server) -> None:
+    """Issue 20: `/metrics` has a series for each process, and figures of the whole store once; requests add up exactly."""
+    before = await _scrape(server)
+    for _ in range(30):
+        async with _connect(server) as http:
+            assert (await http.get("/v1/brain/tags")).status_code == 200
+    after = await _scrape(server)
+
+    assert label_values(after, "process") >= PROCESSES
+    assert {get_sample(after, "rookery_server_process_up", process=number) for number in PROCESSES} == {1}
+    assert _count_requests(after, "/v1/brain/tags") - _count_requests(before, "/v1/brain/tags") == 30
+    assert get_sample(after, "rookery_jobs_waiting", kind="EmbedMemory") is not None
+    assert all(get_sample(after, "process_open_fds", process=number) for number in PROCESSES)
+
+
+async def test_a_session_is_served_by_whatever_process_accepts_the_connection(server: Server) -> None:
+    """Issue 20, D-36: requests of an MCP session reach the process that has it, and an unknown session is a 404."""
+    opened = await _post_mcp(server, _INITIALIZE)
+    session = opened.headers["mcp-session-id"]
+    owner = session.partition("-")[0]
+    initialized = await _post_mcp(server, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
+
+    async def is_served_by_all() -> bool:
+        listed = await _post_mcp(server, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)
+        assert listed.status_code == 200, listed.text
+        assert "older__test_elicitation" in listed.text
+        samples = await _scrape(server)
+        return all(_count_requests(samples, "/mcp", number) for number in PROCESSES)
+
+    await eventually(is_served_by_all)
+    assert (opened.status_code, initialized.status_code) == (200, 202)
+    assert owner in PROCESSES
+    stolen = await _connect_and_list(server, session, "api_key")
+    unknown = await _post_mcp(server, {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}, "2-0123456789abcdef")
+    ended = await _end_session(server, session)
+    gone = await _post_mcp(server, {"jsonrpc": "2.0", "id": 4, "method": "tools/list"}, session)
+    assert (stolen.status_code, unknown.status_code, ended.status_code, gone.status_code) == (404, 404, 200, 404)
+
+
+async def _connect_and_list(server: Server, session: str, key: str) -> httpx2.Response:
+    async with _connect(server, key) as http:
+        message = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
+        return await http.post("/mcp", json=message, headers={**_HEADERS, "Mcp-Session-Id": session})
+
+
+async def _end_session(server: Server, session: str) -> httpx2.Response:
+    async with _connect(server, "agent_key") as http:
+        return await http.delete("/mcp", headers={**_HEADERS, "Mcp-Session-Id": session})
+
+
+async def test_a_request_for_input_finds_its_call_in_both_eras(server: Server) -> None:
+    """Issue 20, D-36: the answer to a request for input reaches the process whose call waits for it, on any connection."""
+
+    async def elicit(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"username": params.message, "email": "ada@example.org"})
+
+    for round_number in range(6):
+        async with open_client(server, "/mcp/older", mode="legacy", elicitation_callback=elicit) as mcp:
+            answer = await mcp.call_tool("test_elicitation", {"message": f"ada-{round_number}"})
+        assert f"ada-{round_number}" in str(answer.content)
+        call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
+        first = cast("Json", (await post_later(server, "tools/call", call, "/mcp/older", elicitation={}))["result"])
+        (name,) = cast("Json", first["inputRequests"])
+        responses = {name: {"action": "accept", "content": {"username": "bob", "email": "b"}}}
+        continuation = {**call, "inputResponses": responses, "requestState": first["requestState"]}
+        completed = await post_later(server, "tools/call", continuation, "/mcp/older", elicitation={})
+        assert "action=accept" in str(completed["result"])
+
+
+async def test_limits_and_idempotency_are_exact_over_all_processes(server: Server) -> None:
+    """Issue 20, D-14: a rate limit admits its number of requests, and an Idempotency-Key runs once, whichever process answers."""
+    created = server.client.post("/api/v1/api-keys", json={"name": "limited", "rate_limit_tier": "free", "scopes": ["brain:read"]})
+    assert created.status_code == 201, created.text
+    headers = {"Authorization": f"Bearer {created.json()['plaintext_key']}"}
+
+    async def read_remaining() -> int:
+        async with httpx2.AsyncClient(timeout=HANG_S) as http:
+            response = await http.get(f"{server.url}/v1/brain/tags", headers=headers)
+        return int(response.headers["x-ratelimit-remaining"])
+
+    remaining = await asyncio.gather(*(read_remaining() for _ in range(40)))
+    limit = TIER_LIMITS_PER_HOUR[Tier.FREE]
+    assert limit is not None
+    assert sorted(remaining, reverse=True) == [limit - number for number in range(1, 41)]
+
+    async def remember() -> str:
+        body = {"type": "note", "content": "Stored once by whichever process."}
+        async with _connect(server) as http:
+            while True:
+                response = await http.post("/v1/brain/remember", json=body, headers={"Idempotency-Key": "once-over-all"})
+                if response.status_code != 409:  # another process is running the request
+                    assert response.status_code in {200, 201, 202}, response.text
+                    return str(response.json()["id"])
+
+    assert len(set(await asyncio.gather(*(remember() for _ in range(12))))) == 1
+
+
+async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 20: a killed process is replaced and its MCP sessions are a 404; SIGTERM lets all processes finish their requests."""
+    lend_model(model_folder, tmp_path / "home")
+    with run_server(tmp_path / "home", workers="2") as server:
+        first_pids = set(await _wait_processes(server))
+        await eventually(lambda: find_server(server.folder))
+        found = find_server(server.folder)
+        sessions = [(await _post_mcp(server, _INITIALIZE)).headers["mcp-session-id"] for _ in range(8)]
+        victim = min(first_pids)
+        os.kill(victim, signal.SIGKILL)
+
+        async def is_replaced() -> bool:
+            async with _connect(server) as http:
+                engines = (await http.get("/readyz")).json()["engines"]
+            return engines["processes"] == "ok" and victim not in _list_processes(server)
+
+        await eventually(is_replaced)
+        statuses = {
+            (await _post_mcp(server, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)).status_code for session in sessions
+        }
+        pids = _list_processes(server)
+        log = server.log()
+        assert server.stop() == 0
+
+    assert found is not None
+    assert found.pid == server.process.pid
+    assert first_pids - {victim} < set(pids)
+    assert len(pids) == 2
+    assert statuses <= {200, 404}
+    assert '"exit_code": -9' in log
+    assert not any(is_running(pid) for pid in pids)
+    assert "Traceback" not in log
+
+
+async def test_all_processes_end_if_their_supervisor_is_killed(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 20: no process is left behind that would go on serving without a supervisor."""
+    lend_model(model_folder, tmp_path / "home")
+    with run_server(tmp_path / "home", workers="2") as server:
+        pids = await _wait_processes(server)
+        server.kill()
+        await eventually(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_a_wrong_setting_ends_the_start_with_its_reason(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 20: a process that cannot start ends the whole server, and its reason is printed once."""
+    lend_model(model_folder, tmp_path / "home")
+    (tmp_path / "certificate.pem").write_text("no certificate", encoding="utf-8")
+    environment = {"ROOKERY_TLS_CERT": str(tmp_path / "certificate.pem"), "ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0"}
+    ended = run_rookery("serve", "--port", "0", "--workers", "2", data_dir=tmp_path / "home", environment=environment)
+
+    assert ended.returncode == 1
+    assert ended.stderr.count("ROOKERY_TLS_CERT and ROOKERY_TLS_KEY cannot be used") == 1, ended.stderr
+    assert "A server process did not start" in ended.stderr
+
+
+def test_the_number_of_processes_is_checked(tmp_path: Path) -> None:
+    """Issue 20: an invalid number is a usage error."""
+    ended = run_rookery("serve", "--workers", "0", data_dir=tmp_path, environment={})
+    assert (ended.returncode, "greater than or equal to 1" in ended.stderr) == (2, True), ended.stderr
+
+
+def test_the_owner_of_an_id_is_read_only_from_ids_of_the_group() -> None:
+    """Issue 20: ids of another form, of this process or of a process beyond the group belong to this process."""
+    group = ServerGroup(number=2, count=3, folder=Path("/nowhere"))
+    ids = [group.mark_owner("abc"), "1-abc", "3-abc", "4-abc", "0-abc", "abc", "1-", "-1-abc", "99999-abc"]
+    assert [group.find_owner(marked) for marked in ids] == [None, 1, 3, None, None, None, None, None, None]
+    assert ServerGroup().mark_owner("abc") == "abc"
+    assert ServerGroup().find_owner("2-abc") is None
