@@ -1,0 +1,1 @@
+"""The generator of `rookery_client.generated`: `make client`."""

@@ -1,0 +1,111 @@
+"""Python types of the schemas in the OpenAPI document."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+Schema = Mapping[str, object]
+
+_PREFIX = "#/components/schemas/"
+_MODEL_ATTRIBUTES = frozenset({"schema", "json", "copy", "dict", "construct", "validate", "fields", "register"})
+"""Attributes of pydantic's models, which a field may not replace."""
+
+
+def snake_case(name: str) -> str:
+    """Return *name* in snake_case: `inputSchema` becomes `input_schema`, `X-Session-ID` `x_session_id`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_").replace(".", "_"))
+    return re.sub(r"_+", "_", words).lower().strip("_")
+
+
+def to_argument(name: str) -> str:
+    """Return the name of an argument: snake_case, with an underscore after a keyword of Python."""
+    name = snake_case(name)
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def to_attribute(name: str) -> str:
+    """Return the name of a model's field, with an underscore after a name that the model itself uses."""
+    name = to_argument(name)
+    return f"{name}_" if name in _MODEL_ATTRIBUTES else name
+
+
+def get_reference(schema: Schema) -> str | None:
+    """Return the name of the component that *schema* refers to, directly or as the only part of `allOf`."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return reference.removeprefix(_PREFIX)
+    parts = cast("Sequence[Schema]", schema.get("allOf", ()))
+    return get_reference(parts[0]) if len(parts) == 1 else None
+
+
+def is_null(schema: Schema) -> bool:
+    """Return whether only null matches *schema*."""
+    return schema.get("enum") == [None]
+
+
+class TypeWriter:
+    """
+    Writes types.
+
+    Args:
+        components: The schemas of the document.
+        is_input: Write types of arguments: components are TypedDicts, times may be text, and lists any sequence.
+
+    Attributes:
+        used: The names of the objects that were written, which need a definition.
+    """
+
+    def __init__(self, components: Mapping[str, Schema], *, is_input: bool) -> None:
+        self._components = components
+        self._is_input = is_input
+        self.used: dict[str, None] = {}
+
+    def write(self, schema: Schema) -> str:
+        """Return the type of *schema*."""
+        text = self._write(schema)
+        return f"{text} | None" if schema.get("nullable") and not text.endswith("None") else text
+
+    def _write(self, schema: Schema) -> str:
+        name = get_reference(schema)
+        if name is not None:
+            return self._write_component(name)
+        choices = [*cast("Sequence[Schema]", schema.get("anyOf", ())), *cast("Sequence[Schema]", schema.get("oneOf", ()))]
+        if choices:
+            texts = list(dict.fromkeys("None" if is_null(choice) else self.write(choice) for choice in choices))
+            return " | ".join(sorted(texts, key=lambda text: text == "None"))
+        if "enum" in schema:
+            return self._write_enum(cast("Sequence[object]", schema["enum"]))
+        return self._write_simple(schema)
+
+    def _write_component(self, name: str) -> str:
+        component = self._components[name]
+        if "properties" not in component:
+            return self.write(component)
+        self.used[name] = None
+        return f"inputs.{name}" if self._is_input else f"models.{name}"
+
+    def _write_enum(self, values: Sequence[object]) -> str:
+        texts = ", ".join(repr(value) for value in values if value is not None)
+        literal = f"Literal[{texts}]".replace("'", '"')
+        is_text = all(isinstance(value, str) for value in values if value is not None)
+        open_literal = f"{literal} | str" if is_text and not self._is_input else literal  # a newer server may have more values
+        return f"{open_literal} | None" if None in values else open_literal
+
+    def _write_simple(self, schema: Schema) -> str:
+        kind = schema.get("type")
+        if kind == "string":
+            if schema.get("format") in {"date-time", "date"}:
+                moment = "datetime" if schema["format"] == "date-time" else "date"
+                return f"{moment} | str" if self._is_input else moment
+            return "str"
+        if kind == "array":
+            item = self.write(cast("Schema", schema.get("items", {})))
+            return f"Sequence[{item}]" if self._is_input else f"list[{item}]"
+        if kind == "object":
+            values = schema.get("additionalProperties")
+            value = self.write(cast("Schema", values)) if isinstance(values, Mapping) else "object"
+            return f"Mapping[str, {value}]" if self._is_input else f"dict[str, {value}]"
+        return {"integer": "int", "number": "float", "boolean": "bool"}.get(str(kind), "object")

@@ -1,0 +1,1 @@
+"""Modules that `make client` writes."""

@@ -1,0 +1,1959 @@
+"""
+Models of responses.
+
+Written by `make client` from the declarations of the operations. Change those, not this file.
+"""
+
+# fmt: off
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Model(BaseModel):
+    """A part of a response. Fields that are unknown here are kept (`model_extra`), so that a newer server may send more."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True, defer_build=True, protected_namespaces=())
+
+
+class AddedServer(Model):
+    """A server that the workspace added. Of its secrets, only the names are included."""
+
+    id: str
+    workspace_id: int
+    name: str
+    url: str | None = None
+    type: str
+    headers: dict[str, str] | None = None
+    command: str | None = None
+    args: list[str] | None = None
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    secrets: list[str]
+    tagline: str
+    description: str
+    icon: str | None = None
+    status: Literal["available", "beta", "deprecated"] | str
+    use_when: str | None = None
+    related_servers: list[str]
+    enabled: bool
+    sandbox: bool
+    isolation: str
+    replicas: int
+    lifecycle: str
+    idle_s: float | None = None
+    timeout_s: float
+    max_concurrency: int
+    forward_headers: list[str]
+    tools: dict[str, object] | None = None
+    auth: object | None = None
+    roots: object | None = None
+    start_timeout_s: float | None = None
+    deprecated_at: datetime | None = None
+    sunset_at: datetime | None = None
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    last_error: str | None = None
+    tool_count: int
+    resource_count: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class Addresses(Model):
+    """The IP list of an agent key."""
+
+    ip_restriction: bool
+    ips: list[str]
+    ip_list: list[str]
+
+
+class AgentKey(Model):
+    """An agent key. Its secret is returned only at creation and rotation."""
+
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
+    name: str
+    agent_id: str | None
+    workspace_id: int
+    permissions: list[str]
+    rate_limit: int
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    revoked_at: datetime | None
+    delete_after: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    ip_restriction: bool
+    ip_list: list[str] | None = None
+
+
+class AgentKeyWithSecret(Model):
+    """A new agent key with its secret."""
+
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
+    name: str
+    agent_id: str | None
+    workspace_id: int
+    permissions: list[str]
+    rate_limit: int
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    revoked_at: datetime | None
+    delete_after: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    ip_restriction: bool
+    ip_list: list[str] | None = None
+    key: str
+
+
+class AgentsVersion(Model):
+    """A stored version of a template."""
+
+    version: str
+    created_at: datetime | None
+    in_use: bool
+
+
+class Analytics(Model):
+    """The figures of all matching calls, and of each group."""
+
+    calls: int
+    errors: int
+    error_rate: float
+    cached: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    last_called_at: datetime | None
+    last_error: LastError | None
+    since: datetime | None
+    until: datetime | None
+    server: str | None
+    tool: str | None
+    by: str
+    group_count: int
+    data: list[FigureGroup]
+
+
+class ApiKey(Model):
+    """An API key. Its secret is returned only at creation and rotation."""
+
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
+    name: str
+    workspace_id: int
+    agent_id: str | None
+    scopes: list[str]
+    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
+    environment: Literal["live", "test"] | str
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    delete_after: datetime | None
+
+
+class ApiKeyWithSecret(Model):
+    """A new API key with its secret."""
+
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
+    name: str
+    workspace_id: int
+    agent_id: str | None
+    scopes: list[str]
+    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
+    environment: Literal["live", "test"] | str
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    delete_after: datetime | None
+    plaintext_key: str
+
+
+class AuditEntry(Model):
+    """One change; *hash* covers this entry and *previous*, the hash of the entry before it."""
+
+    workspace_id: int
+    seq: int
+    at: datetime
+    actor: AuditActor
+    action: str
+    subject: AuditSubject
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+    previous: str
+    hash: str
+
+
+class AuditActor(Model):
+    """The actor of a change."""
+
+    kind: str
+    id: str | None
+    name: str
+    address: str | None
+    request_id: str | None
+
+
+class AuditSubject(Model):
+    """The changed resource."""
+
+    kind: str
+    id: str
+    name: str
+    environment: Literal["live", "test"] | str | None
+
+
+class Batch(Model):
+    """The results of a batch, in its order."""
+
+    results: list[BatchItem]
+
+
+class BatchItem(Model):
+    """The result of one memory of a batch: *memory* or *error*."""
+
+    index: int
+    status: int
+    memory: Remember | None
+    error: dict[str, object] | None
+
+
+class Budget(Model):
+    """A daily budget and what is used of it today."""
+
+    scope: Literal["workspace", "key"] | str
+    key_id: str | None
+    source: Literal["setting", "override"] | str
+    daily: float | None
+    spent: float
+    reserved: float
+    left: float | None
+    resets_at: datetime
+
+
+class Call(Model):
+    """One call of a key."""
+
+    at: datetime
+    method: str
+    route: str
+    status: int
+    duration_ms: float
+    address: str | None = None
+    request_id: str
+
+
+class CallShown(Model):
+    """The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them."""
+
+    id: str
+    server: str
+    tool: str
+    key_id: str
+    key_kind: str
+    agent_id: str | None
+    session_id: str | None
+    success: bool
+    code: str | None
+    error: str | None
+    cached: bool
+    duration_ms: int
+    duration_exact_ms: float
+    arguments_bytes: int
+    result_bytes: int
+    arguments: str | None
+    request_id: str
+    called_at: datetime
+
+
+class Campaign(Model):
+    """A campaign with its statistics."""
+
+    id: str
+    workspace_id: int
+    name: str
+    title: str
+    body: str
+    url: str | None
+    channels: list[str] | None
+    audience: Audience
+    variables: dict[str, str | int | float | bool]
+    rate_per_second: float | None
+    ttl_s: int
+    schedule: Schedule | None
+    status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | str
+    status_reason: str | None
+    test_of: str | None
+    statistics: Statistics
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Audience(Model):
+    """The receivers of a campaign."""
+
+    all: bool
+    tags: list[str]
+    subscribers: list[str]
+
+
+class CampaignPreview(Model):
+    """The audience of a campaign at this moment, and the message for one of its members."""
+
+    subscribers: int
+    deliveries: int
+    skipped: int
+    by_channel: dict[str, int]
+    unknown_subscribers: list[str]
+    missing_variables: list[MissingVariable]
+    subscriber: str | None
+    message: RenderedMessage | None
+
+
+class ChangedWebhook(Model):
+    """An endpoint after a change."""
+
+    id: str
+    workspace_id: int
+    url: str
+    events: list[str]
+    description: str
+    include_content: bool
+    strict_order: bool
+    concurrency: int
+    enabled: bool
+    disabled_at: datetime | None
+    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
+    failures: int
+    last_success_at: datetime | None
+    previous_secret_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    held: int | None = None
+
+
+class Check(Model):
+    """The result of a connection check."""
+
+    id: str
+    ok: bool
+    error: str | None = None
+    advice: str | None = None
+    warnings: list[str]
+    software: str | None = None
+    era: str | None = None
+    tools: list[str]
+    took_ms: int
+    stderr: list[str]
+
+
+class Checkpoint(Model):
+    """A note on the progress of a phase."""
+
+    id: str
+    note: str
+    context: dict[str, object]
+    agent_id: str | None
+    created_at: datetime
+
+
+class Claimed(Model):
+    """A newly claimed task with the token of the lease. No other response contains the token."""
+
+    id: str
+    plan_id: str
+    phase_id: str
+    position: int
+    name: str
+    description: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
+    hold_reason: str | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    priority: int
+    notes: str
+    result: object
+    error: str | None
+    depends_on: list[str]
+    acceptance_criteria: list[Criterion]
+    claim: Claim | None
+    attempts: int
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    claim_token: str
+
+
+class Claim(Model):
+    """The lease of a task."""
+
+    holder: Holder
+    claimed_at: datetime
+    expires_at: datetime
+
+
+class Connect(Model):
+    """Set-up instructions for MCP clients."""
+
+    name: str
+    url: str
+    search_url: str
+    api: str
+    server: str | None
+    key_variable: str
+    key_commands: str
+    clients: list[ClientSetup]
+
+
+class ClientSetup(Model):
+    """The set-up of one client, ready to paste."""
+
+    client: str
+    name: str
+    file: str | None
+    language: str
+    text: str
+    note: str
+    command: str | None = None
+
+
+class ContentUsage(Model):
+    """The usage of one model by one key on one day."""
+
+    day: date
+    key_id: str | None
+    model: str
+    requests: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+class Criterion(Model):
+    """An acceptance criterion."""
+
+    text: str
+    checked: bool
+
+
+class Deletion(Model):
+    """The result of deleting a workspace, or of a dry run."""
+
+    id: int
+    workspace_id: int
+    name: str
+    created_at: datetime
+    keys: int
+    calls: int
+    rows: int | None
+    deleted: bool
+
+
+class Delivery(Model):
+    """The delivery of one event to one endpoint."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    type: str
+    kind: Literal["event", "test", "resend"] | str
+    state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    error: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    of_delivery: str | None
+
+
+class DeliveryDetail(Model):
+    """A delivery with its payload and its attempts, oldest first."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    type: str
+    kind: Literal["event", "test", "resend"] | str
+    state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    error: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    of_delivery: str | None
+    payload: dict[str, object]
+    attempts: list[Attempt]
+
+
+class Attempt(Model):
+    """One attempt of a delivery."""
+
+    number: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: Literal["success", "failure", "interrupted"] | str | None
+    status: int | None
+    error: str | None
+    response: str | None
+    duration_ms: float | None
+
+
+class Ended(Model):
+    """
+    A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why no task was claimed.
+    """
+
+    id: str
+    plan_id: str
+    phase_id: str
+    position: int
+    name: str
+    description: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
+    hold_reason: str | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    priority: int
+    notes: str
+    result: object
+    error: str | None
+    depends_on: list[str]
+    acceptance_criteria: list[Criterion]
+    claim: Claim | None
+    attempts: int
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    next: Claimed | None
+    reason: str | None
+
+
+class Event(Model):
+    """One change of a plan."""
+
+    seq: int
+    type: str
+    at: datetime
+    key_id: str | None
+    agent_id: str | None
+    session_id: str | None
+    phase_id: str | None
+    task_id: str | None
+    data: dict[str, object]
+
+
+class EventType(Model):
+    """A type of event."""
+
+    name: str
+    description: str
+    data: str
+    resource: str | None
+    in_wildcard: bool
+
+
+class Feedback(Model):
+    """The result of feedback: the ids whose confidence changed, and the confidence of every named memory."""
+
+    recall_id: str
+    used: list[str]
+    ignored: list[str]
+    memories: list[Confidence]
+
+
+class Confidence(Model):
+    """A memory's id and confidence."""
+
+    id: str
+    confidence: float
+
+
+class FigureGroup(Model):
+    """The figures of one group. Only the fields that identify the group are present."""
+
+    calls: int
+    errors: int
+    error_rate: float
+    cached: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    last_called_at: datetime | None
+    last_error: LastError | None
+    server: str | None = None
+    tool: str | None = None
+    key_id: str | None = None
+    key_kind: str | None = None
+    session_id: str | None = None
+    day: date | None = None
+
+
+class FoundTools(Model):
+    """The matching tools, best first: each as its server lists it, with `server` and `score` added."""
+
+    query: str
+    tools: list[dict[str, object]]
+    count: int
+    took_ms: int
+
+
+class Generation(Model):
+    """A generation with its messages and its output."""
+
+    id: str
+    mode: Literal["sync", "queued", "stream"] | str
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
+    canned: bool
+    model: str
+    provider_model: str | None
+    template: GenerationTemplate | None
+    max_tokens: int
+    temperature: float | None
+    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    finish_reason: str | None
+    usage: GenerationTokens | None
+    cost: float | None
+    attempts: int
+    error: GenerationFailure | None
+    latency_ms: float | None
+    metadata: dict[str, object]
+    key_id: str | None
+    batch_id: str | None
+    index: int | None
+    retry_of: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    messages: list[Message]
+    schema_: dict[str, object] | None = Field(alias="schema")
+    output: GenerationOutput | None
+
+
+class GenerationBatch(Model):
+    """A batch."""
+
+    id: str
+    status: Literal["running", "finished"] | str
+    total: int
+    counts: BatchCounts
+    usage: GenerationTokens
+    cost: float
+    metadata: dict[str, object]
+    key_id: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class BatchCounts(Model):
+    """The number of generations by status."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
+class GenerationFailure(Model):
+    """The reason for a status of failed or cancelled."""
+
+    code: str
+    message: str
+
+
+class GenerationItem(Model):
+    """A generation without its messages and its output."""
+
+    id: str
+    mode: Literal["sync", "queued", "stream"] | str
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
+    canned: bool
+    model: str
+    provider_model: str | None
+    template: GenerationTemplate | None
+    max_tokens: int
+    temperature: float | None
+    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    finish_reason: str | None
+    usage: GenerationTokens | None
+    cost: float | None
+    attempts: int
+    error: GenerationFailure | None
+    latency_ms: float | None
+    metadata: dict[str, object]
+    key_id: str | None
+    batch_id: str | None
+    index: int | None
+    retry_of: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class GenerationOutput(Model):
+    """The answer."""
+
+    text: str | None
+    json_: object | None = Field(default=None, alias="json")
+
+
+class GenerationScore(Model):
+    """The scores of the output of a generation."""
+
+    generation_id: str
+    score: dict[str, object]
+
+
+class GenerationTemplate(Model):
+    """The template and its version."""
+
+    slug: str
+    version: int
+
+
+class GenerationTokens(Model):
+    """The tokens that all calls of the generation used."""
+
+    input_tokens: int
+    output_tokens: int
+    is_estimated: bool
+
+
+class Graph(Model):
+    """The dependency graph of a plan."""
+
+    plan_id: str
+    nodes: list[Node]
+    edges: list[Edge]
+    ready: list[str]
+    blocked: list[Blocked]
+
+
+class Blocked(Model):
+    """A blocked phase or task, and the ids of the phases and tasks that block it."""
+
+    id: str
+    by: list[str]
+
+
+class Edge(Model):
+    """A dependency: `source` must be done before `target`."""
+
+    source: str
+    target: str
+
+
+class Heartbeat(Model):
+    """The status of an open session."""
+
+    id: str
+    status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | str
+    last_activity_at: datetime
+
+
+class Holder(Model):
+    """The holder of a lease."""
+
+    agent_id: str | None
+    session_id: str | None
+    key_id: str
+
+
+class ImportReport(Model):
+    """The result of an import."""
+
+    lines: int
+    created: int
+    updated: int
+    unchanged: int
+    failed: int
+    errors: list[ImportError]
+
+
+class ImportError(Model):
+    """A bad line of an import."""
+
+    line: int
+    errors: dict[str, list[str]]
+
+
+class LastError(Model):
+    """The latest failure of a group of calls."""
+
+    code: str
+    message: str | None
+    tool: str
+    server: str
+    at: datetime
+    request_id: str
+
+
+class Login(Model):
+    """The state of a login."""
+
+    server: str
+    logged_in: bool
+
+
+class LoginBegun(Model):
+    """The consent URL to open in a browser, and its expiry."""
+
+    server: str
+    authorization_url: str
+    expires_at: datetime
+
+
+class Memory(Model):
+    """A memory."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: list[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: datetime | None
+    archived_at: datetime | None
+    archived_reason: Literal["merged"] | str | None
+    indexed: bool
+    indexed_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    created_at: datetime
+    updated_at: datetime
+    content: str
+    metadata: dict[str, object]
+
+
+class MemoryBoot(Model):
+    """The memories that an agent starts with."""
+
+    agent: list[Memory]
+    shared: list[Memory]
+    project: list[Memory]
+    session: list[Memory]
+
+
+class MemoryVersion(Model):
+    """One version in a lineage. *memory* is null once the memory was replaced or deleted, because its content is erased."""
+
+    id: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    memory: Memory | None
+
+
+class Message(Model):
+    """A message of the conversation."""
+
+    role: str
+    content: str
+
+
+class MissingVariable(Model):
+    """A placeholder without a value for some members of the audience."""
+
+    name: str
+    count: int
+    external_ids: list[str]
+
+
+class Node(Model):
+    """A phase or a task in the dependency graph."""
+
+    id: str
+    kind: str
+    name: str
+    status: str
+    phase_id: str | None
+
+
+class Notification(Model):
+    """The delivery of a campaign to one channel of one subscriber."""
+
+    id: str
+    campaign_id: str
+    subscriber_id: str
+    external_id: str | None
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    channel_id: str
+    state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    reason: str | None
+    provider_id: str | None
+    expires_at: datetime
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class NotificationDetail(Model):
+    """A delivery with its attempts, oldest first."""
+
+    id: str
+    campaign_id: str
+    subscriber_id: str
+    external_id: str | None
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    channel_id: str
+    state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    reason: str | None
+    provider_id: str | None
+    expires_at: datetime
+    created_at: datetime
+    ended_at: datetime | None
+    attempts: list[NotificationAttempt]
+
+
+class NotificationAttempt(Model):
+    """One attempt of a delivery."""
+
+    number: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: Literal["sent", "retry", "rejected", "gone", "unknown", "blocked"] | str
+    status: int | None
+    reason: str | None
+    duration_ms: float | None
+
+
+class OutboxMessage(Model):
+    """A message that a test key would have sent."""
+
+    id: str
+    campaign_id: str
+    delivery_id: str
+    external_id: str
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    address: str
+    title: str
+    body: str
+    url: str | None
+    created_at: datetime
+
+
+class Permissions(Model):
+    """A key's permissions, and the results of the requested checks."""
+
+    permissions: list[str]
+    has: bool | None
+    any: bool | None
+    all: bool | None
+
+
+class Phase(Model):
+    """A phase. `completable`: it is open and has tasks, all of them closed."""
+
+    id: str
+    plan_id: str
+    position: int
+    name: str
+    description: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
+    hold_reason: str | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    completable: bool
+    depends_on: list[str]
+    acceptance_criteria: list[Criterion]
+    checkpoints: list[Checkpoint]
+    progress: Progress
+    tasks: list[Task] | None
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+class Plan(Model):
+    """A plan. `completable`: all phases are finished, that is closed or with all of their tasks closed."""
+
+    id: str
+    workspace_id: int
+    slug: str
+    title: str
+    description: str
+    status: Literal["draft", "active", "paused", "completed", "archived"] | str
+    org: str | None
+    project: str | None
+    current_phase: CurrentPhase | None
+    progress: Progress
+    completable: bool
+    template: TemplateUsed | None
+    variables: dict[str, object] | None
+    metadata: dict[str, object]
+    created_by: str
+    archive_reason: str | None
+    phases: list[Phase] | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    archived_at: datetime | None
+
+
+class CurrentPhase(Model):
+    """The current phase of a plan."""
+
+    id: str
+    position: int
+    name: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
+
+
+class Preview(Model):
+    """The plan that `POST …/plans` would create."""
+
+    template: str
+    version: str
+    variables: dict[str, str | int | float | bool]
+    plan: dict[str, object]
+
+
+class Progress(Model):
+    """The progress. Skipped tasks do not count; a phase without tasks counts as one item."""
+
+    total: int
+    completed: int
+    percentage: int
+
+
+class Prompt(Model):
+    """One prompt with its arguments filled in."""
+
+    server: str
+    prompt: str
+    description: str | None = None
+    messages: list[object]
+
+
+class PromptList(Model):
+    """The prompts of one server."""
+
+    server: str
+    prompts: list[dict[str, object]]
+    count: int
+
+
+class PromptTemplate(Model):
+    """A template in one version."""
+
+    slug: str
+    version: int
+    name: str
+    description: str
+    variables: dict[str, PromptVariable]
+    messages: list[Message]
+    model: str | None
+    max_tokens: int | None
+    temperature: float | None
+    schema_: dict[str, object] | None = Field(alias="schema")
+    created_at: datetime
+    updated_at: datetime
+
+
+class PromptTemplateVersion(Model):
+    """A version of a template."""
+
+    version: int
+    created_at: datetime
+
+
+class PromptVariable(Model):
+    """A variable of a template."""
+
+    description: str
+    type: Literal["string", "integer", "number", "boolean"] | str
+    required: bool
+    default: object
+    enum: list[object] | None
+    pattern: str | None
+
+
+class RateLimit(Model):
+    """The status of a key's rate limit."""
+
+    limit: int
+    remaining: int
+    reset_in_seconds: int
+    reset: int
+    used: int
+    window_seconds: int
+    local: bool
+
+
+class Recall(Model):
+    """The memories that match a question, best first."""
+
+    recall_id: str
+    memories: list[RecalledMemory]
+    is_confident: bool
+    took_ms: int
+    notice: str | None = None
+
+
+class RecalledMemory(Model):
+    """A recalled memory."""
+
+    id: str
+    content: str
+    type: str
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    tags: list[str]
+    metadata: dict[str, object]
+    source: str
+    score: float
+    relevance: float
+    similarity: float | None
+    confidence: float
+    effective_confidence: float
+    created_at: datetime
+    updated_at: datetime
+    context: Context | None = None
+
+
+class Context(Model):
+    """The memories stored just before and after a recalled one in its session, in the order of time."""
+
+    before: list[Neighbour]
+    after: list[Neighbour]
+
+
+class Neighbour(Model):
+    """A memory beside a recalled one in its session."""
+
+    id: str
+    content: str
+    type: str
+    agent_id: str | None
+    created_at: datetime
+
+
+class Remember(Model):
+    """The stored memory, and the ids of others with the same content in the same space."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: list[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: datetime | None
+    archived_at: datetime | None
+    archived_reason: Literal["merged"] | str | None
+    indexed: bool
+    indexed_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    created_at: datetime
+    updated_at: datetime
+    duplicate: bool
+    duplicates: list[str]
+
+
+class RenderedMessage(Model):
+    """The message for one subscriber."""
+
+    title: str
+    body: str
+    url: str | None
+
+
+class RenderedPrompt(Model):
+    """The messages of a template with its variables filled in."""
+
+    slug: str
+    version: int
+    messages: list[Message]
+    estimated_input_tokens: int
+
+
+class Resent(Model):
+    """The number of resent deliveries."""
+
+    resent: int
+
+
+class ResourceList(Model):
+    """The resources of one server."""
+
+    server: str
+    resources: list[Resource]
+    count: int
+
+
+class Resource(Model):
+    """A resource as its server lists it."""
+
+    uri: str
+    name: str
+    description: str | None = None
+    mime_type: str | None = Field(default=None, alias="mimeType")
+
+
+class ResourceResponse(Model):
+    """The content of one resource: {contents: [{uri, mimeType, text or blob}]}."""
+
+    uri: str
+    content: dict[str, object]
+
+
+class Schedule(Model):
+    """The time of a campaign."""
+
+    at: str
+    time_zone: str
+    at_utc: datetime
+
+
+class Scopes(Model):
+    """Orgs and projects, most memories first."""
+
+    scopes: list[Org]
+
+
+class Org(Model):
+    """An org (null for memories without one) and its projects."""
+
+    org: str | None
+    count: int
+    projects: list[Count]
+
+
+class Count(Model):
+    """A name and the number of memories that have it."""
+
+    name: str
+    count: int
+
+
+class Score(Model):
+    """The scores of a text. `score`, `label`, `reason` and `confidence` are those of AI detection."""
+
+    score: float | None
+    label: Literal["human", "mixed", "ai", "uncertain"] | str
+    reason: Literal["empty", "binary", "code", "quoted", "language", "too_short", "short", "far_from_training", "windows_differ", "borderline"] | str | None = None
+    confidence: float
+    expected_false_positive_rate: float | None
+    ai_detection: AiDetection
+    sycophancy: Sycophancy
+    model: ScoringModel
+    words: int
+    judge: Judge | None = None
+
+
+class AiDetection(Model):
+    """AI detection."""
+
+    score: float | None
+    band: Literal["60-80", "80-120", "120-200", "200+"] | str | None
+    segments: list[Segment]
+    signals: list[Signal]
+
+
+class Judge(Model):
+    """The opinion of a language model, beside the local score."""
+
+    model: str
+    score: float
+    label: Literal["none", "mild", "marked", "strong"] | str
+    rationale: str
+    agrees: bool | None
+
+
+class ScoreBatch(Model):
+    """The results of a batch, in its order."""
+
+    results: list[ScoreItem]
+
+
+class ScoreItem(Model):
+    """The result of one text of a batch: *result* or *error*."""
+
+    index: int
+    status: int
+    result: Score | None
+    error: dict[str, object] | None
+
+
+class ScoringHealth(Model):
+    """The models that score."""
+
+    status: str
+    models: list[ScoringModel]
+    judge: bool
+    max_text_chars: int
+    max_batch_texts: int
+
+
+class ScoringModel(Model):
+    """A model, and the address of its model card: its data, figures and limits."""
+
+    name: str
+    version: str
+    card: str
+
+
+class Search(Model):
+    """The result of a search."""
+
+    hits: list[SearchHit]
+    total: int
+    took_ms: int
+
+
+class SearchHit(Model):
+    """A memory found by its words."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: list[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: datetime | None
+    archived_at: datetime | None
+    archived_reason: Literal["merged"] | str | None
+    indexed: bool
+    indexed_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    created_at: datetime
+    updated_at: datetime
+    content: str
+    metadata: dict[str, object]
+    score: float
+    highlight: str
+
+
+class Segment(Model):
+    """A window of the text and its own score. Offsets count Unicode characters of the text as it was sent."""
+
+    start: int
+    end: int
+    score: float
+
+
+class Server(Model):
+    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read."""
+
+    id: str
+    name: str
+    tagline: str
+    status: Literal["available", "beta", "deprecated"] | str
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    tool_count: int
+    resource_count: int
+    icon: str | None = None
+    use_when: str | None = None
+    related_servers: list[str] | None = None
+    description: str
+    instructions: str | None = None
+    last_error: str | None = None
+    stderr: list[str] | None = None
+    standing: StandingShown | None = None
+    hidden_tools: list[HiddenTool] | None = None
+    seen_at: datetime | None = None
+    tools: list[Tool]
+    resources: list[Resource]
+
+
+class HiddenTool(Model):
+    """A tool that the server offers but Rookery does not list."""
+
+    name: str
+    reason: str
+
+
+class ServerList(Model):
+    """All servers that the key can see."""
+
+    servers: list[ServerSummary]
+    count: int
+
+
+class ServerSummary(Model):
+    """One server in a list."""
+
+    id: str
+    name: str
+    tagline: str
+    status: Literal["available", "beta", "deprecated"] | str
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    tool_count: int
+    resource_count: int
+    icon: str | None = None
+    use_when: str | None = None
+    related_servers: list[str] | None = None
+
+
+class Session(Model):
+    """A session."""
+
+    id: str
+    workspace_id: int
+    agent_id: str
+    agent_type: str
+    plan: str | None
+    plan_id: str | None
+    org: str | None
+    project: str | None
+    status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | str
+    goal: str | None
+    context: dict[str, object]
+    started_at: datetime
+    last_activity_at: datetime
+    ended_at: datetime | None
+    end_reason: str | None
+    summary: str | None
+    handoff: Handoff | None
+    resumed_from: str | None
+    resumed_by: str | None
+    stats: Stats
+
+
+class Handoff(Model):
+    """A hand-off with its delivery."""
+
+    session_id: str
+    agent_id: str
+    summary: str | None
+    completed: list[str]
+    remaining: list[str]
+    blockers: list[str]
+    decisions: list[str]
+    next_steps: list[str]
+    refs: dict[str, object]
+    written_at: datetime
+    delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
+    taken_by: str | None
+    taken_at: datetime | None
+
+
+class SessionEvent(Model):
+    """An event of a session."""
+
+    seq: int
+    session_id: str
+    type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
+    message: str
+    data: dict[str, object]
+    state: dict[str, object] | None
+    task_id: str | None
+    tokens: dict[str, int]
+    created_at: datetime
+
+
+class Signal(Model):
+    """A property of the text that moved its score. Positive values speak for a model."""
+
+    name: str
+    value: float
+    direction: str
+
+
+class SigningSecret(Model):
+    """The secret that signs webhook messages, which is returned only once."""
+
+    id: str
+    secret: str
+    previous_secret_until: datetime | None
+    created_at: datetime
+
+
+class StandingShown(Model):
+    """The state of a server for this workspace: its own sessions and those that all workspaces share."""
+
+    state: Literal["open", "opening", "waiting", "closed"] | str
+    restarts: int
+    in_flight: int
+    queued: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    sessions: list[SessionShown]
+
+
+class SessionShown(Model):
+    """The state of one session with a server."""
+
+    state: Literal["open", "opening", "waiting", "closed"] | str
+    pid: int | None = None
+    era: str | None = None
+    software: str | None = None
+    uptime_s: float | None = None
+    restarts: int
+    in_flight: int
+    queued: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    last_error: str | None = None
+    retry_s: float | None = None
+
+
+class Start(Model):
+    """The name, version and status of this server, with links to its routes."""
+
+    name: str
+    software: str | None = None
+    version: str | None
+    status: str
+    links: dict[str, str]
+
+
+class Started(Model):
+    """A started session and its context."""
+
+    session: Session
+    boot: AgentsBoot
+
+
+class AgentsBoot(Model):
+    """The context that a new session starts with."""
+
+    plan: Plan | None
+    phase: Phase | None
+    tasks: list[Task]
+    handoff: Offered | None
+    checkpoint: LastCheckpoint | None
+    memories: dict[str, object] | None
+
+
+class LastCheckpoint(Model):
+    """The last checkpoint of all sessions on the plan, or of the resumed session."""
+
+    seq: int
+    session_id: str
+    type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
+    message: str
+    data: dict[str, object]
+    state: dict[str, object] | None
+    task_id: str | None
+    tokens: dict[str, int]
+    created_at: datetime
+    agent_id: str | None
+    age_s: float
+
+
+class Offered(Model):
+    """An offered hand-off with its age."""
+
+    session_id: str
+    agent_id: str
+    summary: str | None
+    completed: list[str]
+    remaining: list[str]
+    blockers: list[str]
+    decisions: list[str]
+    next_steps: list[str]
+    refs: dict[str, object]
+    written_at: datetime
+    delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
+    taken_by: str | None
+    taken_at: datetime | None
+    age_s: float
+
+
+class Statistics(Model):
+    """The number of deliveries by state."""
+
+    total: int
+    pending: int
+    sending: int
+    sent: int
+    failed: int
+    unknown: int
+    skipped: int
+    by_channel: dict[str, dict[str, int]]
+
+
+class Stats(Model):
+    """Statistics of a session."""
+
+    events: int
+    tool_calls: int
+    tasks_completed: int
+    tokens_in: int
+    tokens_out: int
+
+
+class SubscribeLink(Model):
+    """A link to the page on which a browser subscribes. Anybody with it can add a browser to the channels of the subscriber."""
+
+    url: str
+    expires_at: datetime
+
+
+class Subscribed(Model):
+    """The result of a subscription."""
+
+    subscribed: bool
+
+
+class Subscriber(Model):
+    """A subscriber."""
+
+    id: str
+    external_id: str
+    channels: list[SubscriberChannel]
+    tags: list[str]
+    attributes: dict[str, str | int | float | bool]
+    locale: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SubscriberChannel(Model):
+    """A channel, with the address field of its type."""
+
+    id: str
+    type: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    url: str | None = None
+    address: str | None = None
+    endpoint: str | None = None
+    keys: PushKeys | None = None
+    status: Literal["active", "invalid", "unsubscribed"] | str
+    status_reason: str | None
+    last_confirmed_at: datetime | None
+    created_at: datetime
+
+
+class PushKeys(Model):
+    """The keys of a push subscription."""
+
+    p256dh: str
+    auth: str
+
+
+class Sycophancy(Model):
+    """Sycophancy of the text as the answer of an assistant."""
+
+    score: float | None
+    label: Literal["none", "mild", "marked", "strong"] | str | None
+    reason: Literal["empty", "binary", "code", "quoted", "language"] | str | None = None
+    expected_false_positive_rate: float | None
+    praise: float
+    validation: float
+    pushback: float
+    missing_pushback: float | None
+    capitulation: float | None
+    stance_shift: float | None
+    evidence: float | None
+    needs_context: bool
+    spans: list[SycophancySpan]
+    model: ScoringModel
+
+
+class SycophancySpan(Model):
+    """A part of the text that speaks for or against sycophancy. Offsets count Unicode characters of the text as it was sent."""
+
+    start: int
+    end: int
+    kind: Literal["praise", "validation", "pushback", "capitulation", "correction", "stance_shift"] | str
+    strength: float
+    reason: str
+
+
+class Tags(Model):
+    """Tags, most frequent first."""
+
+    tags: list[Count]
+
+
+class Task(Model):
+    """A task."""
+
+    id: str
+    plan_id: str
+    phase_id: str
+    position: int
+    name: str
+    description: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
+    hold_reason: str | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    priority: int
+    notes: str
+    result: object
+    error: str | None
+    depends_on: list[str]
+    acceptance_criteria: list[Criterion]
+    claim: Claim | None
+    attempts: int
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+class Template(Model):
+    """A complete template. It can be sent back with PUT."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: str
+    version: str
+    variables: dict[str, Variable]
+    guidelines: list[str]
+    plan: dict[str, object]
+    phases: list[dict[str, object]]
+    phase_names: list[str]
+    tasks: int
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class TemplateList(Model):
+    """The resource templates of one server."""
+
+    server: str
+    resource_templates: list[dict[str, object]]
+    count: int
+
+
+class TemplateSummary(Model):
+    """A template in a list."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: str
+    version: str
+    variables: dict[str, Variable]
+    phases: list[str]
+    phase_names: list[str]
+    tasks: int
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class TemplateUsed(Model):
+    """The template that a plan was created from."""
+
+    slug: str
+    version: str | None
+
+
+class Tool(Model):
+    """A tool as its server lists it. Other protocol fields, such as title, outputSchema and annotations, are included."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, object] = Field(alias="inputSchema")
+
+
+class ToolCallResponse(Model):
+    """The result of a call."""
+
+    success: bool
+    server: str
+    tool: str
+    result: dict[str, object] | None = None
+    duration_ms: int
+    cached: bool | None = None
+    error: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class ToolList(Model):
+    """The tools of one server."""
+
+    server: str
+    tools: list[Tool]
+    count: int
+
+
+class Usage(Model):
+    """The usage of all keys of one kind."""
+
+    since: str | None
+    until: str | None
+    calls: int
+    errors: int
+    data: list[UsageSum]
+
+
+class UsageSum(Model):
+    """Totals of one group of calls. Fields that are not grouped by are omitted."""
+
+    key_id: str | None = None
+    key_name: str | None = None
+    day: str | None = None
+    method: str | None = None
+    route: str | None = None
+    status: int | None = None
+    calls: int
+    errors: int
+    mean_ms: float
+
+
+class VapidKey(Model):
+    """The public key of Web Push."""
+
+    public_key: str
+
+
+class Variable(Model):
+    """A variable of a template."""
+
+    description: str
+    type: str
+    required: bool
+    default: str | int | float | bool | None
+    enum: list[str | int | float | bool] | None
+    pattern: str | None
+
+
+class Webhook(Model):
+    """An endpoint without its secret."""
+
+    id: str
+    workspace_id: int
+    url: str
+    events: list[str]
+    description: str
+    include_content: bool
+    strict_order: bool
+    concurrency: int
+    enabled: bool
+    disabled_at: datetime | None
+    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
+    failures: int
+    last_success_at: datetime | None
+    previous_secret_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class WebhookWithSecret(Model):
+    """An endpoint and its secret, which is returned only once."""
+
+    id: str
+    workspace_id: int
+    url: str
+    events: list[str]
+    description: str
+    include_content: bool
+    strict_order: bool
+    concurrency: int
+    enabled: bool
+    disabled_at: datetime | None
+    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
+    failures: int
+    last_success_at: datetime | None
+    previous_secret_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    secret: str
+
+
+class Who(Model):
+    """The calling key and its rights, with the further fields of its kind."""
+
+    kind: Literal["api", "agent"] | str
+    workspace_name: str
+
+
+class Workspace(Model):
+    """A workspace."""
+
+    id: int
+    workspace_id: int
+    name: str
+    created_at: datetime

@@ -1,0 +1,111 @@
+"""
+Operations of `client.analytics`.
+
+Written by `make client` from the declarations of the operations. Change those, not this file.
+"""
+
+# fmt: off
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from rookery_client.calls import UNSET, Call, Unset, fill_path, given
+from rookery_client.generated import models
+from rookery_client.pages import AsyncPage, Page, PageBody
+from rookery_client.sessions import AsyncSession, Session
+
+
+class AnalyticsOperations:
+    """Operations of `client.analytics`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_tool_analytics(
+        self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
+        by: Literal["tool", "server", "key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.Analytics:
+        """Show the number, errors and duration of tool calls."""
+        return self._session.send(Call(
+            operation="get_tool_analytics", method="GET", path="/api/agent/tools/analytics", result=models.Analytics,
+            query=given(
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, by=by,
+                limit=limit,
+            ),
+        ))
+
+    def get_tool_analytics_by_day(
+        self, server_id: str, tool: str, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        key_id: str | Unset = UNSET, session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET,
+        by: Literal["key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.Analytics:
+        """Show the calls of one tool by day."""
+        return self._session.send(Call(
+            operation="get_tool_analytics_by_day", method="GET",
+            path=fill_path("/api/agent/tools/analytics/{server_id}/{tool}", server_id=server_id, tool=tool), result=models.Analytics,
+            query=given(since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, by=by, limit=limit),
+        ))
+
+    def list_tool_calls(
+        self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
+        page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
+    ) -> Page[models.CallShown]:
+        """List tool calls."""
+        return self._session.send_page(Call(
+            operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
+            query=given(
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
+                per_page=per_page, success=success, code=code,
+            ),
+        ))
+
+
+class AsyncAnalyticsOperations:
+    """Operations of `client.analytics`."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def get_tool_analytics(
+        self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
+        by: Literal["tool", "server", "key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.Analytics:
+        """Show the number, errors and duration of tool calls."""
+        return await self._session.send(Call(
+            operation="get_tool_analytics", method="GET", path="/api/agent/tools/analytics", result=models.Analytics,
+            query=given(
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, by=by,
+                limit=limit,
+            ),
+        ))
+
+    async def get_tool_analytics_by_day(
+        self, server_id: str, tool: str, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        key_id: str | Unset = UNSET, session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET,
+        by: Literal["key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.Analytics:
+        """Show the calls of one tool by day."""
+        return await self._session.send(Call(
+            operation="get_tool_analytics_by_day", method="GET",
+            path=fill_path("/api/agent/tools/analytics/{server_id}/{tool}", server_id=server_id, tool=tool), result=models.Analytics,
+            query=given(since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, by=by, limit=limit),
+        ))
+
+    async def list_tool_calls(
+        self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
+        page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
+    ) -> AsyncPage[models.CallShown]:
+        """List tool calls."""
+        return await self._session.send_page(Call(
+            operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
+            query=given(
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
+                per_page=per_page, success=success, code=code,
+            ),
+        ))

@@ -1,0 +1,58 @@
+"""
+Operations of `client.audit`.
+
+Written by `make client` from the declarations of the operations. Change those, not this file.
+"""
+
+# fmt: off
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rookery_client.calls import UNSET, Call, Unset, given
+from rookery_client.generated import models
+from rookery_client.pages import AsyncPage, Page, PageBody
+from rookery_client.sessions import AsyncSession, Session
+
+
+class AuditOperations:
+    """Operations of `client.audit`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list_audit_entries(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, workspace_id: int | Unset = UNSET,
+        action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+    ) -> Page[models.AuditEntry]:
+        """List audit entries."""
+        return self._session.send_page(Call(
+            operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
+            query=given(
+                page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id, actor_id=actor_id,
+                since=since, until=until,
+            ),
+        ))
+
+
+class AsyncAuditOperations:
+    """Operations of `client.audit`."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def list_audit_entries(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, workspace_id: int | Unset = UNSET,
+        action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+    ) -> AsyncPage[models.AuditEntry]:
+        """List audit entries."""
+        return await self._session.send_page(Call(
+            operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
+            query=given(
+                page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id, actor_id=actor_id,
+                since=since, until=until,
+            ),
+        ))
