@@ -39,7 +39,7 @@ _STATUS_CLASSES: Mapping[str, str] = {
 
 def write_client() -> dict[str, str]:
     """Return the source of each generated module, by its path in the package."""
-    document = _load_document()
+    document = load_document()
     components = cast("Mapping[str, Schema]", cast("Schema", document["components"])["schemas"])
     inputs, results = TypeWriter(components, is_input=True), TypeWriter(components, is_input=False)
     methods = list_methods(document)
@@ -55,7 +55,7 @@ def write_client() -> dict[str, str]:
     return files
 
 
-def _load_document() -> Schema:
+def load_document() -> Schema:
     """Return the OpenAPI document of an application that is not started."""
     with tempfile.TemporaryDirectory() as folder:
         endpoints = build_route_table(build_platform(Settings(data_dir=Path(folder)))).endpoints

@@ -58,6 +58,7 @@ class Method:
         result: The schema of the JSON response; None for other readers.
         item: For a list, the schema of an item.
         content_types: The content types of a body that is not JSON; the first is the default.
+        may_be_empty: The response may be a 204 instead, for which the method returns None.
     """
 
     group: str
@@ -74,6 +75,7 @@ class Method:
     item: Schema | None
     content_types: Sequence[str]
     accepts_key: bool
+    may_be_empty: bool
 
 
 def list_methods(document: Schema) -> list[Method]:
@@ -136,6 +138,7 @@ class _Operation:
             item=None if result is None else self._find_item(result),
             content_types=content_types,
             accepts_key=any(parameter["name"] == "Idempotency-Key" for parameter in parameters),
+            may_be_empty=reader == "json" and "204" in cast("Mapping[str, object]", self.operation["responses"]),
         )
 
     def _successful_contents(self) -> dict[str, Schema]:

@@ -151,6 +151,8 @@ def _write_method(method: Method, writer: TypeWriter, result_writer: TypeWriter,
     else:
         item, sender = result_writer.write(method.item), "send_page"
         result, returns = f"PageBody[{item}]", f"{'AsyncPage' if is_async else 'Page'}[{item}]"
+    if method.may_be_empty:
+        returns += " | None"
     if method.reader == "stream":
         sender, prefix = "stream", "def"
         returns = f"{'AbstractAsyncContextManager' if is_async else 'AbstractContextManager'}[EventSource]"

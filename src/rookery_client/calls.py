@@ -85,8 +85,15 @@ def given(**values: object) -> dict[str, object]:
 
 
 def fill_path(path: str, **values: str | int) -> str:
-    """Return *path* with its parameters replaced. Each value is one segment: a slash in it is encoded."""
+    """
+    Return *path* with its parameters replaced. Each value is one segment: a slash in it is encoded.
+
+    Raises:
+        ValueError: A value is empty or a dot segment, so that the request would go to another route.
+    """
     for name, value in values.items():
+        if str(value) in {"", ".", ".."}:
+            raise ValueError(f"{name} is {str(value)!r}, which cannot be a part of a path.")
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     return path
 

@@ -246,7 +246,7 @@ class PlansOperations:
     def claim_next_task(
         self, *, if_match: str | Unset = UNSET, session_id: str | Unset | None = UNSET, ttl_s: int | Unset = UNSET,
         plan: str | Unset | None = UNSET, wait_s: float | Unset = UNSET,
-    ) -> models.Claimed:
+    ) -> models.Claimed | None:
         """Claim the best ready task, or wait for one."""
         return self._session.send(Call(
             operation="claim_next_task", method="POST", path="/api/agent/tasks/claim-next", result=models.Claimed,
@@ -576,7 +576,7 @@ class AsyncPlansOperations:
     async def claim_next_task(
         self, *, if_match: str | Unset = UNSET, session_id: str | Unset | None = UNSET, ttl_s: int | Unset = UNSET,
         plan: str | Unset | None = UNSET, wait_s: float | Unset = UNSET,
-    ) -> models.Claimed:
+    ) -> models.Claimed | None:
         """Claim the best ready task, or wait for one."""
         return await self._session.send(Call(
             operation="claim_next_task", method="POST", path="/api/agent/tasks/claim-next", result=models.Claimed,
