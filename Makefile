@@ -47,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,9 @@ viewers: $(DEV) ## Make the vendored viewers of the documentation anew from npm;
 
 examples: $(DEV) ## Record the documentation's examples anew; say only which would differ by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.recording $(ARGS)
+
+client: $(DEV) ## Write the methods of the Python client from the operations; only compare by ARGS=--check
+	@exec $(BIN)/python -m distribution.client $(ARGS)
 
 dist: $(RUNTIME) ## Build the wheel, with the embedding model inside, and the source archive into dist/
 	@$(BIN)/python distribution/build_wheel.py $(ARGS)

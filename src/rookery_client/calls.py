@@ -23,7 +23,7 @@ UNSET: Final = Unset.UNSET
 """The default of optional arguments. Such an argument is not sent. None is sent as null, which clears a field."""
 
 Reader = Literal["json", "text", "bytes", "nothing"]
-"""How the body of a response is read."""
+"""The form in which the body of a response is returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Call(Generic[T]):
         return self.method not in {"POST", "PATCH"}
 
     def encode_body(self) -> bytes | None:
-        """Return the bytes of the body; None if there is none."""
+        """Return the bytes of the body, or None without a body."""
         if self.content is not None:
             return self.content.encode() if isinstance(self.content, str) else self.content
         return None if self.body is None else json.dumps(self.body, default=_to_json, ensure_ascii=False).encode()

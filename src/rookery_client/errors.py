@@ -117,7 +117,7 @@ class ForbiddenError(ClientError):
 
 
 class NotFoundError(ClientError):
-    """What the request names does not exist in the workspace of the key (404)."""
+    """The resource does not exist in the workspace of the key (404)."""
 
 
 class ConflictError(ClientError):

@@ -57,8 +57,9 @@ class Exchange(Generic[T]):
     """
     A call in progress.
 
-    Args:
+    Attributes:
         key: Idempotency-Key. A new one by default, the same in each attempt.
+        attempts: The number of times that the request was sent, or is about to be.
     """
 
     call: Call[T]
