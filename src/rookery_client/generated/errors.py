@@ -155,6 +155,18 @@ class FolderTaken(ConflictError):
     default_code = "folder_taken"
 
 
+class DatabaseTaken(ConflictError):
+    """The database or `records.db` that should get the records has some already. Only commands return this error."""
+
+    default_code = "database_taken"
+
+
+class RecordsInUse(ConflictError):
+    """A server, a worker or another client uses the records that are to be moved. Only commands return this error."""
+
+    default_code = "records_in_use"
+
+
 class FileTaken(ConflictError):
     """A backup never overwrites a file. Only commands return this error."""
 
@@ -626,6 +638,8 @@ CLASSES: dict[str, type[ApiError]] = {
     "conflict": Conflict,
     "already_superseded": AlreadySuperseded,
     "folder_taken": FolderTaken,
+    "database_taken": DatabaseTaken,
+    "records_in_use": RecordsInUse,
     "file_taken": FileTaken,
     "max_memories_reached": MaxMemoriesReached,
     "key_in_grace": KeyInGrace,
