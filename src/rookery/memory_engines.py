@@ -50,9 +50,7 @@ class PreviousEngines:
             )
             if embedder is None:
                 return None
-            index = vectors.open(
-                settings.vectors.reveal(), data_dir=settings.data_dir, model=generation.model, dimension=generation.dimension
-            )
+            index = _open_vectors(settings, model=generation.model, dimension=generation.dimension)
             engines = self._engines[generation] = (embedder, index)
         return IndexVersion(embedder=engines[0], vectors=engines[1], is_previous=True)
 
@@ -76,7 +74,7 @@ def open_memory_engines(runtime: Runtime) -> MemoryEngines:
     embedder = embedders.open(
         settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
     )
-    index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
+    index = _open_vectors(settings, model=embedder.model, dimension=embedder.dimension)
     engines = MemoryEngines(
         embedder=embedder,
         vectors=index,
@@ -86,6 +84,12 @@ def open_memory_engines(runtime: Runtime) -> MemoryEngines:
     runtime.on_close(engines.texts.close)
     runtime.on_close(engines.vectors.close)
     return engines
+
+
+def _open_vectors(settings: Settings, *, model: str, dimension: int) -> vectors.VectorEngine:
+    return vectors.open(
+        settings.vectors.reveal(), data_dir=settings.data_dir, model=model, dimension=dimension, verify_ssl=settings.verify_ssl
+    )
 
 
 def provide_memory_ports(runtime: Runtime) -> None:

@@ -15,6 +15,7 @@ from rookery.engines.texts.elastic import ElasticTextIndex
 from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.pgvector import PgvectorIndex
+from rookery.engines.vectors.qdrant import QdrantIndex
 
 _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
@@ -26,6 +27,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
         ("TextIndex", "`elasticsearch:`, `opensearch:`", ElasticTextIndex.lacks),
         ("VectorIndex", "`embedded:`", EmbeddedVectorIndex.lacks),
         ("VectorIndex", "`postgresql:`", PgvectorIndex.lacks),
+        ("VectorIndex", "`qdrant:`", QdrantIndex.lacks),
         ("RateLimitCounter", "`embedded:`", EmbeddedCounter.lacks),
         ("RateLimitCounter", "`redis:`, `valkey:`", ValkeyCounter.lacks),
         ("Embedder", "`embedded:`, `embedded:f32`, `embedded:e5-small`, `embedded:/folder`", EmbeddedEmbedder.lacks),

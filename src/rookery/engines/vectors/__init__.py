@@ -14,7 +14,7 @@ class VectorEngine(VectorIndex, ErasableStore, Protocol):
     """A vector engine, with what the embedded one can do beyond the port."""
 
 
-def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngine:  # noqa: A001 - each engine folder has an `open`
+def open(url: str, *, data_dir: Path, model: str, dimension: int, verify_ssl: bool = True) -> VectorEngine:  # noqa: A001 - each engine folder has an `open`
     """
     Return the engine at *url*; it connects at first use.
 
@@ -22,6 +22,7 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngin
         data_dir: Folder of the embedded engine's file.
         model: Model of the embedder. Queries use only its vectors (D-54).
         dimension: Dimension of the embedder's vectors.
+        verify_ssl: Verify the certificate of a server of Qdrant.
 
     Raises:
         WrongSettings: No engine has this address.
@@ -35,7 +36,13 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngin
         from rookery.engines.vectors.pgvector import PgvectorIndex
 
         return PgvectorIndex(url, model=model, dimension=dimension)
-    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use embedded: or postgresql://user:password@host/database")
+    if scheme in {"qdrant", "qdrants", "qdrant+https"}:
+        from rookery.engines.vectors.qdrant import QdrantIndex
+        from rookery.engines.vectors.qdrant_connection import parse_address
+
+        return QdrantIndex(parse_address(url), model=model, dimension=dimension, verify_ssl=verify_ssl)
+    addresses = "embedded:, postgresql://user:password@host/database or qdrant://:api-key@host:6333"
+    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use {addresses}")
 
 
 def open_history(url: str, *, data_dir: Path) -> VectorSetHistory | None:

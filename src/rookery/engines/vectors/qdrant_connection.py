@@ -1,0 +1,224 @@
+"""The address of a Qdrant server, and requests to it by its REST interface."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import parse_qsl, unquote
+
+import httpx2
+import orjson
+
+from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.errors import EngineUnavailable, StorageFull, WrongSettings
+from rookery.kernel.secret import Secret
+
+ENGINE = "vectors"
+DEFAULT_COLLECTION = "rookery_memories"
+QUANTIZATIONS = frozenset({"none", "scalar", "binary"})
+
+_DEFAULT_PORT = 6333
+_CONNECT_TIMEOUT_S = 3.0
+_MAX_CONNECTIONS = 32
+_MAX_REASON_CHARS = 300
+_MAX_SHARDS = 1024
+_MAX_RETRY_AFTER_S = 3600
+
+_STATUS_TIMEOUT, _STATUS_TOO_MANY, _STATUS_SERVER_ERROR, _STATUS_FULL = 408, 429, 500, 507
+_LOGIN_STATUSES = frozenset({401, 403})
+_DISK_FULL_REASONS = ("no space left", "disk space", "out of disk")
+
+_ADDRESS = re.compile(
+    r"qdrant(?P<tls>\+https|s)?://(?::(?P<key>[^@/?]*)@)?(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(?::(?P<port>\d{1,5}))?"
+    r"(?:/(?P<collection>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199})?)?(?:\?(?P<options>[^#]*))?"
+)
+_API_KEY = re.compile(r"[!-~]+")
+_ADVICE = (
+    "use qdrant://:api-key@host:6333/collection or qdrant+https://…, with the options shards, replicas, quantization (none, scalar, "
+    "binary) and on_disk (true, false)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QdrantServer:
+    """
+    A server, the name of collections on it, and the options with which they are created.
+
+    Attributes:
+        collection: The name of each collection without its suffix.
+        shards: Shards of each collection. None: as many as the server has nodes.
+        replicas: Copies of each shard. A write is complete when all available ones have it.
+        quantization: One of `QUANTIZATIONS`: the form of the vectors that large workspaces are searched by.
+        is_on_disk: The vectors and their index stay on the disk and are read when a search needs them.
+    """
+
+    base_url: str
+    api_key: Secret | None
+    collection: str
+    shards: int | None
+    replicas: int
+    quantization: str
+    is_on_disk: bool
+
+
+class QdrantRejected(Exception):
+    """The server rejected a request as wrong."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{reason} ({status})")
+        self.status = status
+        self.reason = reason
+
+
+def parse_address(address: str) -> QdrantServer:
+    """
+    Return the server at *address*.
+
+    Raises:
+        WrongSettings: The address is invalid. The message does not contain it, because it may contain an API key.
+    """
+    match = _ADDRESS.fullmatch(address)
+    options = dict(parse_qsl(match["options"] or "", keep_blank_values=True)) if match else {}
+    api_key = None if match is None or match["key"] is None else unquote(match["key"])
+    port = int(match["port"] or _DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 2**16 or not _are_valid(options) or (api_key is not None and _API_KEY.fullmatch(api_key) is None):
+        raise WrongSettings(f"ROOKERY_VECTORS: invalid address; {_ADVICE}")
+    return QdrantServer(
+        base_url=f"http{'s' if match['tls'] else ''}://{match['host']}:{port}",
+        api_key=None if api_key is None else Secret(api_key),
+        collection=match["collection"] or DEFAULT_COLLECTION,
+        shards=int(options["shards"]) if "shards" in options else None,
+        replicas=int(options.get("replicas", "1")),
+        quantization=options.get("quantization", "none"),
+        is_on_disk=options.get("on_disk") == "true",
+    )
+
+
+def _are_valid(options: Mapping[str, str]) -> bool:
+    if options.keys() - {"shards", "replicas", "quantization", "on_disk"}:
+        return False
+    numbers = [options[name] for name in ("shards", "replicas") if name in options]
+    return (
+        all(number.isascii() and number.isdigit() and 0 < int(number) <= _MAX_SHARDS for number in numbers)
+        and options.get("quantization", "none") in QUANTIZATIONS
+        and options.get("on_disk", "false") in {"true", "false"}
+    )
+
+
+class QdrantConnection:
+    """A pool of connections to a server, opened by requests."""
+
+    def __init__(self, server: QdrantServer, *, verify_ssl: bool) -> None:
+        self._server = server
+        self._verify_ssl = verify_ssl
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def name(self) -> str:
+        """The server with its address, for errors. It contains no key."""
+        return f"Qdrant at {self._server.base_url}"
+
+    async def request(
+        self, method: str, path: str, body: object = None, *, timeout_s: float, is_repeatable: bool = True
+    ) -> dict[str, object]:
+        """
+        Send a request and return the JSON of the response.
+
+        Args:
+            body: An object, sent as JSON. Arrays of numpy are lists of numbers.
+            timeout_s: Total time, with the wait for a connection. qdrant-client's is a limit for each phase.
+            is_repeatable: Send the request again if the server closed an idle connection at that moment.
+
+        Raises:
+            EngineUnavailable: The server did not answer in time, is overloaded, refused the key, or did not answer in JSON.
+            StorageFull: The disk of the server is full.
+            QdrantRejected: The server rejected the request as wrong.
+        """
+        content = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._send(method, path, content, headers, is_repeatable=is_repeatable)
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise self.fail_late(timeout_s) from error
+        except httpx2.HTTPError as error:
+            advice = "check that it runs, and the host, the port and the protocol in ROOKERY_VECTORS"
+            raise self.fail(f"cannot be reached ({type(error).__name__})", advice=advice) from error
+        return self._read_response(response)
+
+    def fail(self, text: str, *, advice: str, retry_after_s: int = 5) -> EngineUnavailable:
+        """Return the error of the port, with the address of the server."""
+        return EngineUnavailable(ENGINE, f"{self.name} {text}; {advice}", retry_after_s=retry_after_s)
+
+    def fail_late(self, timeout_s: float) -> EngineUnavailable:
+        """Return the error for a request that took too long."""
+        return self.fail(f"gave no answer within {timeout_s:g} s", advice="check that it runs and is not overloaded")
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _send(
+        self, method: str, path: str, content: bytes | None, headers: Mapping[str, str], *, is_repeatable: bool
+    ) -> httpx2.Response:
+        client = self._open()
+        try:
+            return await client.request(method, path, content=content, headers=headers)
+        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+            if not is_repeatable:
+                raise
+            return await client.request(method, path, content=content, headers=headers)
+
+    def _open(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            server = self._server
+            self._client = httpx2.AsyncClient(
+                base_url=server.base_url,
+                headers={} if server.api_key is None else {"api-key": server.api_key.reveal()},
+                verify=self._verify_ssl and server.base_url.startswith("https:"),  # without TLS, nothing loads the authorities
+                trust_env=False,
+                timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+                limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS, keepalive_expiry=30.0),
+            )
+        return self._client
+
+    def _read_response(self, response: httpx2.Response) -> dict[str, object]:
+        status = response.status_code
+        if status in _LOGIN_STATUSES:
+            advice = "set a key that may manage collections: ROOKERY_VECTORS=qdrant://:${QDRANT_KEY}@host:6333"
+            raise self.fail(f"refused the API key ({status})", advice=advice)
+        if status == _STATUS_TOO_MANY:
+            retry_after_s = _parse_retry_after(response.headers.get("retry-after"))
+            raise self.fail("limits the rate of requests (429)", advice="raise the limit of the collection", retry_after_s=retry_after_s)
+        try:
+            content: object = orjson.loads(response.content)
+        except orjson.JSONDecodeError:
+            content = None
+        fields = cast("dict[str, object]", content) if isinstance(content, dict) else None
+        reason = "" if fields is None else _read_reason(fields)
+        if status == _STATUS_FULL or (not response.is_success and any(text in reason.lower() for text in _DISK_FULL_REASONS)):
+            raise StorageFull(f"The disk of {self.name} is full: free some space, then try again.")
+        if fields is None:
+            raise self.fail(f"did not answer in JSON ({status})", advice="check that no other program or proxy answers at this address")
+        if response.is_success:
+            return fields
+        if status in {_STATUS_TIMEOUT, _STATUS_TOO_MANY} or status >= _STATUS_SERVER_ERROR:
+            raise self.fail(f"failed ({status}): {reason}", advice="see its log")
+        raise QdrantRejected(status, reason)
+
+
+def _read_reason(fields: Mapping[str, object]) -> str:
+    """Return the text of an error response: `{"status": {"error": …}}`."""
+    status = fields.get("status")
+    error = cast("Mapping[str, object]", status).get("error") if isinstance(status, dict) else status
+    return str(error or "no reason given")[:_MAX_REASON_CHARS]
+
+
+def _parse_retry_after(text: str | None) -> int:
+    return max(1, min(_MAX_RETRY_AFTER_S, math.ceil(parse_retry_after(text, utc_now()) or 5)))
