@@ -21,8 +21,10 @@ PLAIN_FILES = ("servers.json",)
 SECRET_KEY_FILE = "secret.key"  # noqa: S105 - the name of its file
 """Saved only on request: together with the backup, it decrypts the encrypted values (D-07)."""
 
+_MOVE_FILES = ("move-texts.db", "move-vectors.db")
 EXCLUDED_FILES: Mapping[str, str] = {
     "counters.db": "current counts of rate limits",
+    **dict.fromkeys(_MOVE_FILES, "the progress of a move to another engine"),
     "texts.cache": "a cache of texts.db",
     "vectors.lists": "a cache of vectors.db",
     "models": "created again by the embedder",
@@ -39,7 +41,7 @@ KNOWN_NAMES = frozenset(
         SECRET_KEY_FILE,
         RESTORE_FOLDER,
         *EXCLUDED_FILES,
-        *(f"{name}{ending}" for name in (*DATABASE_FILES, "counters.db") for ending in ("", *SQLITE_SUFFIXES)),
+        *(f"{name}{ending}" for name in (*DATABASE_FILES, "counters.db", *_MOVE_FILES) for ending in ("", *SQLITE_SUFFIXES)),
     }
 )
 """Every name that may occur in a data folder."""
