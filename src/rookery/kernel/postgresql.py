@@ -1,0 +1,128 @@
+"""Connections of engines that keep derived data in PostgreSQL: a pool, bounded waits, and repetition of rolled-back work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar, cast
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from rookery.kernel.errors import EngineUnavailable, StorageFull
+
+T = TypeVar("T")
+PostgresConnection = AsyncConnection[tuple[object, ...]]
+
+MISSING_TABLE_SQLSTATE = "42P01"
+
+_POOL_SIZE = 10
+_POOL_TIMEOUT_S = 10.0
+_MAX_ATTEMPTS = 5
+_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", MISSING_TABLE_SQLSTATE})
+"""serialization_failure, deadlock_detected, and tables that somebody deleted, which the next attempt creates."""
+
+_DISK_FULL_SQLSTATE = "53100"
+_SET_OPTION = "SELECT set_config(%(name)s, %(value)s, false)"
+
+
+class PostgresPool:
+    """
+    A pool of autocommit connections, opened on first use. All calls come from one event loop.
+
+    Args:
+        engine: The name of the engine in errors.
+        options: Options of PostgreSQL for each connection, by name.
+        on_missing_table: Called if a table does not exist, before the work is repeated.
+        prepares_statements: Prepare statements that are repeated. Then PostgreSQL may plan them without their parameters.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        engine: str,
+        options: Mapping[str, str],
+        on_missing_table: Callable[[], None],
+        prepares_statements: bool = True,
+    ) -> None:
+        self._url = url
+        self._engine = engine
+        self._options = options
+        self._on_missing_table = on_missing_table
+        self._prepares_statements = prepares_statements
+        self._pool: AsyncConnectionPool[PostgresConnection] | None = None
+        self._opening = asyncio.Lock()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def run(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+        """
+        Run *work* on a connection, again if PostgreSQL rolled it back for another writer or a table is missing.
+
+        A cancelled caller does not cancel it: its connection returns to the pool when the statement has ended.
+
+        Raises:
+            EngineUnavailable: The server does not answer, or rejects a statement.
+            StorageFull: The disk of the server is full.
+        """
+        task = asyncio.create_task(self._execute(work))
+        self._tasks.add(cast("asyncio.Task[object]", task))
+        task.add_done_callback(self._on_done)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for running work, then close the connections. The next use opens them again."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_POOL_TIMEOUT_S)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _on_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it as read, if the caller was cancelled
+
+    async def _execute(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+        pool = await self._open()
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                async with pool.connection() as connection:
+                    return await work(connection)
+            except PoolTimeout as error:
+                raise EngineUnavailable(self._engine, f"no connection became free within {_POOL_TIMEOUT_S:g} s") from error
+            except psycopg.Error as error:
+                if error.sqlstate == MISSING_TABLE_SQLSTATE:
+                    self._on_missing_table()
+                if attempt == _MAX_ATTEMPTS or error.sqlstate not in _RETRYABLE_SQLSTATES:
+                    raise self._map_error(error) from error
+        raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
+
+    async def _open(self) -> AsyncConnectionPool[PostgresConnection]:
+        async with self._opening:
+            if self._pool is None:
+                pool = AsyncConnectionPool(
+                    self._url,
+                    min_size=0,
+                    max_size=_POOL_SIZE,
+                    timeout=_POOL_TIMEOUT_S,
+                    open=False,
+                    reconnect_timeout=_POOL_TIMEOUT_S,
+                    configure=self._configure,
+                    kwargs={"autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S)},
+                )
+                await pool.open()
+                self._pool = cast("AsyncConnectionPool[PostgresConnection]", pool)
+        return self._pool
+
+    async def _configure(self, connection: PostgresConnection) -> None:
+        if not self._prepares_statements:
+            connection.prepare_threshold = None
+        for name, value in self._options.items():
+            await connection.execute(_SET_OPTION, {"name": name, "value": value})
+
+    def _map_error(self, error: psycopg.Error) -> EngineUnavailable | StorageFull:
+        if error.sqlstate == _DISK_FULL_SQLSTATE:
+            return StorageFull("The disk of the PostgreSQL server is full: free some space, then try again.")
+        return EngineUnavailable(self._engine, error.diag.message_primary or type(error).__name__)
