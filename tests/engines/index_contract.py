@@ -86,9 +86,11 @@ class IndexMachine(RuleBasedStateMachine, Generic[I, D]):
     @invariant()
     def check_counts(self) -> None:
         """Compare the number of memories."""
-        for workspace_id in (1, 2):
-            expected_count = sum(1 for owner, _ in self.model if owner == workspace_id)
-            assert self.runner.run(self.index.count(workspace_id)) == expected_count
+
+        async def count_both() -> list[int]:
+            return await asyncio.gather(*(self.index.count(workspace_id) for workspace_id in (1, 2)))
+
+        assert self.runner.run(count_both()) == [sum(1 for owner, _ in self.model if owner == workspace_id) for workspace_id in (1, 2)]
 
     def teardown(self) -> None:
         """Close the instances and delete their folder."""

@@ -254,9 +254,9 @@ class TextContract(ABC):
         """This holds in every language, and for a mix of them."""
         await fill(index, a=" ".join(words))
 
-        for word in words:
-            assert await find_ids(index, parse_question(word)) == ["a"]
-            assert await find_ids(index, parse_query(word)) == ["a"]
+        queries = {(parse.__name__, word): parse(word) for word in words for parse in (parse_question, parse_query)}
+        results = await asyncio.gather(*(find_ids(index, query) for query in queries.values()))
+        assert dict(zip(queries, results, strict=True)) == {key: ["a"] for key in queries}
 
     async def test_type_and_tags_are_searched_with_a_lower_weight(self, index: TextEngine) -> None:
         """The indexed text may have more than the content (D-55)."""
@@ -330,10 +330,9 @@ class TextContract(ABC):
         await index.put([make_document(content=f"heron {text}".replace("\0", " "))])
         query = TextQuery(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
 
-        assert "a" in await find_ids(index, query)
-        await index.search(
-            TextQuery(any_of=(text,), phrases=(other_text,), none_of=(text + other_text,)), access_filter=make_filter(), limit=1
-        )
+        other_query = TextQuery(any_of=(text,), phrases=(other_text,), none_of=(text + other_text,))
+        found, _ = await asyncio.gather(find_ids(index, query), index.search(other_query, access_filter=make_filter(), limit=1))
+        assert "a" in found
 
     async def test_words_of_other_scripts_are_found(self, index: TextEngine) -> None:
         """All scripts are supported; text without spaces is found by each part of it (D-49)."""
@@ -464,14 +463,18 @@ class TextContract(ABC):
         self, index: TextEngine, drawn_documents: list[IndexDocument], access_filter: AccessFilter
     ) -> None:
         """Every engine applies the same rule (D-43)."""
-        for workspace_id in (1, 2):
-            await index.drop(workspace_id, [f"m{number:02}" for number in range(31)])
+        await asyncio.gather(*(index.drop(workspace_id, [f"m{number:02}" for number in range(31)]) for workspace_id in (1, 2)))
         await index.put(drawn_documents)
         expected = sorted(document.memory_id for document in drawn_documents if is_visible(access_filter, document))
 
-        assert sorted(await find_ids(index, any_of("heron"), access_filter=access_filter)) == expected
-        assert sorted(await find_ids(index, TextQuery(any_of=("heron",), is_question=True), access_filter=access_filter)) == expected
-        assert await count_matches(index, any_of("heron"), access_filter=access_filter) == len(expected)
+        query = any_of("heron")
+        searched, answered, count = await asyncio.gather(
+            find_ids(index, query, access_filter=access_filter),
+            find_ids(index, replace(query, is_question=True), access_filter=access_filter),
+            count_matches(index, query, access_filter=access_filter),
+        )
+        assert sorted(searched) == sorted(answered) == expected
+        assert count == len(expected)
 
     async def test_word_frequencies_of_other_workspaces_do_not_hide_hits(self, index: TextEngine) -> None:
         """The other workspace has nearly all matching documents, this one nearly all documents (spec 2.8)."""
@@ -619,6 +622,15 @@ class _Machine(IndexMachine[TextEngine, IndexDocument]):
         expected = sorted(
             document.memory_id for document in self.model.values() if word in document.content and is_visible(access_filter, document)
         )
-        for index in (self.index, self.second_index):
-            assert sorted(self.runner.run(find_ids(index, any_of(word), access_filter=access_filter))) == expected
-            assert self.runner.run(count_matches(index, any_of(word), access_filter=access_filter)) == len(expected)
+
+        async def check(index: TextEngine) -> None:
+            ids, count = await asyncio.gather(
+                find_ids(index, any_of(word), access_filter=access_filter), count_matches(index, any_of(word), access_filter=access_filter)
+            )
+            assert sorted(ids) == expected
+            assert count == len(expected)
+
+        async def check_both() -> None:
+            await asyncio.gather(check(self.index), check(self.second_index))
+
+        self.runner.run(check_both())
