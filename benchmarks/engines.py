@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,25 +49,26 @@ def main() -> None:
     arguments.add_argument("--n", type=int, nargs="+", default=[10_000, 100_000], help="numbers of memories")
     arguments.add_argument("--only", choices=["vectors", "texts"], help="measure only this index")
     arguments.add_argument("--queries", type=int, default=200)
+    arguments.add_argument("--texts", default="embedded:", help="address of the full-text engine; a server needs an empty index")
     arguments.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parsed = arguments.parse_args()
     for count in parsed.n:
         if parsed.here:
             with tempfile.TemporaryDirectory() as folder:
-                asyncio.run(measure(count, parsed.queries, Path(folder), only=parsed.only))
+                asyncio.run(measure(count, parsed.queries, Path(folder), only=parsed.only, texts_address=parsed.texts))
             continue
         for port in [parsed.only] if parsed.only else ["vectors", "texts"]:
-            options = ["--n", str(count), "--only", port, "--queries", str(parsed.queries), "--here"]
+            options = ["--n", str(count), "--only", port, "--queries", str(parsed.queries), "--texts", parsed.texts, "--here"]
             subprocess.run([sys.executable, "-m", "benchmarks.engines", *options], check=True)
 
 
-async def measure(count: int, queries: int, folder: Path, *, only: str) -> None:
+async def measure(count: int, queries: int, folder: Path, *, only: str, texts_address: str) -> None:
     """Print the figures of one port at one size."""
     print(f"\n{only}, {count:,} memories" + (f" of {DIMENSION} floats" if only == "vectors" else ""))
     if only == "vectors":
         await measure_vectors(count, queries, folder)
     else:
-        await measure_texts(count, queries, folder)
+        await measure_texts(count, queries, folder, texts_address)
 
 
 async def measure_vectors(count: int, queries: int, folder: Path) -> None:
@@ -123,9 +125,9 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
     print(f"  file: {(folder / 'vectors.db').stat().st_size / 1e6:.0f} MB")
 
 
-async def measure_texts(count: int, queries: int, folder: Path) -> None:
+async def measure_texts(count: int, queries: int, folder: Path, address: str) -> None:
     """Fill and query the full-text index."""
-    index = texts.open("embedded:", data_dir=folder)
+    index = texts.open(address, data_dir=folder)
     spent = 0.0
     for documents in batches(count):
         started = time.perf_counter()
@@ -137,13 +139,18 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
     text_queries = iter(itertools.cycle([TextQuery(any_of=tuple(f"word{dice.choice(rank):x}q" for rank in ranks)) for _ in range(queries)]))
     for name, within in FILTERS.items():
         await report(f"match, {name}", queries, lambda within=within: index.search(next(text_queries), access_filter=within, limit=30))
+        await report(
+            f"question, {name}",
+            queries,
+            lambda within=within: index.search(replace(next(text_queries), is_question=True), access_filter=within, limit=30),
+        )
     since = AccessFilter(workspace_id=1, at=NOW, org="org3", since=NOW)
     await report("match, org, since", queries, lambda: index.search(next(text_queries), access_filter=since, limit=30))
     await report("total, no filter", queries, lambda: index.count(1, query=next(text_queries), access_filter=FILTERS["no filter"]))
     documents_ = itertools.cycle(list(documents_of(queries, seed=9)))
     await report("put one", queries, lambda: index.put([next(documents_)]))
     await index.close()
-    print(f"  {resident_mb():.0f} MB; file: {(folder / 'texts.db').stat().st_size / 1e6:.0f} MB")
+    print(f"  {resident_mb():.0f} MB" + (f"; file: {(folder / 'texts.db').stat().st_size / 1e6:.0f} MB" if address == "embedded:" else ""))
 
 
 async def report(name: str, times: int, work: Callable[[], Awaitable[object]]) -> None:

@@ -165,6 +165,14 @@ def postgres_empty(postgres_server: str, postgres_names: Iterator[str]) -> Gener
     drop_database(postgres_server, name)
 
 
+@pytest.fixture(scope="class")
+def postgres_class_database(postgres_server: str, postgres_names: Iterator[str]) -> Generator[str]:
+    """The address of a database without any table that the tests of a class share."""
+    name = next(postgres_names)
+    yield create_database(postgres_server, name)
+    drop_database(postgres_server, name)
+
+
 # --- the run
 
 

@@ -13,6 +13,7 @@ from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.remote import RemoteEmbedder
 from rookery.engines.texts.elastic import ElasticTextIndex
 from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.texts.postgresql import PostgresTextIndex
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.pgvector import PgvectorIndex
 from rookery.engines.vectors.qdrant import QdrantIndex
@@ -25,6 +26,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
     [
         ("TextIndex", "`embedded:`", EmbeddedTextIndex.lacks),
         ("TextIndex", "`elasticsearch:`, `opensearch:`", ElasticTextIndex.lacks),
+        ("TextIndex", "`postgresql:`", PostgresTextIndex.lacks),
         ("VectorIndex", "`embedded:`", EmbeddedVectorIndex.lacks),
         ("VectorIndex", "`postgresql:`", PgvectorIndex.lacks),
         ("VectorIndex", "`qdrant:`", QdrantIndex.lacks),

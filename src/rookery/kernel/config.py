@@ -161,7 +161,9 @@ class Settings:
         _parse_bool, True, "Wake up other processes by LISTEN and NOTIFY of PostgreSQL; without it, they see changes at their next poll."
     )
     vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index: embedded:, postgresql://… or qdrant://…")
-    texts: Secret = _setting(_parse_address, Secret("embedded:"), "The full-text index: embedded:, opensearch://… or elasticsearch://…")
+    texts: Secret = _setting(
+        _parse_address, Secret("embedded:"), "The full-text index: embedded:, postgresql://…, opensearch://… or elasticsearch://…"
+    )
     counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters: embedded: or redis[s]://…")
     embedder: Secret = _setting(_parse_address, Secret("embedded:"), "The model that turns text into vectors.")
     embedder_previous: Secret | None = _setting(

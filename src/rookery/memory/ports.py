@@ -50,6 +50,9 @@ class TextFeature(StrEnum):
     LANGUAGES = "languages"
     """Finds other forms of words in languages other than English (`TextQuery.stem_terms`); without it, only English words are stemmed."""
 
+    ERASURE = "erasure"
+    """Deleted words are removed from all files (`ErasableStore`); otherwise they stay until the engine overwrites them."""
+
     SHARED_BY_PROCESSES = "shared by processes"
     """Several processes of one host use the same index, and each sees the writes of the others at once."""
 

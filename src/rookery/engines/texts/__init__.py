@@ -42,4 +42,11 @@ def open(url: str, *, data_dir: Path, verify_ssl: bool = True) -> TextEngine:  #
         from rookery.engines.texts.elastic_connection import parse_address
 
         return ElasticTextIndex(parse_address(url), verify_ssl=verify_ssl)
-    raise WrongSettings(f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded: or elasticsearch://host:9200/index")
+    if scheme in {"postgresql", "postgres"}:
+        from rookery.engines.texts.postgresql import PostgresTextIndex
+
+        return PostgresTextIndex(url)
+    raise WrongSettings(
+        f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded:, "
+        "postgresql://user:password@host/database or elasticsearch://host:9200/index"
+    )

@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rookery.engines.texts.words import CONTEXT_WEIGHT, describe_context, pair_words, select_words
+from rookery.engines.texts.words import CONTEXT_WEIGHT, describe_context, stem_query, stem_text
 from rookery.kernel.clock import format_iso, to_micros
 from rookery.kernel.languages import to_stem_terms
-from rookery.kernel.tokenization import split_words, stem, to_index_text
+from rookery.kernel.tokenization import to_index_text
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
 
 Json: TypeAlias = Mapping[str, object]
-
-_MAX_WORD_LENGTH = 200
-"""Maximum letters of a word. The analyzer `whitespace` splits longer ones at 255."""
 
 _ORG_OPTIONAL_SCOPES = (MemoryScope.AGENT, MemoryScope.SESSION)
 _PROJECT_OPTIONAL_SCOPES = (MemoryScope.SHARED, *_ORG_OPTIONAL_SCOPES)
@@ -99,8 +96,8 @@ def render_document(document: IndexDocument) -> Json:
         "labels": sorted(document.labels),
         "confidence": document.confidence,
         "content": document.content,
-        "words": " ".join(_iter_stems(to_index_text(document.content))),
-        "context": " ".join(_iter_stems(to_index_text(describe_context(document)))),
+        "words": " ".join(stem_text(to_index_text(document.content))),
+        "context": " ".join(stem_text(to_index_text(describe_context(document)))),
         "language_stems": " ".join(to_stem_terms(document.content)),
         "source": document.source,
         "created_at": format_iso(document.created_at),
@@ -113,18 +110,17 @@ def render_document(document: IndexDocument) -> Json:
 
 def build_query(query: TextQuery, access_filter: AccessFilter) -> ElasticQuery | None:
     """Return *query* as JSON; None if nothing can match."""
-    filters = build_filters(access_filter)
-    names = {word: stems for word in select_words(query) if (stems := list(_iter_stems(word)))}
-    phrases = [list(_iter_stems(phrase)) for phrase in query.phrases]
-    if filters is None or not (phrases or names) or not all(phrases):
+    filters, stemmed = build_filters(access_filter), stem_query(query)
+    if filters is None or stemmed is None:
         return None
-    words = {f"word {number}": _match_word(names[word], query.stem_terms.get(word, ())) for number, word in enumerate(names)}
-    pairs = [_match_stems("words", [*names[first], *names[second]]) for first, second in pair_words(list(names), query)]
-    excluded = [_match_stems("words", stems) for phrase in query.none_of if (stems := list(_iter_stems(phrase)))]
+    words = {
+        f"word {number}": _match_word(stems, stemmed.stem_terms.get(word, ())) for number, (word, stems) in enumerate(stemmed.words.items())
+    }
+    excluded = [_match_stems("words", stems) for stems in stemmed.excluded]
     named_words = [{"dis_max": {"queries": [word], "_name": name}} for name, word in words.items()]
-    required: list[Json] = [_match_stems("words", phrase) for phrase in phrases]
-    optional: list[Json] = [*pairs]
-    if phrases:
+    required: list[Json] = [_match_stems("words", phrase) for phrase in stemmed.phrases]
+    optional: list[Json] = [_match_stems("words", pair) for pair in stemmed.pairs]
+    if stemmed.phrases:
         optional += named_words
     else:
         required.append({"bool": {"should": named_words, "minimum_should_match": 1}})
@@ -205,7 +201,3 @@ def _match_stems(field: str, stems: Sequence[str], *, boost: float = 1.0) -> Jso
     if len(stems) == 1:
         return {"term": {field: {"value": stems[0], "boost": boost}}}
     return {"match_phrase": {field: {"query": " ".join(stems), "boost": boost}}}
-
-
-def _iter_stems(text: str) -> Iterator[str]:
-    return (stem(word)[:_MAX_WORD_LENGTH] for word in split_words(text))
