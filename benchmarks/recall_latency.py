@@ -41,6 +41,7 @@ _BATCH = 500
 _SESSION_SIZE = 20
 _STARTED_AT = datetime(2026, 11, 21, tzinfo=UTC)
 _WARM_ROUNDS = 20
+_READY_TIMEOUT_S = 600.0
 _STORES: Mapping[str, bool] = {"without sessions": False, "with sessions": True}
 """The stores, and whether their memories have sessions."""
 
@@ -159,6 +160,7 @@ async def measure(folder: Path, *, size: int, rounds: int) -> dict[str, dict[str
             await rookery.engines.texts.start()
             await rookery.engines.vectors.start()
             await rookery.engines.embedder.warm()
+            await _wait_until_ready(rookery, caller)
         measures, asked = _build_measures(stores), questions()
         times = {name: _Times() for name in measures}
         gc.collect()
@@ -181,6 +183,13 @@ async def measure(folder: Path, *, size: int, rounds: int) -> dict[str, dict[str
         }
         for name, of_one in times.items()
     }
+
+
+async def _wait_until_ready(rookery: Rookery, caller: Caller) -> None:
+    """Wait until the vectors of a large workspace are loaded. Until then recall answers by keywords alone."""
+    async with asyncio.timeout(_READY_TIMEOUT_S):
+        while not await rookery.engines.vectors.is_ready(caller.workspace_id):  # noqa: ASYNC110 - the engine has no event for it
+            await asyncio.sleep(0.1)
 
 
 def _get_cpu_s() -> float:
