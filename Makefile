@@ -107,8 +107,8 @@ examples: $(DEV) ## Record the documentation's examples anew; say only which wou
 client: $(DEV) ## Write the methods of the Python client from the operations; only compare by ARGS=--check
 	@exec $(BIN)/python -m distribution.client $(ARGS)
 
-dist: $(RUNTIME) ## Build the wheel, with the embedding model inside, and the source archive into dist/
-	@$(BIN)/python distribution/build_wheel.py $(ARGS)
+dist: $(RUNTIME) ## Build the wheel, with the embedding model inside, the source archive and the wheel of the client into dist/
+	@$(BIN)/python -m distribution.build_wheel $(ARGS)
 
 test-dist: dist ## Install the wheel from dist/ into an empty environment, by the registry, and use it
 	@$(BIN)/python distribution/try_wheel.py dist

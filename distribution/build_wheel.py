@@ -1,5 +1,5 @@
 """
-Build the wheel and the source archive into dist/, with the embedding model inside: `make dist`.
+Build the wheel, the source archive and the wheel of the client into dist/: `make dist`. The first two contain the embedding model.
 
 The sources are copied to a temporary folder. There the int8 graph is built from the weights' package, which requirements.lock pins by its
 hash, and the build backend runs on that copy. The checkout is not changed. The same sources give the same bytes.
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from distribution.backend import ROOT, run_hook
+from distribution.client.wheel import build_client
 from rookery.engines.embedders import bert, minilm, model_files, weights
 
-ROOT = Path(__file__).resolve().parent.parent
 NOTICE = Path(__file__).with_name("model-notice.txt")
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 """Revision of sentence-transformers/all-MiniLM-L6-v2 whose files have the digests in `model_files`."""
@@ -72,21 +71,12 @@ def build(out: Path, *, with_sources: bool = True) -> list[Path]:
         output = Path(temporary) / "made"
         output.mkdir()
         for hook in ["build_sdist"] * with_sources + ["build_wheel"]:
-            _run_backend(hook, copy, output)
+            run_hook(hook, copy, output)
         results = list[Path]()
         for path in sorted(output.iterdir()):
             results.append(out / path.name)
             shutil.copyfile(path, results[-1])
     return results
-
-
-def _run_backend(hook: str, sources: Path, out: Path) -> None:
-    """Call a PEP 517 hook of the build backend. The backend is installed from the lock and finds its own program on PATH."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-    call = f"import uv_build; uv_build.{hook}({str(out)!r})"
-    run = subprocess.run([sys.executable, "-c", call], cwd=sources, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode:
-        sys.exit(f"{hook} failed:\n{run.stdout}{run.stderr}")
 
 
 def _sha256(data: bytes) -> str:
@@ -95,11 +85,14 @@ def _sha256(data: bytes) -> str:
 
 def main() -> None:
     """Build, and print each file with its size and digest."""
-    parser = argparse.ArgumentParser(description="Build the wheel and the source archive.")
+    parser = argparse.ArgumentParser(description="Build the wheel, the source archive and the wheel of the client.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--wheel-only", action="store_true")
     arguments = parser.parse_args()
-    for path in build(arguments.out, with_sources=not arguments.wheel_only):
+    paths = build(arguments.out, with_sources=not arguments.wheel_only)
+    if not arguments.wheel_only:
+        paths.append(build_client(arguments.out))
+    for path in paths:
         data = path.read_bytes()
         print(f"{path.name}  {len(data) / 1e6:.1f} MB  sha256 {_sha256(data)}")
 

@@ -10,12 +10,17 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from distribution import sbom
 from distribution.build_wheel import build
+from distribution.client.wheel import DEPENDENCIES, build_client
 from distribution.try_wheel import STORED, recall_first_answer
 from rookery.engines.embedders import model_files
 
@@ -100,3 +105,37 @@ def test_the_bill_of_materials_names_the_model_and_each_viewer() -> None:
 
     assert viewers == {"swagger-ui-dist", "@scalar/api-reference", "redoc"}
     assert sbom.describe_model()["hashes"] == [{"alg": "SHA-256", "content": model_files.WEIGHTS_SHA256}]
+
+
+def test_the_client_is_a_wheel_of_its_own(tmp_path: Path) -> None:
+    """Issue 21: with httpx2 and pydantic alone, without the server's packages, it imports and reports a server that is away."""
+    wheel = build_client(tmp_path / "dist")
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+        archive.extractall(packages)
+    for name in _list_requirements(DEPENDENCIES):
+        for path in {file.parts[0] for file in distribution(name).files or ()} - {"..", "__pycache__"}:
+            (packages / path).symlink_to(distribution(name).locate_file(path))  # pyright: ignore[reportArgumentType] - a path
+    call = "rookery_client.Rookery('http://127.0.0.1:1', 'key', max_retries=0).plans.list_plans()"
+    code = f"import rookery_client\ntry: {call}\nexcept rookery_client.ConnectionFailed: print('away')"
+    run = subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(packages)}, capture_output=True, text=True, check=False)
+
+    assert (run.stdout, run.stderr) == ("away\n", "")
+    assert re.findall(r"^Requires-Dist: ([a-z0-9]+)", metadata, re.MULTILINE) == ["pydantic", "httpx2"]
+
+
+def _list_requirements(names: Iterable[str]) -> set[str]:
+    """Return *names* and the packages that they need here, without extras."""
+    found, open_names = set[str](), set(names)
+    while open_names:
+        name = open_names.pop()
+        found.add(name)
+        for text in distribution(name).requires or ():
+            requirement = Requirement(text)
+            if (requirement.marker is None or requirement.marker.evaluate({"extra": ""})) and canonicalize_name(
+                requirement.name
+            ) not in found:
+                open_names.add(canonicalize_name(requirement.name))
+    return found
