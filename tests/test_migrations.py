@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from rookery import migrations
@@ -21,6 +25,9 @@ from rookery.kernel.db.postgresql import sqlalchemy_url
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.migrations import HEAD_REVISION, migrate
 from rookery.wiring import build_platform
+from tests.conftest import SECRET_KEY
+from tests.deadlines import HANG_S
+from tests.processes import get_environment, run_rookery
 
 
 def test_head_is_the_newest_revision() -> None:
@@ -74,6 +81,78 @@ def test_an_empty_postgresql_is_migrated_once(postgres_empty: str, tmp_path: Pat
         futures = [threads.submit(migrate, postgres_empty, data_dir=tmp_path) for _ in range(3)]
 
     assert sorted(future.result() for future in futures) == [False, False, True]
+
+
+@pytest.fixture
+def store_address(request: pytest.FixtureRequest, database_url: str) -> str:
+    """The address of a record store without any table, of each dialect in turn. An embedded one is in `tmp_path`."""
+    return database_url if database_url == "embedded:" else str(request.getfixturevalue("postgres_empty"))
+
+
+def _open_engine(address: str, folder: Path) -> Engine:
+    return create_engine(f"sqlite:///{folder}/records.db" if address == "embedded:" else sqlalchemy_url(address), poolclass=NullPool)
+
+
+def _migrate_to(engine: Engine, revision: str) -> None:
+    """Migrate a store as an older version did."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+@pytest.mark.parametrize("old_revision", [None, "0020"])
+def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_revision: str | None) -> None:
+    """Issue 20: "`rookery migrate` with a lock". One process migrates an empty or an older store, and the others wait and go on."""
+    if old_revision is not None:
+        _migrate_to(_open_engine(store_address, tmp_path), old_revision)
+    environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}
+    command_line = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "migrate"]
+
+    processes = [subprocess.Popen(command_line, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = [process.communicate(timeout=HANG_S)[0] for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sorted(outputs) == ["migrated\n", *["up to date\n"] * 3]
+
+
+def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: str, tmp_path: Path) -> None:
+    """Issue 20: DDL is transactional in both dialects. Here the second revision fails: somebody has created its table."""
+    engine = _open_engine(store_address, tmp_path)
+    _migrate_to(engine, "0024")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE generations (id TEXT)"))
+    environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}
+
+    failed = run_rookery("migrate", data_dir=tmp_path, environment=environment)
+
+    [line] = failed.stderr.splitlines()
+    assert failed.returncode == 1
+    assert "already exists" in line
+    assert "the schema is still of revision 0024" in line
+    tables = set(inspect(engine).get_table_names())
+    assert "generations" in tables
+    assert "installation_keys" not in tables, "a table of revision 0025, which ran before the failure"
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0024"
+        connection.execute(text("DROP TABLE generations"))
+    assert migrate(store_address, data_dir=tmp_path)
+    assert not migrate(store_address, data_dir=tmp_path)
+
+
+@pytest.mark.external_service
+def test_the_wait_for_another_migration_is_bounded(postgres_empty: str, postgres_database: str, tmp_path: Path) -> None:
+    """A process that hangs while it migrates does not keep the others for ever, and not at all if there is nothing to migrate."""
+    for address in (postgres_empty, postgres_database):
+        with psycopg.connect(address) as other:
+            other.execute("SELECT pg_advisory_xact_lock(84000001)")
+            if address == postgres_database:
+                assert not migrate(address, data_dir=tmp_path)
+                continue
+            with pytest.raises(EngineUnavailable, match=r"longer than 0\.2 s"):
+                migrate(address, data_dir=tmp_path, lock_timeout_s=0.2)
+        assert migrate(address, data_dir=tmp_path)
 
 
 def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Path) -> None:

@@ -17,24 +17,28 @@ if TYPE_CHECKING:  # the driver is loaded only with a store in PostgreSQL
 HEAD_REVISION = max(path.name[:4] for path in Path(__file__).with_name("versions").glob("[0-9]*.py"))
 """The newest revision."""
 
-_LOCK_TIMEOUT_S = 60
+_LOCK_TIMEOUT_S = 600.0
 
 
-def migrate(url: str, *, data_dir: Path) -> bool:
+def migrate(url: str, *, data_dir: Path, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> bool:
     """
     Migrate the record store at *url* to `HEAD_REVISION`; return whether anything was done.
 
-    Processes that start at the same time wait for each other. Alembic (0.3 s of imports) is loaded only if there is work.
+    Processes that start at the same time wait for the one that migrates. Alembic (0.3 s of imports) is loaded only if there is work.
+
+    Args:
+        lock_timeout_s: Longest wait for another process that migrates.
 
     Raises:
         WrongSettings: The URL is invalid, or the store is newer than this Rookery.
-        EngineUnavailable: The store is unavailable.
+        EngineUnavailable: The store is unavailable, or another process has been migrating it for *lock_timeout_s*.
+        MigrationFailed: A revision failed, and the schema is unchanged.
     """
     if url == "embedded:":
-        return _migrate_sqlite(data_dir / "records.db")
+        return _migrate_sqlite(data_dir / "records.db", lock_timeout_s)
     from rookery.migrations.upgrade import upgrade_postgres
 
-    return upgrade_postgres(url, is_current)
+    return upgrade_postgres(url, is_current, HEAD_REVISION, lock_timeout_s=lock_timeout_s)
 
 
 def create_sqlite_store(path: Path, revision: str) -> None:
@@ -58,7 +62,7 @@ def begin_on_current_postgres(url: str) -> Generator[psycopg.Connection[tuple[ob
     """
     from rookery.migrations import upgrade
 
-    with upgrade.begin_on_current_postgres(url, is_current) as connection:
+    with upgrade.begin_on_current_postgres(url, is_current, HEAD_REVISION, lock_timeout_s=_LOCK_TIMEOUT_S) as connection:
         yield connection
 
 
@@ -76,15 +80,15 @@ def is_current(version: str | None) -> bool:
     return version == HEAD_REVISION
 
 
-def _migrate_sqlite(path: Path) -> bool:
+def _migrate_sqlite(path: Path, lock_timeout_s: float) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(connect(path, busy_timeout_s=_LOCK_TIMEOUT_S)) as raw:
+        with closing(connect(path, busy_timeout_s=lock_timeout_s)) as raw:
             if is_current(_read_revision(raw)):
                 return False
             from rookery.migrations.upgrade import upgrade_sqlite
 
-            return upgrade_sqlite(raw, is_current)
+            return upgrade_sqlite(raw, is_current, HEAD_REVISION)
     except (sqlite3.Error, OSError) as error:
         raise EngineUnavailable("database", f"{path}: {error}") from error
 
