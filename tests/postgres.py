@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -63,11 +63,15 @@ _UNSAFE_OPTIONS = {
     "unix_socket_directories": "",
 }
 
+_NO_OPTIONS: Mapping[str, str] = {}
+
 
 @contextmanager
-def start_postgres(directory: Path) -> Generator[str]:
+def start_postgres(directory: Path, options: Mapping[str, str] = _NO_OPTIONS) -> Generator[str]:
     """
     Run a PostgreSQL with its data in *directory* and yield its address, which names no database.
+
+    It is fast and may lose data in a power failure, unless *options*, which are parameters of the server, say otherwise.
 
     PostgreSQL refuses to run as root; then it runs as the user `nobody`, which must own *directory* and have access to it.
 
@@ -92,7 +96,7 @@ def start_postgres(directory: Path) -> Generator[str]:
     log = directory / "log"
     for _ in range(_MAX_START_ATTEMPTS):
         port = free_port()
-        with _supervised([binaries / "postgres", "-D", data, "-p", str(port), *_options()], log, user_id) as supervisor:
+        with _supervised([binaries / "postgres", "-D", data, "-p", str(port), *_options(options)], log, user_id) as supervisor:
             url = f"postgresql://postgres@127.0.0.1:{port}"
             if _accepts_connections(url, supervisor):
                 yield url
@@ -237,8 +241,8 @@ def _binaries(directory: Path, user_id: int | None) -> Path:
     return installed / programs
 
 
-def _options() -> list[str]:
-    return [word for name, value in _UNSAFE_OPTIONS.items() for word in ("-c", f"{name}={value}")]
+def _options(options: Mapping[str, str]) -> list[str]:
+    return [word for name, value in {**_UNSAFE_OPTIONS, **options}.items() for word in ("-c", f"{name}={value}")]
 
 
 @contextmanager

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
+from benchmarks.jobs import fill, run_workers
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Database, Tx
+from rookery.kernel.db import Database, Tx, fetch_count
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
@@ -56,6 +58,16 @@ async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database,
     assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
+
+
+async def test_four_processes_run_each_job_once(database: Database, database_url: str, data_dir: Path) -> None:
+    """Issue 20: "SKIP LOCKED claims in batches". No job runs twice or is lost, and no process waits for another until all is done."""
+    await fill(database_url, data_dir, 2_000)
+
+    ran, _ = run_workers(database_url, data_dir, processes=4, batch_size=16)
+
+    assert sorted(number for numbers in ran for number in numbers) == list(range(2_000))
+    assert await database.read(lambda tx: fetch_count(tx, select(func.count()).select_from(jobs))) == 0
 
 
 async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Database, clock: FakeClock) -> None:
