@@ -11,6 +11,7 @@ A TCP proxy between Rookery and an engine, for tests of failures: it slows, inte
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -21,6 +22,9 @@ from typing import Self
 from tests.deadlines import HANG_S
 
 _CHUNK_BYTES = 65_536
+_TURNS_TO_ACCEPT = 10
+"""Turns of the event loop in which a connection that was just accepted reaches its task."""
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -70,7 +74,7 @@ class FaultProxy:
 
     def refuse(self) -> None:
         """Refuse new connections. Open ones stay; `reset` ends them."""
-        self._call(self._stop_listening)
+        self._run(self._stop_listening())
 
     def reset(self) -> None:
         """End all open connections with a reset."""
@@ -88,18 +92,23 @@ class FaultProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
-    def _stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    async def _stop_listening(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        for listener in server.sockets:
+            self._loop.remove_reader(listener.fileno())
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)  # asyncio leaks a connection whose server is closed while it is being accepted
+        server.close()
 
     async def _close(self) -> None:
-        self._stop_listening()
+        await self._stop_listening()
+        self._reset()  # before the tasks, which wait until their connections are closed
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._reset()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Start the task of a connection, so that `_close` can end it."""
@@ -114,9 +123,11 @@ class FaultProxy:
         try:
             await self._passing.wait()
             engine_reader, engine_writer = await asyncio.open_connection(*self._target)
-        except OSError:  # the engine does not run
-            self._close_connection(writer)
-            return
+        except BaseException as error:
+            await self._close_connections(writer)
+            if isinstance(error, OSError):  # the engine does not run
+                return
+            raise
         self._writers.add(engine_writer)
         try:
             # A reset ends both directions with an error, which is part of the fault.
@@ -124,8 +135,7 @@ class FaultProxy:
                 self._pass(reader, engine_writer), self._pass(engine_reader, writer, cut_after_bytes), return_exceptions=True
             )
         finally:
-            self._close_connection(engine_writer)
-            self._close_connection(writer)
+            await self._close_connections(engine_writer, writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after_bytes: int = 0) -> None:
         passed_bytes = 0
@@ -136,7 +146,7 @@ class FaultProxy:
             if cut_after_bytes and passed_bytes + len(data) >= cut_after_bytes:
                 writer.write(data[: cut_after_bytes - passed_bytes])
                 await writer.drain()
-                self._close_connection(writer)
+                writer.close()
                 return
             passed_bytes += len(data)
             writer.write(data)
@@ -145,16 +155,20 @@ class FaultProxy:
         if writer.can_write_eof():
             writer.write_eof()
 
-    def _close_connection(self, writer: asyncio.StreamWriter) -> None:
-        self._writers.discard(writer)
-        writer.close()
+    async def _close_connections(self, *writers: asyncio.StreamWriter) -> None:
+        for writer in writers:
+            writer.close()
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        self._writers.difference_update(writers)
 
     def _reset(self) -> None:
         for writer in self._writers:
             connection: socket.socket = writer.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            if connection.fileno() >= 0:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             writer.transport.abort()
-        self._writers.clear()
 
     def _run(self, coroutine: Coroutine[None, None, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(HANG_S)

@@ -31,7 +31,7 @@ from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.engine_breakers import EngineBreakers, build_engine_breakers
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.http.operation_tools import OperationServer
@@ -313,10 +313,12 @@ def build_platform(
     """
     group = ServerGroup() if group is None else group
     metrics = Metrics(group=group)
-    db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
+    breakers = EngineBreakers(settings)
+    store = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
+    db = InstrumentedDatabase(store, metrics, breaker=breakers.database)
     settings.require_secret_key()
     wakeups = Wakeups(open_channel(settings.database_url.reveal(), db) if settings.postgres_notify else None)
-    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids, wakeups=wakeups)
+    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids, wakeups=wakeups, breakers=breakers)
     runtime.on_close(db.close)
     runtime.on_close(wakeups.close)
     counter = counters.open(settings.counters.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl)
@@ -357,7 +359,7 @@ def build_platform(
             sessions=rookery.tools.sessions,
             tool_calls=rookery.tools.journal,
             probes=probes,
-            breakers=runtime.use(build_engine_breakers),
+            breakers=runtime.breakers,
         )
     )
     return rookery
@@ -429,7 +431,7 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
         probes["processes"] = probe_processes
     for domain in domains:
         probes.update(domain.probes)
-    breakers = runtime.use(build_engine_breakers)
+    breakers = runtime.breakers
     return {name: partial(_probe_with_breaker, name, probe, breakers) for name, probe in probes.items()}
 
 

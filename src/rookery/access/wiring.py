@@ -15,7 +15,6 @@ from rookery.access.ports import AccessPorts, RateLimitCounter
 from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
-from rookery.kernel.engine_breakers import build_engine_breakers
 from rookery.kernel.runtime import Runtime
 
 
@@ -55,7 +54,7 @@ class AccessServices:
 
     @cached_property
     def limiter(self) -> RateLimiter:
-        return RateLimiter(self.counter, breaker=self._runtime.use(build_engine_breakers).counters)
+        return RateLimiter(self.counter, breaker=self._runtime.breakers.counters)
 
     @cached_property
     def tool_limiter(self) -> ToolRateLimiter:

@@ -13,7 +13,6 @@ import structlog
 
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -140,12 +139,13 @@ class EngineBreaker:
 
 class EngineBreakers:
     """
-    The breakers of a process. Background jobs do not use them: they wait and retry themselves.
+    The breakers of a process. Background jobs use only that of the record store: they wait and retry themselves.
 
     Attributes:
         previous_embedder: For the model before the current one, while the vectors are rebuilt.
         early_text_writes: For writes to the full-text index beside a request that stores.
         counters: For rate limits. A process counts on its own while it is open (D-27).
+        database: For a record store on a server, which limits the time itself. None: the store is a file.
     """
 
     def __init__(self, settings: Settings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -159,22 +159,19 @@ class EngineBreakers:
         self.texts = make("texts", timeout_s=None if is_text_embedded else limit_s)
         write_limit_s = None if is_text_embedded else min(limit_s, _EARLY_WRITE_TIMEOUT_S)
         self.early_text_writes = make("texts", operation="write", timeout_s=write_limit_s)
+        self.database = None if _is_embedded(settings.database_url.reveal()) else make("database")
         self.counters = make("counters", operation="count", max_failures=1, open_duration_s=_COUNTER_OPEN_DURATION_S)
 
     def __iter__(self) -> Iterator[EngineBreaker]:
         """Return all breakers, in a fixed order."""
-        return iter((self.embedder, self.previous_embedder, self.vectors, self.texts, self.early_text_writes, self.counters))
+        breakers = [self.embedder, self.previous_embedder, self.vectors, self.texts, self.early_text_writes, self.counters]
+        return iter(breakers if self.database is None else [*breakers, self.database])
 
     def describe(self, engine: str, state: str) -> str:
         """Return *state*, what a probe of *engine* found, or that calls fail at once although it was `ok`."""
         reasons = [breaker.rejection_reason for breaker in self if breaker.engine == engine]
         reason = next((reason for reason in reasons if reason is not None), None)
         return state if state != "ok" or reason is None else f"paused after failures: {reason}"
-
-
-def build_engine_breakers(runtime: Runtime) -> EngineBreakers:
-    """Return the breakers according to the settings."""
-    return EngineBreakers(runtime.settings)
 
 
 def _is_embedded(address: str) -> bool:

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.errors import EngineUnavailable, StorageFull
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class PostgresPool:
                     open=False,
                     reconnect_timeout=_POOL_TIMEOUT_S,
                     configure=self._configure,
-                    kwargs={"autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S)},
+                    kwargs={"autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S), **TCP_OPTIONS},
                 )
                 await pool.open()
                 self._pool = cast("AsyncConnectionPool[PostgresConnection]", pool)

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
@@ -31,9 +32,18 @@ class Runtime:
     """
 
     def __init__(
-        self, settings: Settings, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory, wakeups: Wakeups | None = None
+        self,
+        settings: Settings,
+        *,
+        db: Database,
+        bus: EventBus,
+        clock: Clock,
+        ids: IdFactory,
+        wakeups: Wakeups | None = None,
+        breakers: EngineBreakers | None = None,
     ) -> None:
         self.settings = settings
+        self.breakers = breakers or EngineBreakers(settings)
         self.db = db
         self.wakeups = wakeups or Wakeups()
         self.bus = bus

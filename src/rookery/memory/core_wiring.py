@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from rookery.kernel.engine_breakers import build_engine_breakers
 from rookery.kernel.runtime import Runtime
 from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
@@ -65,7 +64,7 @@ class MemoryCore:
         self._runtime = runtime
         self._ports = runtime.use(MemoryPorts)
         self._half_lives_days = dict(runtime.settings.half_lives)
-        self._breakers = runtime.use(build_engine_breakers)
+        self._breakers = runtime.breakers
 
     @cached_property
     def migration(self) -> EmbeddingMigration:

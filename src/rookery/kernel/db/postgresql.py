@@ -13,9 +13,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
+from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx, TxCallbacks
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 
@@ -29,6 +31,9 @@ _CANCEL_TIMEOUT_S = 1.0
 """Further time that a cancelled task waits for the end of its transaction."""
 _CLOSE_TIMEOUT_S = 10.0
 _STATEMENT_TIMEOUT_S = 30
+_CHECK_AFTER_S = 3.0
+"""Time after which a transaction, or the wait for a connection, makes sure that the server still answers, and again each time."""
+_CHECK_TIMEOUT_S = 3.0
 _MAX_ATTEMPTS = 5
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back in favour of another."""
@@ -77,18 +82,23 @@ class PostgresDatabase:
     Each transaction runs in a task of its own, from the checkout of its connection to its return, so that no cancellation interrupts
     these. A connection whose statement is cancelled must be closed and replaced, which takes longer than most statements: when many
     tasks are cancelled, the store would only open connections. So the transaction of a cancelled task gets a short time to end.
+
+    A lost network gives no error. So a transaction that takes long is given up if the server does not answer on a new connection either.
     """
 
     dialect: Literal["postgresql"] = "postgresql"
 
     def __init__(self, url: str) -> None:
+        options = f"-c statement_timeout={_STATEMENT_TIMEOUT_S}s -c timezone=UTC"
         self._engine: AsyncEngine = create_async_engine(
             sqlalchemy_url(url),
             pool_size=_POOL_SIZE,
             max_overflow=0,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S}s -c timezone=UTC"},
+            connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": options, **TCP_OPTIONS},
         )
+        self._check_engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args=dict(TCP_OPTIONS))
+        self._check: asyncio.Task[None] | None = None
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._slots = asyncio.Semaphore(_POOL_SIZE)
@@ -114,6 +124,8 @@ class PostgresDatabase:
     async def close(self) -> None:
         if self._transactions:
             await asyncio.wait(self._transactions, timeout=_CLOSE_TIMEOUT_S)
+        if self._check is not None:
+            self._check.cancel()
         await self._engine.dispose()
 
     async def _run_read(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
@@ -124,17 +136,14 @@ class PostgresDatabase:
 
     async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
-        try:
-            async with asyncio.timeout(_POOL_TIMEOUT_S):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            reason = f"no connection became free within {_POOL_TIMEOUT_S} s"
-            raise EngineUnavailable("database", reason) from error
+        await self._acquire_slot()
         task = asyncio.create_task(_run_transaction(engine, work, hook, is_synced=is_synced), name="database-transaction")
         self._transactions.add(task)
         task.add_done_callback(self._on_done)
         try:
-            return await asyncio.shield(task)
+            while not (await asyncio.wait({task}, timeout=_CHECK_AFTER_S))[0]:
+                await self._require_answer()
+            return task.result()
         except asyncio.CancelledError:
             try:
                 await asyncio.wait({task}, timeout=_CANCEL_GRACE_S)
@@ -143,11 +152,48 @@ class PostgresDatabase:
             await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
             raise
 
+    async def _acquire_slot(self) -> None:
+        for limit_s in (_CHECK_AFTER_S, _POOL_TIMEOUT_S - _CHECK_AFTER_S):
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._slots.acquire()
+            except TimeoutError:
+                await self._require_answer()
+            else:
+                return
+        raise EngineUnavailable("database", f"no connection became free within {_POOL_TIMEOUT_S} s")
+
+    async def _require_answer(self) -> None:
+        """
+        Make sure that the server answers on a new connection. Concurrent calls share a check.
+
+        Raises:
+            EngineUnavailable: It does not answer. Transactions in progress may still be committed.
+        """
+        if self._check is None or self._check.done():
+            self._check = asyncio.create_task(self._ask(), name="database-check")
+            self._check.add_done_callback(_ignore_outcome)
+        check = self._check
+        # Without the network, the end of a cancelled statement would be waited for without limit. So the check is left alone.
+        if not (await asyncio.wait({check}, timeout=_CHECK_TIMEOUT_S))[0]:
+            raise EngineUnavailable("database", f"no answer within {_CHECK_TIMEOUT_S:g} s")
+        # An error, such as too many connections or a refusal, is an answer: then open connections work, or fail by themselves.
+
+    async def _ask(self) -> None:
+        async with self._check_engine.connect() as connection:
+            await connection.exec_driver_sql("SELECT 1")
+
     def _on_done(self, task: asyncio.Task[object]) -> None:
         self._transactions.discard(task)
         self._slots.release()
         if not task.cancelled():
             task.exception()  # Its waiter may have been cancelled. Then the error has no other reader.
+
+
+def _ignore_outcome(task: asyncio.Task[None]) -> None:
+    """Mark the error of *task* as read: everybody who waited for it may have given up."""
+    if not task.cancelled():
+        task.exception()
 
 
 def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:

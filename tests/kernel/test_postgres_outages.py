@@ -1,0 +1,119 @@
+"""The record store on PostgreSQL while the server cannot be reached, and after that (issue 20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import func, literal, literal_column, select
+
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database, open_database
+from rookery.kernel.db.instrumented import InstrumentedDatabase
+from rookery.kernel.db.postgresql import PostgresDatabase
+from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.secret import Secret
+from tests.conftest import eventually
+from tests.deadlines import HANG_S
+from tests.fault_proxy import FaultProxy
+from tests.stopwatch import Stopwatch
+
+pytestmark = pytest.mark.external_service
+
+_SELECT_ONE = select(literal(1).label("one"))
+_SLEEP = select(func.pg_sleep(literal_column("4")))
+_POOL_SIZE = 10
+
+
+@pytest.fixture
+def proxy(postgres_database: str) -> Iterator[FaultProxy]:
+    """A proxy in front of the server."""
+    with FaultProxy(urlsplit(postgres_database).port or 5432) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(postgres_database: str, proxy: FaultProxy) -> str:
+    """The address of the database through the proxy."""
+    parts = urlsplit(postgres_database)
+    return parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
+
+
+@pytest.fixture
+async def store(url: str, proxy: FaultProxy, tmp_path: Path) -> AsyncIterator[Database]:
+    """A record store behind the proxy."""
+    db = open_database(url, data_dir=tmp_path)
+    assert isinstance(db, PostgresDatabase)
+    await _ask(db)
+    yield db
+    proxy.heal()
+    await db.close()
+
+
+async def _ask(db: Database) -> int:
+    row = await db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
+    assert row is not None
+    return row.integer("one")
+
+
+async def test_a_lost_network_ends_transactions_in_bounded_time_and_the_pool_recovers(store: Database, proxy: FaultProxy) -> None:
+    """More transactions than connections: each fails, none hangs; after that all connections work again without a restart."""
+    proxy.partition()
+    async with asyncio.timeout(HANG_S):
+        outcomes = await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE + 6)), return_exceptions=True)
+    proxy.heal()
+
+    async def all_connections_work() -> bool:
+        answers = await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)), return_exceptions=True)
+        return answers == [1] * _POOL_SIZE
+
+    await eventually(all_connections_work)
+    assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
+    assert {str(outcome) for outcome in outcomes} == {"The database engine is unavailable: no answer within 3 s"}
+
+
+async def test_a_slow_statement_of_a_healthy_server_is_not_given_up(store: Database) -> None:
+    """The server answers on a second connection, so the statement is only slow."""
+    with Stopwatch() as stopwatch:
+        assert await store.read(lambda tx: tx.fetch_one(_SLEEP)) is not None
+
+    assert stopwatch.elapsed_s >= 4
+
+
+async def test_refused_and_reset_connections_are_opened_again(store: Database, proxy: FaultProxy) -> None:
+    """A server that restarts: its clients get an error at once, and the next request after the restart works."""
+    proxy.refuse()
+    proxy.reset()
+    for _ in range(3):
+        with pytest.raises(EngineUnavailable):
+            await _ask(store)
+    proxy.heal()
+
+    assert await _ask(store) == 1
+
+
+async def test_requests_do_not_wait_for_a_lost_record_store(store: Database, url: str, proxy: FaultProxy, tmp_path: Path) -> None:
+    """After three failures each request fails at once, and the next one after the pause finds the healed store."""
+    now_s = [0.0]
+    settings = Settings(data_dir=tmp_path, database_url=Secret(url))
+    breaker = EngineBreakers(settings, monotonic=lambda: now_s[0]).database
+    guarded = InstrumentedDatabase(store, Metrics(), breaker=breaker)
+    proxy.partition()
+    outcomes = await asyncio.gather(*(_ask(guarded) for _ in range(3)), return_exceptions=True)
+    checks = proxy.connection_count
+    for _ in range(20):
+        with pytest.raises(EngineUnavailable) as error:
+            await _ask(guarded)
+        assert error.value.headers == {"Retry-After": "5"}
+    assert proxy.connection_count == checks
+    proxy.heal()
+    now_s[0] += 5
+
+    assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
+    assert await _ask(guarded) == 1
+    assert EngineBreakers(Settings()).database is None, "a file needs none"
