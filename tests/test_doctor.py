@@ -215,3 +215,17 @@ async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settin
     assert broken.grade == "problem"
     assert "brain:reindex" in broken.says
     assert json.dumps(broken.says)
+
+
+async def test_the_doctor_names_engines_that_the_running_server_goes_without(tmp_path: Path) -> None:
+    """The doctor's own connection works, but the server's does not: here its counters are on a port that nothing listens on (issue 20)."""
+    with run_server(tmp_path, counters="redis://127.0.0.1:1", log_format="json") as server:
+        rookery = build_platform(Settings(data_dir=server.folder))
+        async with rookery.open_for_command():
+            findings = await examine(rookery)
+
+    says = [(finding.grade, finding.says) for finding in findings if finding.about == "server"]
+    assert says == [
+        ("ok", f"runs at {server.url}, process {server.process.pid}"),
+        ("warning", "the running server reports for counters: counting locally"),
+    ]

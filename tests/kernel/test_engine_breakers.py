@@ -52,7 +52,7 @@ class _Rig:
 
 
 async def test_repeated_failures_reject_calls_at_once_until_one_succeeds() -> None:
-    """After three failures in a row the engine is left alone for 5 s, then one call is tried."""
+    """After three failures in a row the engine is left alone for 2 s, then one call is tried."""
     rig = _Rig()
     with capture_logs() as logs:
         await rig.fail(MAX_FAILURES + 5)
@@ -73,12 +73,12 @@ async def test_a_rejected_call_gets_the_reason_and_the_time_to_wait() -> None:
     """The error is that of the engine, with Retry-After."""
     rig = _Rig()
     await rig.fail(MAX_FAILURES)
-    rig.now_s += 1.5
+    rig.now_s += 0.5
     with pytest.raises(EngineUnavailable) as rejection:
         await rig.ask()
 
     assert (rejection.value.engine, rejection.value.reason) == ("texts", "it is switched off")
-    assert rejection.value.headers == {"Retry-After": "4"}
+    assert rejection.value.headers == {"Retry-After": "2"}
     assert rig.breaker.rejection_reason == "it is switched off"
 
 
@@ -114,7 +114,7 @@ async def test_a_call_over_its_limit_is_a_failure() -> None:
 
 
 async def test_calls_that_began_before_the_breaker_opened_do_not_prolong_it() -> None:
-    """Many requests that wait for a lost engine fail late. The engine is tried 5 s after the first ones failed."""
+    """Many requests that wait for a lost engine fail late. The engine is tried 2 s after the first ones failed."""
     rig = _Rig()
     rig.engine.gate, rig.engine.error = asyncio.Event(), EngineUnavailable("texts", "late")
     late = asyncio.create_task(rig.ask())

@@ -19,14 +19,11 @@ T = TypeVar("T")
 MAX_FAILURES = 3
 """Consecutive failures that open a breaker."""
 
-OPEN_DURATION_S = 5.0
+OPEN_DURATION_S = 2.0
 """Time for which an open breaker rejects all calls. Then one call is tried."""
 
 _EARLY_WRITE_TIMEOUT_S = 1.0
 """Time limit of a write to the full-text index beside a request that stores. The job of the memory writes it again (D-51)."""
-
-_COUNTER_OPEN_DURATION_S = 2.0
-"""A process that counts on its own is not exact, so it tries the shared counter soon."""
 
 _log = structlog.stdlib.get_logger("rookery.engines")
 
@@ -54,7 +51,6 @@ class EngineBreaker:
         operation: str = "query",
         timeout_s: float | None = None,
         max_failures: int = MAX_FAILURES,
-        open_duration_s: float = OPEN_DURATION_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
@@ -62,7 +58,6 @@ class EngineBreaker:
         self.failure_count = 0
         self._timeout_s = timeout_s
         self._max_failures = max_failures
-        self._open_duration_s = open_duration_s
         self._monotonic = monotonic
         self._consecutive_failures = 0
         self._open_until_s: float | None = None
@@ -128,7 +123,7 @@ class EngineBreaker:
             _log.warning("engine.paused", engine=self.engine, operation=self.operation, reason=reason)
         elif not self._is_probing:
             return  # a call that began before the breaker opened
-        self._open_until_s = self._monotonic() + self._open_duration_s
+        self._open_until_s = self._monotonic() + OPEN_DURATION_S
 
     def _record_success(self) -> None:
         self._consecutive_failures = 0
@@ -160,7 +155,7 @@ class EngineBreakers:
         write_limit_s = None if is_text_embedded else min(limit_s, _EARLY_WRITE_TIMEOUT_S)
         self.early_text_writes = make("texts", operation="write", timeout_s=write_limit_s)
         self.database = None if _is_embedded(settings.database_url.reveal()) else make("database")
-        self.counters = make("counters", operation="count", max_failures=1, open_duration_s=_COUNTER_OPEN_DURATION_S)
+        self.counters = make("counters", operation="count", max_failures=1)
 
     def __iter__(self) -> Iterator[EngineBreaker]:
         """Return all breakers, in a fixed order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
@@ -43,6 +42,9 @@ _MAX_PASSES = 8
 
 _MAX_PENDING_OFFERS = 256
 """Maximum concurrent writes to the full-text index while storing. Beyond this the index lags, and the jobs do the work."""
+
+_CLEANUP_RETRY_DELAYS_S = (0.5, 1.0, 2.0, 5.0, 10.0, *(30.0,) * 120)
+"""Delays after which the removal of words is tried again while the record store or the full-text index is down: for an hour."""
 
 _MAX_CLEANUP_WAIT_S = 1.0
 """Maximum wait of a response for the full-text index."""
@@ -195,9 +197,18 @@ class Indexer:
     async def _clean_up_after(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> None:
         try:
             if await offer:
-                await self._delete_dead_words(memories)
+                await self._retry_delete_dead_words(memories)
         except Exception:  # noqa: BLE001 - logged; recall reads the records, so words without a record have no effect (D-46)
             _log.exception("memory.full_text_cleanup_failed", memories=len(memories))
+
+    async def _retry_delete_dead_words(self, memories: Sequence[Memory]) -> None:
+        """Remove dead words as soon as the stores are available. Memories that were not stored have no job that would do it."""
+        for delay_s in _CLEANUP_RETRY_DELAYS_S:
+            try:
+                return await self._delete_dead_words(memories)
+            except OUTAGES:
+                await asyncio.sleep(delay_s)
+        return _log.warning("memory.full_text_not_cleaned", memories=len(memories))
 
     async def _delete_dead_words(self, memories: Sequence[Memory]) -> None:
         """Remove those of *memories* from the full-text index that were never stored, or were deleted or archived meanwhile."""
@@ -206,11 +217,7 @@ class Indexer:
         live_ids = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
         dead_memories = [memory for memory in memories if memory.id not in live_ids]
         if dead_memories:
-            await self._delete_words(dead_memories)
-
-    async def _delete_words(self, memories: Sequence[Memory]) -> None:
-        with contextlib.suppress(*OUTAGES):  # recall reads the records and skips missing ones (D-46)
-            await self._texts.drop(memories[0].workspace_id, [memory.id for memory in memories])
+            await self._texts.drop(workspace_id, [memory.id for memory in dead_memories])
 
     async def delete(self, workspace_id: int, ids: Sequence[str]) -> None:
         """

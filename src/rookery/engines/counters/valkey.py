@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
@@ -157,7 +158,7 @@ class ValkeyCounter:
     async def _run(self, script: AsyncScript, key: str, *arguments: int) -> WindowCount:
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = cast("list[int | bytes]", await script(keys=[_KEY_PREFIX + key], args=list(arguments)))
+                reply = cast("list[int | bytes]", await self._send(script, _KEY_PREFIX + key, arguments))
             used, started_at_us = map(int, reply)
         except TimeoutError as error:
             raise EngineUnavailable("counters", f"no reply within {self._timeout_s:g} s", retry_after_s=1) from error
@@ -166,3 +167,21 @@ class ValkeyCounter:
         except (TypeError, ValueError) as error:
             raise EngineUnavailable("counters", "the reply is not a count", retry_after_s=1) from error
         return WindowCount(used, started_at_us)
+
+    async def _send(self, script: AsyncScript, key: str, arguments: Sequence[int]) -> object:
+        """
+        Run *script*. If the server closed an idle connection, run it on a new one.
+
+        uvloop raises `RuntimeError` for a write to a connection that was reset. The client does not know it and would use the connection
+        again and again. Nothing was sent, so the request is not counted twice.
+        """
+        try:
+            return await script(keys=[key], args=list(arguments))
+        except RuntimeError:
+            if self._client is None:
+                raise EngineUnavailable("counters", "the counter is closed", retry_after_s=1) from None
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+        try:
+            return await script(keys=[key], args=list(arguments))
+        except RuntimeError as error:
+            raise EngineUnavailable("counters", "the connection was closed", retry_after_s=1) from error

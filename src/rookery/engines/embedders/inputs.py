@@ -80,6 +80,12 @@ def _find_word_boundary(offsets: Sequence[tuple[int, int]], index: int, *, min_i
     return next((candidate for candidate in candidates if offsets[candidate][0] > offsets[candidate - 1][1]), index)
 
 
+def _ignore_outcome(task: asyncio.Task[Vector]) -> None:
+    """Mark the error of *task* as read: all callers may have been cancelled."""
+    if not task.cancelled():
+        task.exception()
+
+
 class QueryCache:
     """An LRU cache in front of *embed*."""
 
@@ -99,6 +105,7 @@ class QueryCache:
         task = self._pending.get(query)
         if task is None:
             task = self._pending[query] = asyncio.create_task(self._compute(query))
+            task.add_done_callback(_ignore_outcome)
         # A cancelled caller does not cancel the task of the others.
         return await asyncio.shield(task)
 

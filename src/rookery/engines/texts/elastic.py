@@ -9,7 +9,7 @@ concurrent queries share one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -345,11 +345,11 @@ class _SharedRun:
     async def run(self) -> None:
         """Wait for a run. The cancellation of one caller does not cancel it for the others."""
         if self._current is None or self._current.done():
-            self._current, self._next = asyncio.create_task(self._execute()), None
+            self._current, self._next = _start(self._execute()), None
             await asyncio.shield(self._current)
             return
         if self._next is None:
-            self._next = asyncio.create_task(self._run_after(self._current))
+            self._next = _start(self._run_after(self._current))
         await asyncio.shield(self._next)
 
     async def close(self) -> None:
@@ -367,6 +367,13 @@ class _SharedRun:
 
     async def _execute(self) -> None:
         await self._work()
+
+
+def _start(run: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    """Start a run whose callers may all be cancelled, so that nobody reads its error."""
+    task = asyncio.create_task(run)
+    task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+    return task
 
 
 def _address(workspace_id: int, memory_id: str) -> dict[str, object]:
