@@ -120,7 +120,7 @@ class Clients:
 
 
 def _describe(response: httpx2.Response) -> str:
-    """Return the kind of an answer; fail if it is none of the stated kinds."""
+    """Return the kind of an answer; fail for any other than the stated kinds."""
     body = response.json()
     if response.status_code == 503:
         assert body["error"] == "engine_unavailable", body
