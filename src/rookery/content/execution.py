@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -24,7 +24,7 @@ from rookery.content.errors import GenerationError, ProviderError
 from rookery.content.events import EVENT_NAMES, BatchFinished, GenerationEnded
 from rookery.content.generation_metrics import GenerationMetrics
 from rookery.content.models import OPEN_STATUSES, Generation, GenerationOutcome, GenerationStatus
-from rookery.content.ports import TextGenerator
+from rookery.content.ports import OutputScorer, TextGenerator
 from rookery.content.prices import compute_cost
 from rookery.content.store import batches
 from rookery.content.store import budgets as budget_store
@@ -73,6 +73,7 @@ class GenerationRunner:
 
     Args:
         get_generator: Returns the language model for a generation.
+        get_scorer: Returns the scorer of outputs.
         worker_id: The id of this process in leases.
         timeout_s: Time limit of a call with all its attempts.
     """
@@ -86,6 +87,7 @@ class GenerationRunner:
         bus: EventBus,
         metrics: GenerationMetrics,
         get_generator: Callable[[Generation], TextGenerator],
+        get_scorer: Callable[[], OutputScorer],
         clock: Clock,
         worker_id: str,
         timeout_s: float,
@@ -96,6 +98,7 @@ class GenerationRunner:
         self._bus = bus
         self._metrics = metrics
         self._get_generator = get_generator
+        self._get_scorer = get_scorer
         self._clock = clock
         self._worker_id = worker_id
         self._timeout_s = timeout_s
@@ -239,8 +242,10 @@ class GenerationRunner:
     async def store_end(
         self, generation: Generation, outcome: GenerationOutcome, schedule: Callable[[Tx], None] | None = None
     ) -> Generation:
-        """Store and count the outcome of a call, as `end` does."""
+        """Score the output if its request asked for it, then store and count the outcome of the call, as `end` does."""
         self._metrics.record_call(outcome)
+        if generation.wants_score and outcome.status is GenerationStatus.SUCCEEDED:
+            outcome = replace(outcome, score=await self._score(generation, outcome.text or ""))
 
         def work(tx: Tx) -> Generation | UnsuccessfulEnd:
             stored = self.end(tx, generation, outcome, self._clock(), schedule)
@@ -249,12 +254,23 @@ class GenerationRunner:
         result = await self._db.write(work)
         return result.generation if isinstance(result, UnsuccessfulEnd) else result
 
+    async def _score(self, generation: Generation, output: str) -> Mapping[str, object] | None:
+        """Return the scores of *output*; None if it is blank or cannot be scored, because the answer is worth more than its scores."""
+        if not output.strip():
+            return None
+        try:
+            return await self._get_scorer().score_output(generation.messages, output)
+        except Exception:  # noqa: BLE001 - logged; the answer is stored without scores
+            _log.exception("content.score_failed", generation=generation.id)
+            return None
+
 
 def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Generation:
     return replace(
         generation,
         status=outcome.status,
         output=outcome.text,
+        score=outcome.score,
         provider_model=outcome.provider_model,
         schema_mode=outcome.schema_mode,
         finish_reason=outcome.finish_reason,

@@ -201,6 +201,7 @@ class Generations:
                 temperature=old.temperature,
                 response_schema=old.response_schema,
                 metadata=old.metadata,
+                wants_score=old.wants_score,
                 created_at=now,
             )
             self._budgets.require_left(tx, new, now)

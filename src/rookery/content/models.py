@@ -93,6 +93,7 @@ class GenerationDraft:
         template_version: None for the current version.
         variables: The values for the template.
         model, max_tokens, temperature, response_schema: None for those of the template, then for the defaults.
+        wants_score: The output is scored when it is complete.
     """
 
     messages: tuple[ChatMessage, ...] | None = None
@@ -104,6 +105,7 @@ class GenerationDraft:
     temperature: float | None = None
     response_schema: JsonObject | None = None
     metadata: JsonObject = field(default_factory=dict[str, object])
+    wants_score: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +170,18 @@ class GenerationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation(GenerationSummary):
-    """A generation with its messages and its output. With a schema, the output is JSON."""
+    """
+    A generation with its messages and its output. With a schema, the output is JSON.
+
+    Attributes:
+        score: The scores of the output, if *wants_score* and it is complete, as `POST /v1/score/content` returns them.
+    """
 
     messages: tuple[ChatMessage, ...]
     response_schema: JsonObject | None = None
     output: str | None = None
+    wants_score: bool = False
+    score: JsonObject | None = None
 
     def to_request(self, *, timeout_s: float) -> ChatRequest:
         """Return the request to the provider."""
@@ -205,6 +214,7 @@ class GenerationOutcome:
     attempts: int = 1
     error_code: str | None = None
     error_message: str | None = None
+    score: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

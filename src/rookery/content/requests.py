@@ -99,6 +99,7 @@ def resolve_draft(
         temperature=draft.temperature if draft.temperature is not None else defaults.temperature,
         response_schema=schema,
         metadata=draft.metadata,
+        wants_score=draft.wants_score,
         created_at=now,
     )
 

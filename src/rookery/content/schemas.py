@@ -30,7 +30,7 @@ from rookery.content.models import (
 from rookery.content.prices import from_amount, to_amount
 from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 
@@ -125,6 +125,9 @@ class GenerationRequestBody(RequestModel):
     temperature: Temperature | None = None
     schema_: Annotated[AnswerSchema | None, Field(alias="schema")] = None
     metadata: GenerationMetadata = Field(default_factory=dict[str, object])
+    score: Annotated[bool, Field(description="Score the output as the answer to the messages, offline. Needs the scope score:read.")] = (
+        False
+    )
 
     @model_validator(mode="after")
     def _require_one_source(self) -> Self:
@@ -153,6 +156,7 @@ class GenerationRequestBody(RequestModel):
             temperature=self.temperature,
             response_schema=self.schema_,
             metadata=self.metadata,
+            wants_score=self.score,
         )
 
 
@@ -289,6 +293,11 @@ class GenerationResponse(GenerationItem):
     messages: list[MessageResponse]
     schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
     output: Annotated[GenerationOutput | None, Field(description="The answer, as far as there is one.")]
+    score: Annotated[
+        dict[str, object] | None,
+        OMITTED_IF_NONE,
+        Field(description="The scores of the output, if the request had `score`, as POST /v1/score/content returns them."),
+    ] = None
 
 
 class BatchCounts(ResponseModel):

@@ -34,6 +34,7 @@ GENERATE = ToolDeclaration(
         "schema": "A JSON schema that the answer must match.",
         "model": "Default: the workspace's model.",
         "max_tokens": "Default 1024.",
+        "score": "Also score the answer.",
     },
     fixed={"mode": "sync"},
 )

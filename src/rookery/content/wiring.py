@@ -80,6 +80,7 @@ class ContentServices:
             bus=runtime.bus,
             metrics=self.metrics,
             get_generator=self.generators.find,
+            get_scorer=lambda: self.output_scorer,
             clock=runtime.clock,
             worker_id=make_worker_id(runtime.ids()),
             timeout_s=runtime.settings.generation_timeout_s,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rookery.access.models import Caller
-from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE, WRITE_SCOPE
+from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE, SCORE_SCOPE, WRITE_SCOPE
 from rookery.content.batches import GenerationBatches
 from rookery.content.errors import START_ERRORS, GenerationQueueFull
 from rookery.content.models import BatchView, ContentTenant, GenerationSummary
@@ -50,6 +50,8 @@ class BatchApi:
 
         If one of them is invalid, nothing is stored, and the error names its position: `requests.3.prompt`.
         """
+        if any(request.score for request in body.requests):
+            caller.require_scope(SCORE_SCOPE)
         drafts = [request.to_draft() for request in body.requests]
         return await self.batches.create(ContentTenant.from_caller(caller), drafts, metadata=body.metadata)
 

@@ -59,7 +59,7 @@ _CHANGE = update(generations).where(*_IS_ONE)
 _IMMUTABLE_COLUMNS = frozenset(
     {
         *("id", "workspace_id", "key_id", "mode", "is_canned", "batch_id", "batch_index", "retry_of", "model", "template"),
-        *("template_version", "messages", "max_tokens", "temperature", "response_schema", "metadata", "created_at"),
+        *("template_version", "messages", "max_tokens", "temperature", "response_schema", "wants_score", "metadata", "created_at"),
     }
 )
 _MUTABLE_FIELDS = [field.name for field in fields(Generation) if field.name not in _IMMUTABLE_COLUMNS]

@@ -1,7 +1,7 @@
 """
 The tables of content generation, and the mappers of their rows.
 
-`migrations/versions/0026_content.py` and `0028_call_reservations.py` create the same tables.
+`migrations/versions/0026_content.py` and the later ones that name generations create the same tables.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def _decode_variable(document: dict[str, object]) -> TemplateVariable:
     return TemplateVariable(**{**document, "enum": None if enum is None else tuple(enum)})  # pyright: ignore[reportArgumentType] - as it was stored
 
 
-def _encode_schema(schema: object) -> Value:
-    return None if schema is None else orjson.dumps(schema).decode()
+def _encode_json(value: object) -> Value:
+    return None if value is None else orjson.dumps(value).decode()
 
 
-def _decode_schema(text: str | None) -> object:
+def _decode_json(text: str | None) -> object:
     return None if text is None else orjson.loads(text)
 
 
 _MESSAGES = Codec((str,), _decode_messages, _encode_messages)
-_SCHEMA = Codec((str, NoneType), _decode_schema, _encode_schema)
+_JSON = Codec((str, NoneType), _decode_json, _encode_json)
 _VARIABLES = Codec((str,), _decode_variables, encode_json)
 
 generations = Table(
@@ -80,6 +80,8 @@ generations = Table(
     Column("response_schema", Text),
     Column("metadata", Text, nullable=False),
     Column("output", Text),
+    Column("wants_score", BigInteger, nullable=False, server_default="0"),
+    Column("score", Text),
     Column("schema_mode", Text),
     Column("finish_reason", Text),
     Column("input_tokens", BigInteger),
@@ -102,7 +104,7 @@ generations = Table(
     Index("ix_generations_batch", "batch_id", "batch_index"),
     Index("ix_generations_ended_at", "ended_at"),
 )
-GENERATIONS = Mapper(Generation, generations, codecs={"messages": _MESSAGES, "response_schema": _SCHEMA})
+GENERATIONS = Mapper(Generation, generations, codecs={"messages": _MESSAGES, "response_schema": _JSON, "score": _JSON})
 SUMMARIES = Mapper(GenerationSummary, generations)
 _is_owned = generations.c.owner.is_not(None)
 Index("ix_generations_lease", generations.c.lease_until, sqlite_where=_is_owned, postgresql_where=_is_owned)
@@ -147,7 +149,7 @@ template_versions = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
-TEMPLATES = Mapper(PromptTemplate, template_versions, codecs={"messages": _MESSAGES, "response_schema": _SCHEMA, "variables": _VARIABLES})
+TEMPLATES = Mapper(PromptTemplate, template_versions, codecs={"messages": _MESSAGES, "response_schema": _JSON, "variables": _VARIABLES})
 """A version has the time at which its template was created, and that of the version itself as `updated_at`."""
 
 
