@@ -22,12 +22,18 @@ _UNSUBSCRIBE, _SUBSCRIBE = "u", "s"
 
 
 class LinkInvalid(RookeryError):
-    """The link is not one of this server, was changed, or has expired."""
+    """The link is not one of this server, or was changed."""
 
-    status, code = 410, "link_invalid"
+    status, code = 404, "link_invalid"
 
     def __init__(self, message: str = "This link is invalid. Open it exactly as you received it.") -> None:
         super().__init__(message)
+
+
+class LinkExpired(LinkInvalid):
+    """The link was valid once: it has expired, or its subscriber was deleted."""
+
+    status, code = 410, "link_expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +89,11 @@ class PublicLinks:
         return cast("str", channel_id)
 
     async def read_subscribe_token(self, token: str) -> SubscribeGrant:
-        """Return the grant. Raises `LinkInvalid`."""
+        """Return the grant. Raises `LinkInvalid` or `LinkExpired`."""
         _, workspace_id, public_workspace_id, subscriber_id, expires_us = await self._verify(token, _SUBSCRIBE)
         expires_at = from_micros(cast("int", expires_us))
         if self._clock() >= expires_at:
-            raise LinkInvalid("This link has expired. Ask for a new one.")
+            raise LinkExpired("This link has expired. Ask for a new one.")
         return SubscribeGrant(
             workspace_id=cast("int", workspace_id),
             public_workspace_id=cast("int", public_workspace_id),

@@ -8,7 +8,7 @@ from rookery.access.models import Actor
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.preconditions import PreconditionFailed, format_etag
 from rookery.notifications.addresses import find_address_error, find_push_key_errors
-from rookery.notifications.links import LinkInvalid, PublicLinks
+from rookery.notifications.links import LinkExpired, PublicLinks
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import ChannelDraft, ChannelStatus, NotificationTenant, SubscriberDraft
 from rookery.notifications.subscribers import Subscribers
@@ -33,7 +33,8 @@ class PublicSubscriptions:
         Add a browser to the channels of the subscriber, or activate it again. Idempotent.
 
         Raises:
-            LinkInvalid: The token is invalid or has expired, or the subscriber no longer exists.
+            LinkInvalid: The token is invalid.
+            LinkExpired: The token has expired, or the subscriber no longer exists.
             ValidationFailed: The subscription is invalid, or its address is not allowed (D-82).
             Conflict: The subscriber has too many browsers.
         """
@@ -59,12 +60,12 @@ class PublicSubscriptions:
             except PreconditionFailed:
                 continue  # changed meanwhile
             except NotFound:
-                raise LinkInvalid("This link is no longer valid: the subscriber was deleted.") from None
+                raise LinkExpired("This link is no longer valid: the subscriber was deleted.") from None
             return
         raise Conflict("The subscriber is being changed by many requests. Try again.")
 
     async def require_subscribe_token(self, token: str) -> None:
-        """Check a token without using it. Raises `LinkInvalid`."""
+        """Check a token without using it. Raises `LinkInvalid` or `LinkExpired`."""
         await self._links.read_subscribe_token(token)
 
     async def require_unsubscribe_token(self, token: str) -> None:

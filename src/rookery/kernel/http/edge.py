@@ -129,7 +129,7 @@ class EdgeMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if message["status"] in _UNROUTED_STATUSES and "caller" not in state:
+                if message["status"] in _UNROUTED_STATUSES and "route" not in state:
                     state["headers"] = await self._rate_limit_headers(scope)
                 headers = cast("Headers", message["headers"])
                 headers.append((b"x-request-id", identity.encode("ascii")))

@@ -13,7 +13,7 @@ from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.notifications.api.pages import PublicPages
-from rookery.notifications.links import SUBSCRIBE_PATH, UNSUBSCRIBE_PATH, LinkInvalid, PublicLinks
+from rookery.notifications.links import SUBSCRIBE_PATH, UNSUBSCRIBE_PATH, LinkExpired, LinkInvalid, PublicLinks
 from rookery.notifications.models import NotificationTenant
 from rookery.notifications.public_subscriptions import PublicSubscriptions
 from rookery.notifications.schemas.public import (
@@ -29,7 +29,8 @@ READ_SCOPE, WRITE_SCOPE = "notify:read", "notify:write"
 
 _UNSUBSCRIBED_TEXT = "You receive no more notifications at this address. You can close this page."
 _operation = partial(Operation, tags=("Notifications",))
-_INVALID_LINK = {410: DocumentedResponse(description="A page that says that the link is invalid.", media_types=("text/html",))}
+_INVALID_LINK = {404: DocumentedResponse(description="A page that says that the link is invalid.", media_types=("text/html",))}
+_EXPIRED_LINK = {410: DocumentedResponse(description="A page that says that the link has expired.", media_types=("text/html",))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,12 @@ class PublicApi:
             unsubscribe(method="POST", handler=self.post_unsubscribe, ignores_query=True, allowed_on_full_disk=True,
                         request_media_types=("application/x-www-form-urlencoded",),
                         operation_id="cancel_subscription", summary="Unsubscribe a channel at once"),
-            subscribe(method="GET", handler=self.get_subscribe, media_types=("text/html",), responses=_INVALID_LINK, ignores_query=True,
-                      operation_id="get_subscribe_page", summary="Show the page on which a browser subscribes"),
+            subscribe(method="GET", handler=self.get_subscribe, media_types=("text/html",), ignores_query=True,
+                      responses=_INVALID_LINK | _EXPIRED_LINK, operation_id="get_subscribe_page",
+                      summary="Show the page on which a browser subscribes"),
             subscribe(method="POST", handler=self.post_subscribe, response_model=SubscribedResponse,
-                      errors=(LinkInvalid, Conflict, ValidationFailed), operation_id="add_browser", summary="Subscribe a browser"),
+                      errors=(LinkInvalid, LinkExpired, Conflict, ValidationFailed), operation_id="add_browser",
+                      summary="Subscribe a browser"),
             asset(path="/notify/page.css", handler=self.get_style, operation_id="get_notify_style", summary="Get the style of the pages"),
             asset(path="/notify/subscribe.js", handler=self.get_script, operation_id="get_notify_script",
                   summary="Get the script of the page"),
@@ -131,9 +134,10 @@ class PublicApi:
         return self.pages.get_asset("service-worker.js")
 
     async def _with_link(self, work: Awaitable[None], page: str, title: str, **content: str) -> Response:
-        """Return *page* after *work*, or the page about an invalid link."""
+        """Return *page* after *work*, or the page about an invalid or expired link."""
         try:
             await work
         except LinkInvalid as error:
-            return self.pages.render("message.html", title="Link invalid", status=error.status, content={"text": error.message})
+            title = "Link expired" if isinstance(error, LinkExpired) else "Link invalid"
+            return self.pages.render("message.html", title=title, status=error.status, content={"text": error.message})
         return self.pages.render(page, title=title, content=content)
