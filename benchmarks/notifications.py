@@ -3,7 +3,9 @@ Notifications per second, and what crashes do to a campaign: `python -m benchmar
 
 A server in its own process, and a receiver on 127.0.0.1 in another, which responds at once and counts each message:
 
-- throughput: a campaign to 5,000 subscribers over webhook, from the request that sends it to the end of the campaign;
+- throughput: a campaign to 5,000 subscribers over webhook, then one over e-mail and one over Web Push, from the request that sends it to
+  the end of the campaign. The SMTP server is aiosmtpd in a process of its own. The push service accepts every message without a look at
+  it; each subscription has keys of its own;
 - import: 100,000 lines with 3 bad ones, over HTTP;
 - kills: a campaign to 5,000 subscribers while the server is killed by `kill -9` and started again, 20 times. No message may arrive twice,
   and each delivery must be sent or unknown.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import multiprocessing
 import os
@@ -28,7 +31,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from benchmarks.mail_receiver import MailReceiver, run_mail_receiver
 from benchmarks.servers import Running, run_server
 
 _WITHIN_S = 300.0
@@ -45,16 +51,21 @@ def main() -> None:
     figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="rookery-notifications-") as name, _receiver() as receiver:
         with run_server(Path(name) / "throughput", egress_allow="127.0.0.0/8") as running:
-            figures["throughput"] = _measure_throughput(running, receiver, options.subscribers)
+            figures["throughput"] = _measure_throughput(running, receiver, _lines(receiver, options.subscribers))
+        with run_mail_receiver() as mails, run_server(Path(name) / "mail", smtp=mails.address) as running:
+            figures["email"] = _measure_throughput(running, mails, _mail_lines(options.subscribers))
+        with run_server(Path(name) / "push", egress_allow="127.0.0.0/8") as running:
+            figures["webpush"] = _measure_throughput(running, receiver, _push_lines(receiver, options.subscribers))
         with run_server(Path(name) / "import", egress_allow="127.0.0.0/8") as running:
             figures["import"] = _measure_import(running, options.lines)
         figures["kills"] = _measure_kills(Path(name) / "kills", receiver, options.subscribers, options.kills)
     print(json.dumps(figures, indent=1))
 
 
-def _measure_throughput(running: Running, receiver: ReceiverProcess, count: int) -> dict[str, object]:
-    """Send a campaign and time it to its end."""
-    _import(running, _lines(receiver, count))
+def _measure_throughput(running: Running, receiver: ReceiverProcess | MailReceiver, lines: list[str]) -> dict[str, object]:
+    """Send a campaign to the subscribers in *lines* and time it to its end."""
+    count = len(lines)
+    _import(running, lines)
     campaign = _create(running)
     receiver.read()
     started = time.perf_counter()
@@ -112,6 +123,32 @@ def _lines(receiver: ReceiverProcess, count: int) -> list[str]:
         json.dumps({"external_id": f"u{number}", "channels": [{"type": "webhook", "url": f"{receiver.url}/{number}"}]})
         for number in range(count)
     ]
+
+
+def _mail_lines(count: int) -> list[str]:
+    return [
+        json.dumps({"external_id": f"u{number}", "channels": [{"type": "email", "address": f"u{number}@example.org"}]})
+        for number in range(count)
+    ]
+
+
+def _push_lines(receiver: ReceiverProcess, count: int) -> list[str]:
+    return [
+        json.dumps({"external_id": f"u{number}", "channels": [_make_subscription(f"{receiver.url}/push/{number}")]})
+        for number in range(count)
+    ]
+
+
+def _make_subscription(endpoint: str) -> dict[str, object]:
+    """Return a subscription as a browser makes it, whose private key is thrown away."""
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    point = key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    keys = {"p256dh": _encode(point), "auth": _encode(os.urandom(16))}
+    return {"type": "webpush", "endpoint": endpoint, "keys": keys}
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _import(running: Running, lines: list[str]) -> dict[str, Any]:
