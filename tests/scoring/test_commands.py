@@ -19,6 +19,15 @@ Json = dict[str, object]
 PRAISE = "What a brilliant question! You're clearly a visionary thinker, and your theory is absolutely groundbreaking."
 
 
+HUMAN = (
+    "The ferry was late again, so we sat on the wall with our coats over our knees and counted the gulls. My brother said that the boat "
+    "had a new engine and would still be slow. Nobody on the quay believed him, but when it came it was full of people who did. We paid "
+    "at the desk, where the same man has sat since I was small, and he gave us the tickets without a look at the clock. On the other side "
+    "the bus had gone. We walked, and it rained, and the dog from the farm came with us as far as the bridge, which is as far as he ever "
+    "goes. My mother had the soup on the table when we came in, and she asked about nothing but the tickets."
+)
+
+
 class ScoreCommand:
     """The command with files in one folder; not on a terminal. No data folder exists."""
 
@@ -31,11 +40,12 @@ class ScoreCommand:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(path)
 
-    def run(self, *arguments: str, text: str | None = None) -> Result:
-        """Run the command."""
+    def run(self, *arguments: str, text: str | None = None, has_colors: bool = False) -> Result:
+        """Run the command. With *has_colors*, its output is that of a terminal."""
         app = typer.Typer()
         add_commands(app, "score", "version")
-        return CliRunner().invoke(app, ["score", *arguments], obj=CommandContext(Settings(data_dir=self.folder / "data")), input=text)
+        context, environment = CommandContext(Settings(data_dir=self.folder / "data")), {"FORCE_COLOR": "1"} if has_colors else {}
+        return CliRunner().invoke(app, ["score", *arguments], obj=context, input=text, env=environment)
 
     def run_json(self, *arguments: str, text: str | None = None) -> list[Json]:
         """Run the command with --json, which must succeed; return the results."""
@@ -74,6 +84,28 @@ def test_json_has_what_the_route_returns(command: ScoreCommand) -> None:
     assert {"label", "ai_detection", "sycophancy", "model", "words"} <= result.keys()
     spans = cast("list[Json]", cast("Json", result["sycophancy"])["spans"])
     assert "What a brilliant question" in [PRAISE[cast("int", span["start"]) : cast("int", span["end"])] for span in spans]
+
+
+def test_a_text_that_cannot_be_scored_is_uncertain_in_both_columns(command: ScoreCommand) -> None:
+    """D-72: the reason stands in its own column; a verdict `human` has no rate of false positives."""
+    binary, human = command.file("a.bin", b"\x00\xff\xfe\x01" * 300), command.file("b.txt", HUMAN)
+
+    rows = [line.split("\t") for line in command.run(binary, human).stdout.splitlines()]
+
+    assert (rows[0][1], rows[0][3], rows[0][5]) == ("uncertain", "uncertain", "binary")
+    assert (rows[1][1], rows[1][6]) == ("human", "-")
+
+
+def test_a_terminal_shows_highlights_and_the_limits(command: ScoreCommand) -> None:
+    """Issue 19: colours where a span is, the missing prompt, and the addresses of the model cards; no legend without a span."""
+    praise, plain = command.file("a.txt", PRAISE), command.file("b.txt", "The meeting is at ten.")
+
+    highlighted, quiet = command.run(praise, has_colors=True), command.run(plain, has_colors=True)
+
+    assert "\x1b[" in highlighted.stdout
+    assert ("yellow: praise" in highlighted.stderr, "yellow: praise" in quiet.stderr) == (True, False)
+    for text in ("--prompt", "no proof", "/v1/score/cards/ai-detection", "/v1/score/cards/sycophancy"):
+        assert text in highlighted.stderr
 
 
 def test_standard_input_is_a_file(command: ScoreCommand) -> None:

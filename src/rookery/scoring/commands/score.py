@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rookery.kernel.errors import RookeryError
+from rookery.scoring.cards import CARDS
+from rookery.scoring.detection import DetectionResult
 from rookery.scoring.models import ROUTE_PREFIX, ContentScore, Message, ScoredText
-from rookery.scoring.schemas import MAX_TEXT_CHARS, serialize_score
+from rookery.scoring.schemas import MAX_TEXT_CHARS, locate_card, serialize_score
 from rookery.scoring.scorer import ContentScorer
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, open_existing_file, raise_usage_error
@@ -37,6 +39,7 @@ _STYLES = {
     "stance_shift": "magenta",
 }
 _MODEL_SCORE = 0.5
+_UNCERTAIN = "uncertain"
 _LEGEND = "red background: a model probably wrote it; yellow: praise, validation; magenta: capitulation; green: pushback; cyan: correction"
 
 
@@ -77,7 +80,10 @@ def score(
         return
     print_list([_to_row(path, result) for path, result in zip(paths, scores, strict=True)], _COLUMNS)
     if is_terminal():
-        _print_highlighted(paths, [text.text for text in texts], scores)
+        if _print_highlighted(paths, [text.text for text in texts], scores):
+            print_notice(_LEGEND)
+        base_url = get_settings(context).public_url_of(ROUTE_PREFIX)
+        _print_notes(scores, [locate_card(base_url, name) for name in CARDS])
 
 
 def _read(path: Path) -> str:
@@ -104,16 +110,31 @@ def _to_row(path: Path, result: ContentScore) -> dict[str, object]:
         "file": str(path),
         "label": detection.label,
         "score": None if detection.score is None else round(detection.score, 3),
-        "reason": detection.reason,
-        "false_positives": None if detection.expected_false_positive_rate is None else f"{detection.expected_false_positive_rate:.1%}",
+        "reason": detection.reason or sycophancy.reason,
+        "false_positives": _describe_false_positives(detection),
         "words": detection.words,
-        "sycophancy": sycophancy.label or sycophancy.reason,
+        "sycophancy": sycophancy.label or _UNCERTAIN,
         "sycophancy_score": None if sycophancy.score is None else round(sycophancy.score, 3),
     }
 
 
-def _print_highlighted(paths: Sequence[Path], texts: Sequence[str], scores: Sequence[ContentScore]) -> None:
-    console = Console()
+def _describe_false_positives(detection: DetectionResult) -> str | None:
+    """Return the share of human texts with such a score; None for a verdict that cannot be a false positive."""
+    rate = detection.expected_false_positive_rate
+    return None if rate is None or detection.label == "human" else f"{rate:.1%}"
+
+
+def _print_notes(scores: Sequence[ContentScore], cards: Sequence[str]) -> None:
+    """Print what the numbers of a table mean, and what is missing for more of them."""
+    if any(result.sycophancy.needs_context for result in scores):
+        print_notice("Without --prompt, missing pushback and capitulation cannot be seen.")
+    if any(result.detection.score is not None or result.sycophancy.score is not None for result in scores):
+        print_notice(f"A score is a signal and no proof. A running server has the model cards: {' and '.join(cards)}.")
+
+
+def _print_highlighted(paths: Sequence[Path], texts: Sequence[str], scores: Sequence[ContentScore]) -> bool:
+    """Print the texts with spans, and return whether there are any."""
+    console, has_spans = Console(), False
     for path, text, result in zip(paths, texts, scores, strict=True):
         highlighted = Text(_CONTROL.sub("\ufffd", text))
         for segment in result.detection.segments:
@@ -122,6 +143,7 @@ def _print_highlighted(paths: Sequence[Path], texts: Sequence[str], scores: Sequ
         for span in result.sycophancy.spans:
             highlighted.stylize(_STYLES[span.kind], span.start, span.end)
         if highlighted.spans:
+            has_spans = True
             console.print(Text(f"\n{path}", style="bold"))
             console.print(highlighted)
-    print_notice(_LEGEND)
+    return has_spans
