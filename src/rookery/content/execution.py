@@ -23,7 +23,7 @@ from rookery.content.chat import NO_USAGE, Completion, Delta, TokenUsage, estima
 from rookery.content.errors import GenerationError, ProviderError
 from rookery.content.events import EVENT_NAMES, BatchFinished, GenerationEnded
 from rookery.content.generation_metrics import GenerationMetrics
-from rookery.content.models import OPEN_STATUSES, Generation, GenerationOutcome, GenerationStatus
+from rookery.content.models import OPEN_STATUSES, Generation, GenerationMode, GenerationOutcome, GenerationStatus
 from rookery.content.ports import OutputScorer, TextGenerator
 from rookery.content.prices import compute_cost
 from rookery.content.store import batches
@@ -199,27 +199,22 @@ class GenerationRunner:
         Args:
             schedule: Called for a generation that is queued again.
         """
-        current = store.find(tx, generation.workspace_id, generation.id, lock=True)
         price = None if generation.is_canned else self._budgets.prices.find(generation.model)
         usage = outcome.usage
         cost = 0 if usage is None or price is None else compute_cost(price, usage)
-        if current is None:  # its workspace was deleted
-            return replace(generation, status=outcome.status)
-        is_current = (current.status, current.run_count, current.owner) == (generation.status, generation.run_count, generation.owner)
-        changed = current
-        if usage is not None:
-            changed = replace(
-                changed,
-                input_tokens=(current.input_tokens or 0) + usage.input_tokens,
-                output_tokens=(current.output_tokens or 0) + usage.output_tokens,
-                is_estimated=current.is_estimated or usage.is_estimated,
-                cost_nanos=current.cost_nanos if price is None else (current.cost_nanos or 0) + cost,
-            )
-        if is_current:
-            changed = replace(_apply_outcome(changed, outcome), ended_at=None if outcome.status in OPEN_STATUSES else now)
-        payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
         # Locks are taken in the same order everywhere: the generation, its budgets from the key to the workspace, usage, the batch.
-        store.update_generation(tx, changed)
+        current, is_current = generation, True
+        changed = _finish(generation, outcome, cost_nanos=None if price is None else cost, now=now)
+        if generation.mode is GenerationMode.QUEUED or not store.finish_run(tx, changed, run=generation):
+            stored = store.find(tx, generation.workspace_id, generation.id, lock=True)
+            if stored is None:  # its workspace was deleted
+                return replace(generation, status=outcome.status)
+            current = stored
+            is_current = (stored.status, stored.run_count, stored.owner) == (generation.status, generation.run_count, generation.owner)
+            cost_nanos = None if price is None else cost
+            changed = _finish(stored, outcome, cost_nanos=cost_nanos, now=now) if is_current else _add_usage(stored, usage, cost_nanos)
+            store.update_generation(tx, changed)
+        payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
         self._budgets.settle(tx, payer, spent_nanos=cost, now=now)
         has_ended = is_current and not changed.is_open
         if has_ended or usage is not None:
@@ -265,9 +260,23 @@ class GenerationRunner:
             return None
 
 
-def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Generation:
+def _add_usage(generation: Generation, usage: TokenUsage | None, cost_nanos: int | None) -> Generation:
+    """Return a generation with the tokens of a call and their cost, None for a model without a price."""
+    if usage is None:
+        return generation
     return replace(
         generation,
+        input_tokens=(generation.input_tokens or 0) + usage.input_tokens,
+        output_tokens=(generation.output_tokens or 0) + usage.output_tokens,
+        is_estimated=generation.is_estimated or usage.is_estimated,
+        cost_nanos=generation.cost_nanos if cost_nanos is None else (generation.cost_nanos or 0) + cost_nanos,
+    )
+
+
+def _finish(generation: Generation, outcome: GenerationOutcome, *, cost_nanos: int | None, now: datetime) -> Generation:
+    """Return a generation after its run."""
+    return replace(
+        _add_usage(generation, outcome.usage, cost_nanos),
         status=outcome.status,
         output=outcome.text,
         score=outcome.score,
@@ -282,6 +291,7 @@ def _apply_outcome(generation: Generation, outcome: GenerationOutcome) -> Genera
         reserved_on=None,
         owner=None,
         lease_until=None,
+        ended_at=None if outcome.status in OPEN_STATUSES else now,
     )
 
 

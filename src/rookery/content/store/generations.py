@@ -56,6 +56,12 @@ _BATCH_TOTALS = (
     .group_by(generations.c.status)
 )
 _CHANGE = update(generations).where(*_IS_ONE)
+_FINISH_RUN = update(generations).where(
+    *_IS_ONE,
+    generations.c.status == bindparam("of_status"),
+    generations.c.owner == bindparam("of_owner"),
+    generations.c.run_count == bindparam("of_run"),
+)
 _IMMUTABLE_COLUMNS = frozenset(
     {
         *("id", "workspace_id", "key_id", "mode", "is_canned", "batch_id", "batch_index", "retry_of", "model", "template"),
@@ -137,6 +143,23 @@ def update_generation(tx: Tx, generation: Generation) -> None:
     """Store the changeable fields of a generation."""
     values = GENERATIONS.to_row(generation, only=_MUTABLE_FIELDS)
     tx.execute(_CHANGE, {"of_id": generation.id, "of_workspace": generation.workspace_id, **values})
+
+
+def finish_run(tx: Tx, finished: Generation, *, run: Generation) -> bool:
+    """
+    Store the changeable fields of a generation if its row still belongs to *run*; return False if it does not.
+
+    Only a generation that runs once may be stored so, because the sums of its tokens are not read again.
+    """
+    values = GENERATIONS.to_row(finished, only=_MUTABLE_FIELDS)
+    params = {
+        "of_id": run.id,
+        "of_workspace": run.workspace_id,
+        "of_status": run.status.value,
+        "of_owner": run.owner,
+        "of_run": run.run_count,
+    }
+    return tx.execute(_FINISH_RUN, {**params, **values}) == 1
 
 
 def has_owned(tx: Tx) -> bool:
