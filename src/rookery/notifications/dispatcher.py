@@ -193,6 +193,8 @@ class CampaignDispatcher:
     async def _run_forever(self) -> None:
         while True:
             try:
+                # A campaign whose wait ends between the check of what is due and the pause would wait a whole interval.
+                first_pause_s = self._get_pause_s()
                 await self.progress.start_scheduled(limit=_MAX_STARTS_PER_ROUND)
                 dead_owners = await self._find_abandoned_owners()
                 if self._results or self._to_release or dead_owners is not None or await self._is_any_due():
@@ -200,7 +202,7 @@ class CampaignDispatcher:
                     await asyncio.sleep(_BATCH_DELAY_S)
                 if not self._wake.is_set():
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), self._get_pause_s())
+                        await asyncio.wait_for(self._wake.wait(), min(first_pause_s, self._get_pause_s()))
                 self._wake.clear()
             except Exception as error:
                 if not isinstance(error, OUTAGES):

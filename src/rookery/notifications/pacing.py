@@ -87,10 +87,13 @@ class HostRate:
 
     @property
     def _burst(self) -> float:
-        return max(_MIN_HOST_BURST, self.per_second * _MAX_BURST_S)
+        return max(_MIN_HOST_BURST, self.per_second * _MAX_HOST_BURST_S)
 
 
 _MIN_HOST_WAIT_S, _MAX_HOST_WAIT_S = 0.05, 0.2
+_MAX_HOST_BURST_S = 0.25
+"""Seconds whose messages may be sent at once. Rounds of a busy process are up to 0.2 s apart, and would waste a smaller share."""
+
 _MIN_HOST_BURST = 2.0
 """Messages at once after a pause. With one, a round that is late would lower the rate."""
 
