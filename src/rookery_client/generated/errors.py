@@ -588,10 +588,16 @@ class ChannelNotReady(ServerError):
     default_code = "channel_not_ready"
 
 
-class LinkInvalid(ClientError):
-    """A link to a public page of notifications was changed, or has expired."""
+class LinkInvalid(NotFoundError):
+    """A link to a public page of notifications was changed, or is not one of this server."""
 
     default_code = "link_invalid"
+
+
+class LinkExpired(ClientError):
+    """A link to a public page of notifications has expired, or its subscriber was deleted."""
+
+    default_code = "link_expired"
 
 
 class EngineUnavailable(ServerError):
@@ -709,6 +715,7 @@ CLASSES: dict[str, type[ApiError]] = {
     "provider_unavailable": ProviderUnavailable,
     "channel_not_ready": ChannelNotReady,
     "link_invalid": LinkInvalid,
+    "link_expired": LinkExpired,
     "engine_unavailable": EngineUnavailable,
     "server_full": ServerFull,
     "storage_full": StorageFull,

@@ -51,6 +51,7 @@ class GenerationRequestBody(TypedDict, total=False):
     temperature: float | None
     schema: Mapping[str, object] | None
     metadata: Mapping[str, object]
+    score: bool
 
 
 class HistoryMessageBody(TypedDict, total=False):

@@ -683,6 +683,7 @@ class Generation(Model):
     messages: list[Message]
     schema_: dict[str, object] | None = Field(alias="schema")
     output: GenerationOutput | None
+    score: dict[str, object] | None = None
 
 
 class GenerationBatch(Model):

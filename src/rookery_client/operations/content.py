@@ -32,14 +32,15 @@ class ContentOperations:
         template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
         variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
         temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
+        mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
     ) -> models.Generation:
         """Generate content."""
         return self._session.send(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=models.Generation,
             body=given(
                 prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, mode=mode,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
             ),
             accepts_key=True,
         ))
@@ -49,14 +50,15 @@ class ContentOperations:
         template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
         variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
         temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
+        mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
     ) -> AbstractContextManager[EventSource]:
         """Generate content, and return its events as they happen."""
         return self._session.stream(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=type(None),
             body=given(
                 prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, mode=mode,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
             ),
             accept="text/event-stream", accepts_key=True,
         ))
@@ -278,14 +280,15 @@ class AsyncContentOperations:
         template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
         variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
         temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
+        mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
     ) -> models.Generation:
         """Generate content."""
         return await self._session.send(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=models.Generation,
             body=given(
                 prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, mode=mode,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
             ),
             accepts_key=True,
         ))
@@ -295,14 +298,15 @@ class AsyncContentOperations:
         template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
         variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
         temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
+        mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
     ) -> AbstractAsyncContextManager[EventSource]:
         """Generate content, and return its events as they happen."""
         return self._session.stream(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=type(None),
             body=given(
                 prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, mode=mode,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
             ),
             accept="text/event-stream", accepts_key=True,
         ))
