@@ -162,8 +162,8 @@ def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) 
     if missing_key_id is not None:
         key_file = "" if result.is_in_database else f"as {folder / 'secret.key'} (chmod 600), or "
         print_notice(f"Before the start, restore the secret key {missing_key_id}: {key_file}in ROOKERY_SECRET_KEY.")
-    if manifest.revision is not None and (to_fill := _list_indexes_to_fill(manifest, settings)):
-        print_notice(f"The backup has no index for {' and '.join(to_fill)} of your settings. Fill them: rookery brain:reindex")
+    if manifest.revision is not None:
+        _print_index_steps(manifest, settings, folder)
     print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To check the result: rookery --data-dir {folder} doctor")
 
 
@@ -172,10 +172,19 @@ def _list_unused_indexes(settings: Settings) -> list[str]:
     return [file for name, file in _FILES_OF_SETTINGS.items() if getattr(settings, name).reveal() != "embedded:"]
 
 
-def _list_indexes_to_fill(manifest: Manifest, settings: Settings) -> list[str]:
-    """Return the settings of the indexes that are empty after the restore: those in a server, and those that the backup lacks."""
-    saved, unused = {file.name for file in manifest.files}, set(_list_unused_indexes(settings))
-    return [f"ROOKERY_{name.upper()}" for name, file in _FILES_OF_SETTINGS.items() if file in unused or file not in saved]
+def _print_index_steps(manifest: Manifest, settings: Settings, folder: Path) -> None:
+    """Print the commands that fill the indexes of the settings that are not in the folder."""
+    names, unused = {file.name for file in manifest.files}, set(_list_unused_indexes(settings))
+    missing = [f"ROOKERY_{name.upper()}" for name, file in _FILES_OF_SETTINGS.items() if file not in names]
+    if missing:
+        print_notice(f"The backup has no index for {' and '.join(missing)}. Fill it: rookery --data-dir {folder} brain:reindex")
+    for name, file in _FILES_OF_SETTINGS.items():
+        if file in names & unused:
+            variable = f"ROOKERY_{name.upper()}"
+            print_notice(
+                f"{variable} names a server, and the backup has {file}. Before the start, copy it there: "
+                f"{variable}=embedded: rookery --data-dir {folder} move-engine {name} --to ADDRESS"
+            )
 
 
 def _required_key_id(manifest: Manifest, settings: Settings, is_included: bool) -> str | None:  # noqa: FBT001 - a private function
