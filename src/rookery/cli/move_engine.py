@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,7 +24,9 @@ from rookery.memory.maintenance.index_move import IndexMove, MovedIndex, MovedTe
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption
 from rookery.terminal.output import print_fields, print_json, print_notice, show_progress
-from rookery.wiring import Rookery
+
+if TYPE_CHECKING:  # records move without the rest of the platform, which takes a second to import
+    from rookery.wiring import Rookery
 
 IndexKind = Literal["vectors", "texts"]
 
