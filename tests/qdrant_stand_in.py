@@ -53,7 +53,7 @@ class Request:
     route: str
     collection: str
     parameters: Mapping[str, str]
-    body: object
+    body: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class QdrantIndex:
         size_ttl_s: float = _SIZE_TTL_S,
         query_timeout_s: float = _QUERY_TIMEOUT_S,
         write_timeout_s: float = _WRITE_TIMEOUT_S,
+        long_timeout_s: float = _LONG_TIMEOUT_S,
     ) -> None:
         self._server = server
         self._version = ModelVersion(model=model, dimension=dimension)
@@ -83,6 +84,7 @@ class QdrantIndex:
         self._size_ttl_s = size_ttl_s
         self._query_timeout_s = query_timeout_s
         self._write_timeout_s = write_timeout_s
+        self._long_timeout_s = long_timeout_s
         self._sizes: dict[int, _WorkspaceSize] = {}
         self._is_set_up = False
         self._setup: asyncio.Task[None] | None = None
@@ -131,20 +133,10 @@ class QdrantIndex:
         return await self._run(search, timeout_s=self._query_timeout_s)
 
     async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
-        chunks = dict[str, dict[int, Vector]]()
-        limit = max(1, _MAX_BATCH_NUMBERS // self._version.dimension)
+        vectors = dict[str, tuple[Vector, ...]]()
         for batch in _split_ids(ids):
-            offset: object = None
-            while True:
-                body = requests.build_fetch(workspace_id, batch, limit=limit, offset=offset)
-                page = cast("Json", await self._run(lambda body=body: self._read("points/scroll", body), timeout_s=self._write_timeout_s))
-                for point in cast("list[Json]", page["points"]):
-                    payload = cast("Mapping[str, object]", point["payload"])
-                    chunks.setdefault(str(payload["memory_id"]), {})[int(str(payload["chunk"]))] = requests.to_vector(point["vector"])
-                offset = page.get("next_page_offset")
-                if offset is None:
-                    break
-        return {memory_id: tuple(vectors[number] for number in sorted(vectors)) for memory_id, vectors in chunks.items()}
+            vectors |= await self._run(lambda batch=batch: self._fetch(workspace_id, batch), timeout_s=self._write_timeout_s)
+        return vectors
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         for batch in _split_ids(ids):
@@ -160,7 +152,9 @@ class QdrantIndex:
         """Delete all vectors of *version*. Qdrant executes it as one operation, so vectors written later stay."""
         name = requests.name_collection(self._server.collection, version)
         condition = requests.match_workspace(workspace_id)
-        await self._run(lambda: self._delete(name, condition, timeout_s=_LONG_TIMEOUT_S, is_repeatable=False), timeout_s=_LONG_TIMEOUT_S)
+        await self._run(
+            lambda: self._delete(name, condition, timeout_s=self._long_timeout_s, is_repeatable=False), timeout_s=self._long_timeout_s
+        )
 
     async def count(self, workspace_id: int) -> int:
         return await self._run(
@@ -270,6 +264,21 @@ class QdrantIndex:
             if len(hits) >= limit and hits[limit - 1].similarity > last_score:
                 return hits[:limit]
             at_most *= _CHUNKS_PER_MEMORY
+
+    async def _fetch(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[Vector, ...]]:
+        """Return the vectors of memories, read in pages."""
+        chunks = dict[str, dict[int, Vector]]()
+        limit = max(1, _MAX_BATCH_NUMBERS // self._version.dimension)
+        offset: object = None
+        while True:
+            body = requests.build_fetch(workspace_id, ids, limit=limit, offset=offset)
+            page = cast("Json", await self._read("points/scroll", body))
+            for point in cast("list[Json]", page["points"]):
+                payload = cast("Mapping[str, object]", point["payload"])
+                chunks.setdefault(str(payload["memory_id"]), {})[int(str(payload["chunk"]))] = requests.to_vector(point["vector"])
+            offset = page.get("next_page_offset")
+            if offset is None:
+                return {memory_id: tuple(found[number] for number in sorted(found)) for memory_id, found in chunks.items()}
 
     async def _query(self, vector: Vector, condition: Json, *, limit: int, is_exact: bool) -> list[Json]:
         is_quantized = self._server.quantization != "none"
