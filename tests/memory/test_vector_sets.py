@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
@@ -88,15 +88,30 @@ class Fleet:
         return Process(rig, version)
 
 
-@pytest.fixture(params=["embedded", "numpy"])
-async def fleet(request: pytest.FixtureRequest, database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Fleet]:
+@pytest.fixture
+def exit_stack() -> Iterator[ExitStack]:
+    """Yield a stack that is left at the end of the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(params=["embedded", "numpy", pytest.param("qdrant", marks=pytest.mark.external_service)])
+async def fleet(
+    request: pytest.FixtureRequest, database: Database, data_dir: Path, clock: FakeClock, exit_stack: ExitStack
+) -> AsyncIterator[Fleet]:
     """Yield a fleet with each engine in turn. That of a page shows that the change of the model needs nothing from an engine."""
     entries: Entries = {}
+    address = "embedded:"
+    if request.param == "qdrant":
+        stand_in = pytest.importorskip(
+            "tests.qdrant_stand_in", reason="qdrant-edge-py has no wheel for this platform", exc_type=ImportError
+        )
+        address = exit_stack.enter_context(stand_in.run_qdrant_stand_in()).address()
 
     def open_vectors(version: ModelVersion) -> VectorEngine:
         if request.param == "numpy":
             return ErasableNumpyIndex(entries, model=version.model, dimension=version.dimension)
-        return vector_engines.open("embedded:", data_dir=data_dir, model=version.model, dimension=version.dimension)
+        return vector_engines.open(address, data_dir=data_dir, model=version.model, dimension=version.dimension)
 
     fleet = Fleet(database, data_dir, clock, open_vectors)
     async with fleet.stack:
