@@ -271,7 +271,11 @@ def run_qdrant_stand_in(*, api_key: str | None = None) -> Generator[QdrantStandI
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Print nothing. Clients and proxies reset connections."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         stand_in.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
