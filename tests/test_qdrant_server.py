@@ -52,6 +52,23 @@ def _find_finding(folder: Path, name: str, *arguments: str, address: str) -> dic
     return next(finding for finding in findings if finding["about"] == name)
 
 
+async def test_vectors_move_to_qdrant(tmp_path: Path, model_folder: Path) -> None:
+    """`rookery move-engine vectors` copies them without embedding them again."""
+    folder = tmp_path / "data"
+    lend_model(model_folder, folder)
+    with run_server(folder) as server:
+        ids = {_remember(server.client, f"The heron nests on roof {number}.") for number in range(8)}
+        await eventually(lambda: set(_recall_ids(server.client)) == ids)
+    with run_qdrant_stand_in() as qdrant:
+        environment = get_environment() | {"TARGET": qdrant.address(), "ROOKERY_MIN_FREE_DISK_MB": "0"}
+        moved = run_rookery("move-engine", "vectors", "--to", "${TARGET}", data_dir=folder, environment=environment)
+        (folder / "vectors.db").unlink()
+        with run_server(folder, vectors=qdrant.address()) as server:
+            found = set(_recall_ids(server.client))
+
+    assert (moved.returncode, found) == (0, ids), moved.stderr
+
+
 async def test_a_server_keeps_its_vectors_in_qdrant(tmp_path: Path, model_folder: Path) -> None:
     """Recall, `/readyz`, `doctor`, deletion, an outage, `brain:reindex` and the backup, as a user sees them."""
     folder = tmp_path / "data"

@@ -125,7 +125,11 @@ async def _open_index(platform: Rookery, kind: IndexKind, target: Secret, *, is_
             yield MovedVectors(target=engines.vectors, embedder=engines.embedder, source=None)
             return
         index = vectors.open(
-            target.reveal(), data_dir=settings.data_dir, model=engines.embedder.model, dimension=engines.embedder.dimension
+            target.reveal(),
+            data_dir=settings.data_dir,
+            model=engines.embedder.model,
+            dimension=engines.embedder.dimension,
+            verify_ssl=settings.verify_ssl,
         )
         try:
             await index.start()
