@@ -1,4 +1,4 @@
-"""What happens if Qdrant is down, slow, full, overloaded, wrong or another program (issue 20)."""
+"""Failures of Qdrant: down, slow, full, overloaded, wrong or another program (issue 20). Large workspaces and the form of requests."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ class QdrantIndex:
                 chunks.setdefault(str(payload["memory_id"]), {})[int(str(payload["chunk"]))] = requests.to_vector(point["vector"])
             offset = page.get("next_page_offset")
             if offset is None:
-                return {memory_id: tuple(found[number] for number in sorted(found)) for memory_id, found in chunks.items()}
+                return {memory_id: tuple(vectors[number] for number in sorted(vectors)) for memory_id, vectors in chunks.items()}
 
     async def _query(self, vector: Vector, condition: Json, *, limit: int, is_exact: bool) -> list[Json]:
         is_quantized = self._server.quantization != "none"
