@@ -1,6 +1,7 @@
 #!/bin/sh
 # Check every file of deploy/ with the linter or the parser of the program that reads it: make check-deploy.
-# systemd, nginx and Caddy are programs of the machine. Where one is missing, its files are named and not checked.
+# nginx and Caddy are also run in front of a real server. They and systemd are programs of the machine: where one is missing, its files are
+# named and not checked.
 # usage: check.sh TOOLS    TOOLS is the folder of the locked linters
 set -eu
 tools=$1
@@ -58,3 +59,5 @@ if command -v caddy >/dev/null; then
 else
     missing Caddy Caddyfile
 fi
+
+.venv/bin/python -m tests.deploy.try_proxies
