@@ -53,6 +53,7 @@ RUN = [
             "deploy-with-docker",
             "deploy-with-systemd",
             "deploy-on-kubernetes",
+            "sizing",
             "postgresql",
             "keep-memory-tidy",
             "forget",

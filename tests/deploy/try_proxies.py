@@ -29,7 +29,7 @@ from tests.deploy.files import DEPLOY
 CLIENT = "127.0.0.2"
 """The address from which requests come. The proxies connect to Rookery from 127.0.0.1."""
 CLAIMED = "203.0.113.9"
-"""What the client says of its own address."""
+"""The address that the client claims in a header."""
 
 
 def free_port() -> int:
