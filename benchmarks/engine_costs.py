@@ -1,5 +1,5 @@
 """
-What a memory and a recall cost in each engine: `python -m benchmarks.engine_costs --n 20000`.
+Measure the cost of a memory and of a recall in each engine: `python -m benchmarks.engine_costs --n 20000`.
 
 Fills a store with memories of about 460 characters, one chunk each, and prints bytes per memory in records, vectors and texts, and the
 seconds of CPU of each process for a recall, and for a memory from the request until it is indexed. First with the embedded engines, then,

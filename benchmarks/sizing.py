@@ -1,5 +1,5 @@
 """
-How large an installation must be: `python -m benchmarks.sizing` prints the tables of docs/how-to/sizing.md.
+Compute the size of an installation: `python -m benchmarks.sizing` prints the tables of docs/how-to/sizing.md.
 
 Every cost is a measurement, with the command that made it. What agents do, and how full machines may be, are choices: options of the
 command.
@@ -47,7 +47,7 @@ COSTS: Mapping[str, Cost] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the reader decides. Each is an option of the command."""
+    """The decisions of the reader. Each is an option of the command."""
 
     recalls_per_hour: float = 60
     """Recalls of one agent in its busiest hour."""
@@ -65,7 +65,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """What a number of memories needs. Gigabytes are 10^9 bytes, of one copy unless the name says otherwise."""
+    """The needs of a number of memories. Gigabytes are 10^9 bytes, of one copy unless the name says otherwise."""
 
     memories: int
     records_gb: float
@@ -80,7 +80,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a number of agents needs in its busiest hour."""
+    """The needs of a number of agents in their busiest hour."""
 
     agents: int
     recalls_per_s: float
