@@ -94,8 +94,8 @@ class Load:
     connections: int
 
 
-CONNECTIONS_PER_PROCESS = 20
-"""At most 10 to the records and 10 to the vectors: `kernel/db/postgresql.py`, `engines/vectors/pgvector.py`."""
+CONNECTIONS_PER_PROCESS = 21
+"""At most 10 to the records, 10 to the vectors, and one that receives wake-ups: `kernel/db/postgresql.py`, `kernel/postgresql.py`."""
 
 
 def size_storage(memories: int, choices: Choices) -> Storage:

@@ -69,7 +69,7 @@ def test_load_is_requests_times_cpu() -> None:
     assert load.server_cores == pytest.approx(100 * COSTS["recall"].value / 1000 / 0.5)
     assert load.indexing_cores == 0
     assert load.processes == math.ceil(load.server_cores) + 1, "one worker at least"
-    assert load.connections == 20 * load.processes
+    assert load.connections == 21 * load.processes
     choices = Choices()
     assert size_load(20, choices).server_cores == pytest.approx(2 * size_load(10, choices).server_cores)
     assert size_load(10, replace(choices, utilisation=0.9)).server_cores < size_load(10, choices).server_cores
