@@ -47,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,9 @@ fix: $(DEV) ## Mend what can be mended by machine
 
 test-engines: $(UPSTREAMS) $(LLAMA) ## Run the tests of every store again, on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --engines $(ARGS)
+
+engine-table: $(DEV) ## Write docs/reference/engines.md, which says how each engine is tested, from the test suites
+	@exec $(BIN)/python -m tests.engines.engine_table
 
 contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="spec 4.3"
 	@exec $(BIN)/python -m tests.contract $(ARGS)

@@ -18,7 +18,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +26,7 @@ from hypothesis import strategies as st
 from rookery.access.ports import CounterFeature, RateLimitCounter, WindowCount
 from rookery.access.rate_limits import LocalCounter
 from tests.deadlines import HANG_S
+from tests.engines.engine_contracts import EngineContract, needs
 
 WINDOW = 60_000_000
 START = 1_764_000_000_000_000
@@ -74,21 +74,16 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-class CounterContract(ABC):
+class CounterContract(EngineContract, ABC):
     """Tests of every engine of `RateLimitCounter`."""
 
-    lacks: ClassVar[frozenset[CounterFeature]] = frozenset()
+    port = "RateLimitCounter"
 
     @staticmethod
     @abstractmethod
     def open_engine(folder: Path) -> RateLimitCounter:
         """Return the counter with its data in *folder*. Opened again, it has the same counts."""
         ...
-
-    def require(self, feature: CounterFeature) -> None:
-        """Skip the test if the engine lacks *feature*."""
-        if feature in self.lacks:
-            pytest.skip(f"the engine lacks {feature!r}")
 
     @pytest.fixture
     async def counter(self, tmp_path: Path) -> AsyncIterator[RateLimitCounter]:
@@ -145,9 +140,9 @@ class CounterContract(ABC):
 
         assert await counter.spend("key", limit=1, window_us=WINDOW, now_us=START) == WindowCount(1, START)
 
+    @needs(CounterFeature.SHARED_BY_PROCESSES)
     def test_exactly_the_limit_passes_in_three_processes(self, tmp_path: Path) -> None:
         """With N processes on one counter store, exactly L of N × M requests pass (D-27)."""
-        self.require(CounterFeature.SHARED_BY_PROCESSES)
         requests, limit = 500, 700
         arguments = [type(self).__module__, type(self).__qualname__, str(tmp_path), str(requests), str(limit), str(time.time_ns() // 1000)]
         command = [sys.executable, "-c", _PROCESS, *arguments]
@@ -158,9 +153,9 @@ class CounterContract(ABC):
         assert sum(passed) == limit
         assert [process.returncode for process in processes] == [0, 0, 0]
 
+    @needs(CounterFeature.OUTLIVES_PROCESS)
     async def test_counts_outlive_the_process(self, tmp_path: Path) -> None:
         """A restart does not reset a window (D-27)."""
-        self.require(CounterFeature.OUTLIVES_PROCESS)
         first = self.open_engine(tmp_path)
         now = time.time_ns() // 1000  # an engine may delete counts of past days when it opens
         await first.spend("key", limit=9, window_us=WINDOW, now_us=now)

@@ -29,6 +29,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature
+from tests.engines.engine_contracts import EngineContract, needs
 
 TEXTS = [
     "We chose PostgreSQL because the team already runs it in production.",
@@ -58,17 +59,19 @@ def cosine(one: Vector, other: Vector) -> float:
     return float(numbers(one) @ numbers(other))
 
 
-class EmbedderContract(ABC):
+MEANING = "meaning"
+"""What the vectors of a service that only the tests use do not have."""
+
+
+class EmbedderContract(EngineContract, ABC):
     """
     Tests of every engine of `Embedder`.
 
     Attributes:
-        has_meaning: The vectors are those of a real model, not of a service that only the tests use.
         questions: Questions, each with the index of the text in `TEXTS` that answers it.
     """
 
-    lacks: ClassVar[frozenset[EmbedderFeature]] = frozenset()
-    has_meaning: ClassVar[bool] = True
+    port = "Embedder"
     questions: ClassVar[tuple[tuple[str, int], ...]] = (
         ("Which database was picked, and why?", 0),
         ("Where do I find the credentials?", 1),
@@ -102,10 +105,9 @@ class EmbedderContract(ABC):
             assert len(vector) == 4 * embedder.dimension
             assert np.linalg.norm(numbers(vector)) == pytest.approx(1, abs=1e-5)
 
+    @needs(MEANING)
     async def test_a_question_is_nearest_to_the_text_that_answers_it(self, embedder: EmbedderEngine) -> None:
         """Texts are compared by meaning, not by words (spec 2.6)."""
-        if not self.has_meaning:
-            pytest.skip("the vectors have no meaning")
         passages = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
 
         for question, expected in self.questions:
@@ -175,10 +177,9 @@ class EmbedderContract(ABC):
         for vector in (query_vector, *vectors):
             assert np.linalg.norm(numbers(vector)) == pytest.approx(1, abs=1e-5)
 
+    @needs(MEANING)
     async def test_the_context_is_embedded_with_every_chunk(self, embedder: EmbedderEngine) -> None:
         """The embedded text may have more than the content (D-55)."""
-        if not self.has_meaning:
-            pytest.skip("the vectors have no meaning")
         long_text = "The build was slow again today and nobody knew the reason for it. " * 60
         without_context, with_context = await embedder.embed_passages(
             [Passage(context="", content=long_text), Passage(context="topic: gardening, tomatoes", content=long_text)]

@@ -25,6 +25,7 @@ from tests.engines.channel_contract import (
     ReceivedMessage,
     ServiceFault,
 )
+from tests.engines.engine_contracts import HowTested
 from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply, run_receiver
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # a service of Apprise imports it
@@ -83,7 +84,11 @@ async def rig() -> AsyncIterator[AppriseRig]:
 class TestAppriseChannel(NotificationChannelContract):
     """The contract of channels, as far as Apprise reports reasons."""
 
-    faults = frozenset({ServiceFault.REJECTED, ServiceFault.SILENT})
+    engine = "Apprise"
+    tested_on = HowTested.STAND_IN
+    tested_with = "an HTTP receiver"
+
+    untested = frozenset(ServiceFault) - {ServiceFault.REJECTED, ServiceFault.SILENT}
 
     async def test_many_messages_arrive_once_each(self, rig: ChannelRig) -> None:
         """Four threads at a time."""

@@ -17,6 +17,8 @@ from tests.engines.counter_contract import START, WINDOW, CounterContract
 class TestTheEmbeddedCounter(CounterContract):
     """The contract, for counters in a SQLite file."""
 
+    engine = "`embedded:`"
+
     lacks = EmbeddedCounter.lacks
 
     @staticmethod

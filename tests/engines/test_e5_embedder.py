@@ -99,6 +99,8 @@ def weights(weights_path: Path) -> e5.E5File:
 class TestMultilingualE5(BuiltInEmbedderContract):
     """The contract, for multilingual-e5-small. It is weaker than MiniLM where a question shares no word with its answer."""
 
+    engine = "`embedded:e5-small`"
+
     address = "embedded:e5-small"
     questions = (
         ("Which database was picked, and why?", 0),

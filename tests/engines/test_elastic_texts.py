@@ -22,6 +22,7 @@ from rookery.engines.texts.elastic_query import MAPPINGS
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from tests.deadlines import HANG_S
 from tests.engines.conftest import make_document, make_filter
+from tests.engines.engine_contracts import HowTested
 from tests.engines.text_contract import TextContract, any_of, fill, find_ids
 from tests.search_servers import Kind, SearchNode, make_data_folder, run_search_node
 
@@ -107,6 +108,10 @@ class _ElasticContract(TextContract):
 class TestOpenSearch(_ElasticContract):
     """The contract on OpenSearch."""
 
+    engine = "`opensearch:`"
+    tested_on = HowTested.REAL_SERVER
+    tested_with = "OpenSearch 3.8"
+
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def node(cls) -> Generator[SearchNode]:
@@ -116,6 +121,10 @@ class TestOpenSearch(_ElasticContract):
 
 class TestElasticsearch(_ElasticContract):
     """The contract on Elasticsearch."""
+
+    engine = "`elasticsearch:`"
+    tested_on = HowTested.REAL_SERVER
+    tested_with = "Elasticsearch 9.5 without its other modules"
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

@@ -27,6 +27,7 @@ from rookery.notifications.ports import NotificationChannel
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.engines.channel_contract import (
+    FORBIDDEN_ADDRESS,
     MESSAGE,
     FixedInstallationKeys,
     FixedKeys,
@@ -34,6 +35,7 @@ from tests.engines.channel_contract import (
     ReceivedMessage,
     ServiceFault,
 )
+from tests.engines.engine_contracts import HowTested
 from tests.engines.smtp_service import PASSWORD, USER, SmtpService, run_raw_service, run_smtp_service
 from tests.stopwatch import Stopwatch
 
@@ -101,6 +103,11 @@ async def rig(tmp_path: Path) -> AsyncIterator[EmailRig]:
 
 class TestEmailChannel(NotificationChannelContract):
     """The contract of channels."""
+
+    engine = "e-mail"
+    untested = frozenset({FORBIDDEN_ADDRESS})
+    tested_on = HowTested.STAND_IN
+    tested_with = "an SMTP service of aiosmtpd"
 
 
 @pytest.mark.parametrize(("tls", "scheme"), [("none", "smtp"), ("starttls", "smtp"), ("tls", "smtps")])

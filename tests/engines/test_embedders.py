@@ -75,6 +75,8 @@ def package_file(name: str) -> Path:
 class TestTheBuiltInEmbedder(BuiltInEmbedderContract):
     """The contract, for the model in this process."""
 
+    engine = "`embedded:`"
+
     address = "embedded:"
 
 

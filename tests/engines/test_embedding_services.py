@@ -23,7 +23,8 @@ from rookery.memory.models import Passage
 from tests.certificates import write_certificate
 from tests.conftest import eventually
 from tests.embedding_service import KEY, EmbeddingService, Fault, embed, run_embedding_service
-from tests.engines.embedder_contract import EmbedderContract, OpenEngine, numbers
+from tests.engines.embedder_contract import MEANING, EmbedderContract, OpenEngine, numbers
+from tests.engines.engine_contracts import HowTested
 from tests.stopwatch import Stopwatch
 
 Kind = Literal["openai", "ollama"]
@@ -84,7 +85,10 @@ class TestAnEmbeddingService(EmbedderContract):
     """The contract, for a service with either protocol. Its vectors are digests of the texts."""
 
     lacks = remote.RemoteEmbedder.lacks
-    has_meaning = False
+    untested = frozenset({MEANING})
+    engine = "`openai:`, `ollama:`"
+    tested_on = HowTested.STAND_IN
+    tested_with = "a service whose vectors are digests"
 
     @pytest.fixture
     def open_engine(self, open_embedder: OpenEmbedder) -> OpenEngine:

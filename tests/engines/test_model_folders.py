@@ -168,6 +168,8 @@ def shared_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestAModelFolder(EmbedderContract):
     """The contract, for the built-in model as a folder of sentence-transformers."""
 
+    engine = "`embedded:/folder`"
+
     lacks = EmbeddedEmbedder.lacks
 
     @pytest.fixture

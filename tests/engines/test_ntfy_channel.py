@@ -23,6 +23,7 @@ from rookery.kernel.egress import EgressGuard
 from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
 from rookery.notifications.ntfy_address import parse_ntfy_address
 from tests.engines.channel_contract import MESSAGE, NotificationChannelContract, ReceivedMessage, ServiceFault
+from tests.engines.engine_contracts import HowTested
 from tests.webhooks.receiver import ReceivedRequest, Receiver, Reply, run_receiver
 
 TOKEN = "tk_AgQdq7mVBoFD37zQVN29RhuMzNIz2"
@@ -117,7 +118,11 @@ async def rig() -> AsyncIterator[NtfyRig]:
 class TestNtfyChannel(NotificationChannelContract):
     """The contract of channels."""
 
-    faults = frozenset(ServiceFault) - {ServiceFault.CUT_BEFORE}  # its receiver reads the whole request
+    engine = "ntfy"
+    tested_on = HowTested.STAND_IN
+    tested_with = "an HTTP receiver"
+
+    untested = frozenset({ServiceFault.CUT_BEFORE})  # its receiver reads the whole request
 
 
 async def test_a_message_has_priority_link_and_unsubscribe_button(rig: NtfyRig) -> None:

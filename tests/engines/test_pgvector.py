@@ -22,6 +22,7 @@ from rookery.memory.ports import VectorFeature, VectorIndex
 from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, find_ids, make_embedded, make_filter
+from tests.engines.engine_contracts import HowTested
 from tests.engines.vector_contract import VectorContract
 
 pytestmark = pytest.mark.external_service
@@ -31,6 +32,11 @@ _DIMENSION = 16
 
 class TestPgvector(VectorContract):
     """The contract. Each folder has a schema of its own."""
+
+    engine = "`postgresql:`"
+    lacks = PgvectorIndex.lacks
+    tested_on = HowTested.REAL_SERVER
+    tested_with = "PostgreSQL 18 with pgvector"
 
     server: str
 

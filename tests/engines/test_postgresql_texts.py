@@ -22,6 +22,7 @@ from rookery.memory.models import TextQuery
 from rookery.memory.ports import TextFeature
 from tests.deadlines import HANG_S
 from tests.engines.conftest import CloseAtEnd, make_document, make_filter
+from tests.engines.engine_contracts import HowTested
 from tests.engines.text_contract import TextContract, any_of, fill, find_ids
 
 pytestmark = pytest.mark.external_service
@@ -31,6 +32,10 @@ _SERVER = "ROOKERY_TEST_TEXTS_URL"
 
 class TestPostgres(TextContract):
     """The contract. Each folder has a schema of its own, in a database of the class."""
+
+    engine = "`postgresql:`"
+    tested_on = HowTested.REAL_SERVER
+    tested_with = "PostgreSQL 18"
 
     lacks = PostgresTextIndex.lacks
 

@@ -14,6 +14,7 @@ from rookery.engines.vectors.qdrant import QdrantIndex
 from rookery.engines.vectors.qdrant_connection import parse_address
 from rookery.memory.ports import VectorIndex
 from tests.deadlines import HANG_S
+from tests.engines.engine_contracts import HowTested
 from tests.engines.vector_contract import VectorContract
 from tests.qdrant_stand_in import QdrantStandIn, run_qdrant_stand_in
 
@@ -29,6 +30,11 @@ def server() -> Generator[QdrantStandIn]:
 
 class TestQdrant(VectorContract):
     """The contract. Each folder has collections of its own."""
+
+    engine = "`qdrant:`"
+    lacks = QdrantIndex.lacks
+    tested_on = HowTested.STAND_IN
+    tested_with = "the local mode of Qdrant's client behind its REST interface"
 
     server: QdrantStandIn
 

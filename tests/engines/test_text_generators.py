@@ -52,6 +52,7 @@ from tests.chat_service import (
 )
 from tests.conftest import eventually
 from tests.engines.conftest import CloseAtEnd
+from tests.engines.engine_contracts import HowTested
 from tests.engines.text_generator_contract import SCHEMA, OpenGenerator, TextGeneratorContract, collect, make_request
 
 REPORTED_USAGE = TokenUsage(input_tokens=11, output_tokens=17)
@@ -102,6 +103,10 @@ async def read_into(pieces: list[str], events: AsyncGenerator[Delta | Completion
 class TestAProvider(TextGeneratorContract):
     """The contract, for a provider over HTTP."""
 
+    engine = "`openai:`, `ollama:`"
+    tested_on = HowTested.STAND_IN
+    tested_with = "a chat service; `test_llama_server.py` uses llama.cpp besides"
+
     @pytest.fixture
     def open_engine(self, service: ChatService, close_at_end: CloseAtEnd) -> OpenGenerator:
         """Return a function that opens a generator on the service."""
@@ -110,6 +115,8 @@ class TestAProvider(TextGeneratorContract):
 
 class TestTheCannedGenerator(TextGeneratorContract):
     """The contract, for the generator of test keys."""
+
+    engine = "answers of test keys"
 
     @pytest.fixture
     def open_engine(self) -> OpenGenerator:

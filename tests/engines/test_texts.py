@@ -17,6 +17,8 @@ from tests.engines.text_contract import OpenIndex, TextContract, any_of, fill, f
 class TestTheEmbeddedIndex(TextContract):
     """The contract, for SQLite's FTS5."""
 
+    engine = "`embedded:`"
+
     lacks = EmbeddedTextIndex.lacks
 
     @staticmethod

@@ -22,6 +22,7 @@ from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
 from tests.conftest import eventually, run_instance
 from tests.engines.counter_contract import START, WINDOW, CounterContract
+from tests.engines.engine_contracts import HowTested
 from tests.valkey import ValkeyServer, run_valkey
 
 pytestmark = pytest.mark.external_service
@@ -42,6 +43,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
 
 class TestTheValkeyCounter(CounterContract):
     """The contract, for counters in Valkey. Each folder has a database of its own."""
+
+    engine = "`redis:`, `valkey:`"
+    tested_on = HowTested.REAL_SERVER
+    tested_with = "Valkey"
 
     lacks = ValkeyCounter.lacks
 

@@ -15,6 +15,7 @@ import pytest
 
 from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.search import Point, Segment, rank, score_all
 from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
@@ -34,6 +35,9 @@ BLOCK_ROWS = 8192
 
 class TestEmbeddedIndex(VectorContract):
     """The embedded engine meets the contract."""
+
+    engine = "`embedded:`"
+    lacks = EmbeddedVectorIndex.lacks
 
     def open_engine(self, folder: Path, *, model: str, dimension: int) -> VectorIndex:
         """Open the file of *folder*."""

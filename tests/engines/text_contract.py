@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -35,6 +35,7 @@ from rookery.memory.ports import TextFeature
 from rookery.memory.text_queries import parse_query, parse_question
 from rookery.memory.visibility import is_visible
 from tests.engines.conftest import NOW, CloseAtEnd, access_filters, documents, make_document, make_filter
+from tests.engines.engine_contracts import EngineContract, needs
 from tests.engines.index_contract import IndexMachine, run_machine, run_writer
 
 _SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
@@ -141,21 +142,16 @@ asyncio.run(main())
 """
 
 
-class TextContract(ABC):
+class TextContract(EngineContract, ABC):
     """Tests of every engine of `TextIndex`."""
 
-    lacks: ClassVar[frozenset[TextFeature]] = frozenset()
+    port = "TextIndex"
 
     @staticmethod
     @abstractmethod
     def open_engine(folder: Path) -> TextEngine:
         """Return the engine with its data in *folder*. Opened again, it has the same documents."""
         ...
-
-    def require(self, feature: TextFeature) -> None:
-        """Skip the test if the engine lacks *feature*."""
-        if feature in self.lacks:
-            pytest.skip(f"the engine lacks {feature!r}")
 
     @pytest.fixture
     def open_index(self, tmp_path: Path, close_at_end: CloseAtEnd) -> OpenIndex:
@@ -204,10 +200,10 @@ class TextContract(ABC):
 
         assert sorted(await find_ids(index, TextQuery(any_of=("the", "heron"), keeps_stop_words=True))) == ["a", "b"]
 
+    @needs(TextFeature.LANGUAGES)
     @pytest.mark.parametrize(("text", "question"), OTHER_FORMS)
     async def test_words_of_other_languages_are_found_in_their_other_forms(self, index: TextEngine, text: str, question: str) -> None:
         """`TextQuery.stem_terms` has the stems of a question's words."""
-        self.require(TextFeature.LANGUAGES)
         await fill(index, a=text, b="the heron nests on the roof")
         query = parse_question(question)
 
@@ -215,9 +211,9 @@ class TextContract(ABC):
         assert await find_ids(index, replace(query, stem_terms={})) == [], "the question shares only stems with the text"
         assert await count_matches(index, query) == 1
 
+    @needs(TextFeature.LANGUAGES)
     async def test_stems_are_found_as_soon_as_a_memory_of_the_workspace_has_any(self, index: TextEngine) -> None:
         """Stems of another workspace do not count, and neither do deleted ones."""
-        self.require(TextFeature.LANGUAGES)
         text, question = OTHER_FORMS[0]
         await fill(index, b="heron")
         counts = list[int]()
@@ -231,9 +227,9 @@ class TextContract(ABC):
 
         assert counts == [0, 1, 0]
 
+    @needs(TextFeature.PHRASES)
     async def test_stems_of_other_languages_are_in_no_phrase_and_exclude_nothing(self, index: TextEngine) -> None:
         """Phrases and exclusions apply to the words of the text."""
-        self.require(TextFeature.PHRASES)
         await fill(index, a="Die Häuser sind auf dem Berg.")
         (houses,) = to_query_stem_terms("Häuser", ("de",))
 
@@ -274,34 +270,34 @@ class TextContract(ABC):
         assert names[0] == "in content"
         assert sorted(names[1:]) == ["tagged", "typed"]
 
+    @needs(TextFeature.PHRASES)
     async def test_every_phrase_must_match_as_a_whole(self, index: TextEngine) -> None:
         """The words of a phrase must be adjacent (D-49)."""
-        self.require(TextFeature.PHRASES)
         await fill(index, right="the night heron nests", wrong="a heron at night", half="the night heron sleeps")
 
         assert await find_ids(index, TextQuery(phrases=("night heron",))) == ["half", "right"]
         assert await find_ids(index, TextQuery(phrases=("night heron", "nests"))) == ["right"]
 
+    @needs(TextFeature.PHRASES)
     async def test_words_beside_a_phrase_are_optional(self, index: TextEngine) -> None:
         """`TextQuery.any_of` must match at least one word, unless there are phrases."""
-        self.require(TextFeature.PHRASES)
         await fill(index, b="the night heron nests here", a="the night heron sleeps here", c="it nests")
 
         assert await find_ids(index, TextQuery(any_of=("nests", "unknown"), phrases=("night heron",))) == ["b", "a"]
         assert await count_matches(index, TextQuery(any_of=("nests",), phrases=("night heron",)), access_filter=make_filter()) == 2
 
+    @needs(TextFeature.PHRASES)
     async def test_excluded_words_and_phrases_are_left_out(self, index: TextEngine) -> None:
         """A leading minus excludes words and phrases (D-49)."""
-        self.require(TextFeature.PHRASES)
         await fill(index, a="heron roof", b="heron river", c="heron night river")
 
         assert await find_ids(index, TextQuery(any_of=("heron",), none_of=("roof",))) == ["b", "c"]
         assert await find_ids(index, TextQuery(any_of=("heron",), none_of=("night river", "roof"))) == ["b"]
         assert await find_ids(index, TextQuery(none_of=("roof",))) == []
 
+    @needs(TextFeature.PHRASES)
     async def test_the_parts_of_a_word_must_be_adjacent(self, index: TextEngine) -> None:
         """`fail-over` counts as one word (D-49)."""
-        self.require(TextFeature.PHRASES)
         await fill(index, a="the fail-over test", b="we fail, then it is over")
 
         assert await find_ids(index, any_of("fail-over")) == ["a"]
@@ -494,10 +490,9 @@ class TextContract(ABC):
         assert await find_ids(index, replace(query, is_question=True), limit=1) == await find_ids(index, query, limit=1)
         assert len(await find_ids(index, query)) == await count_matches(index, query) == 35
 
+    @needs(TextFeature.COVERAGE)
     async def test_the_best_hit_of_a_question_states_how_much_of_it_was_found(self, index: TextEngine) -> None:
         """`TextHit.coverage` is the share of the question's words that the hit has; rare words weigh more."""
-        if TextFeature.COVERAGE in self.lacks:
-            pytest.skip("this engine computes no coverage")
         await fill(index, both="a heron on the roof", roof="the roof leaks", other="the roof again", another="one more roof")
 
         async def cover(*words: str, **fields: Mapping[str, tuple[str, ...]]) -> float:
@@ -512,10 +507,9 @@ class TextContract(ABC):
         (hit, *_) = await index.search(any_of("heron"), access_filter=make_filter(), limit=10)
         assert hit.coverage is None, "a search shows what matched by itself"
 
+    @needs(TextFeature.COVERAGE)
     async def test_the_coverage_does_not_depend_on_other_workspaces(self, index: TextEngine) -> None:
         """A word that only others use is as rare as one that nobody uses, so that no score shows what they store."""
-        if TextFeature.COVERAGE in self.lacks:
-            pytest.skip("this engine computes no coverage")
         await fill(index, mine="a heron on the roof")
         await index.put([make_document(f"theirs{number}", workspace_id=2, content="the zx81 again") for number in range(9)])
 
@@ -542,27 +536,27 @@ class TextContract(ABC):
 
         assert await find_ids(index) == ["a"]
 
+    @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_the_next_query_finds_what_another_instance_committed(self, open_index: OpenIndex) -> None:
         """Several processes share the data folder (D-01)."""
-        self.require(TextFeature.SHARED_BY_PROCESSES)
         first_index, second_index = open_index(), open_index()
         await fill(first_index, a="heron")
         assert await find_ids(second_index) == ["a"]
         await second_index.drop(1, ["a"])
         assert await find_ids(first_index) == []
 
+    @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_stored_documents_survive_a_kill(self, open_index: OpenIndex, tmp_path: Path) -> None:
         """indexed_at is set when `put` returns, so the document must be durable then (D-51)."""
-        self.require(TextFeature.SHARED_BY_PROCESSES)
         with self.another_process(tmp_path) as process:
             process.send_signal(signal.SIGKILL)
             process.wait(10)
 
         assert await find_ids(open_index()) == ["a"]
 
+    @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_the_next_query_finds_what_another_process_committed(self, open_index: OpenIndex, tmp_path: Path) -> None:
         """This includes commits of commands (D-01)."""
-        self.require(TextFeature.SHARED_BY_PROCESSES)
         index = open_index()
         await index.put([make_document("mine")])
         assert await find_ids(index) == ["mine"]

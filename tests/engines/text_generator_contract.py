@@ -22,6 +22,7 @@ from rookery.content.chat import ChatMessage, ChatRequest, Completion, Delta
 from rookery.content.ports import TextGenerator
 from rookery.kernel.errors import ValidationFailed
 from tests.deadlines import HANG_S
+from tests.engines.engine_contracts import EngineContract
 
 SCHEMA = {
     "type": "object",
@@ -52,8 +53,10 @@ async def collect(generator: TextGenerator, request: ChatRequest) -> tuple[list[
     return pieces, events[-1]
 
 
-class TextGeneratorContract(ABC):
+class TextGeneratorContract(EngineContract, ABC):
     """Tests of every engine of `TextGenerator`."""
+
+    port = "TextGenerator"
 
     @pytest.fixture
     @abstractmethod

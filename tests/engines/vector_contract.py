@@ -33,6 +33,7 @@ from tests.engines.conftest import (
     search_exhaustively,
     vector,
 )
+from tests.engines.engine_contracts import EngineContract
 from tests.engines.index_contract import IndexMachine, run_machine
 
 NORTH, UP = vector(0, 1), vector(0, 0, 1)
@@ -45,8 +46,10 @@ class OpenIndex(Protocol):
     def __call__(self, *, model: str = "small/1", dimension: int = 4) -> VectorIndex: ...
 
 
-class VectorContract:
+class VectorContract(EngineContract):
     """The tests of every engine. A subclass overrides `open_engine`; pytest then runs all tests on its engine."""
+
+    port = "VectorIndex"
 
     def open_engine(self, folder: Path, *, model: str, dimension: int) -> VectorIndex:
         """Return another instance of the index that belongs to *folder*, as a separate process or a restart would open."""
