@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.recall_quality import data, measures
 from benchmarks.recall_quality.intervals import bootstrap_interval
 from benchmarks.recall_quality.questions import Collection, Question
-from benchmarks.recall_quality.recallers import Confidence, FullTextBaseline, Product, Recaller
+from benchmarks.recall_quality.recallers import Confidence, EngineAddresses, FullTextBaseline, Product, Recaller
 from rookery.engines import embedders
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -171,7 +171,7 @@ async def run(sets: Mapping[str, list[Collection]], options: argparse.Namespace,
     """Measure the floor and each embedder on *sets*."""
     with tempfile.TemporaryDirectory() as folder:
         engines = [embedders.open(address, data_dir=Path(folder)) for address in options.embedder or ["embedded:"]]
-        products = [(engine.model, Product(engine, texts_address=options.texts)) for engine in engines]
+        products = [(engine.model, Product(engine, addresses=lambda: EngineAddresses(texts=options.texts))) for engine in engines]
         recallers: list[tuple[str, Recaller]] = [("bm25", FullTextBaseline()), *products]
         confidences = dict[str, list[Confidence]]()
         for name, collections in sets.items():

@@ -12,7 +12,7 @@ import contextlib
 import re
 import sqlite3
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -111,17 +111,26 @@ class FullTextBaseline:
         pass
 
 
-class Product:
-    """The product's own recall, in each mode, on its own stores in a temporary folder. No server takes part."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAddresses:
+    """The engines of a store. Those on servers must be empty."""
 
-    def __init__(self, embedder: Embedder, *, texts_address: str = "embedded:") -> None:
+    database: str = "embedded:"
+    vectors: str = "embedded:"
+    texts: str = "embedded:"
+
+
+class Product:
+    """The product's own recall, in each mode, on stores of its own, in a temporary folder unless *addresses* names servers."""
+
+    def __init__(self, embedder: Embedder, *, addresses: Callable[[], EngineAddresses] = EngineAddresses) -> None:
         self._embedder = embedder
-        self._texts_address = texts_address
+        self._addresses = addresses
         self._store: _Store | None = None
 
     async def learn(self, collection: Collection) -> None:
         await self.close()
-        self._store = await _Store.open(self._embedder, self._texts_address)
+        self._store = await _Store.open(self._embedder, self._addresses())
         await self._store.add(collection)
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
@@ -142,8 +151,9 @@ class Product:
         )
 
     async def close(self) -> None:
-        if self._store is not None:
-            await self._store.close()
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
 
     def _require_store(self) -> _Store:
         if self._store is None:
@@ -169,13 +179,13 @@ class Confidence:
 class _Store:
     """A workspace of one collection, filled past the queue."""
 
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], embedder: Embedder, texts_address: str) -> None:
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], embedder: Embedder, addresses: EngineAddresses) -> None:
         path = Path(folder.name)
         self._folder = folder
         self._embedder = embedder
-        self._db = open_database("embedded:", data_dir=path)
-        self._texts = texts.open(texts_address, data_dir=path)
-        self._vectors = vectors.open("embedded:", data_dir=path, model=embedder.model, dimension=embedder.dimension)
+        self._db = open_database(addresses.database, data_dir=path)
+        self._texts = texts.open(addresses.texts, data_dir=path)
+        self._vectors = vectors.open(addresses.vectors, data_dir=path, model=embedder.model, dimension=embedder.dimension)
         self._ids: dict[str, str] = {}
         self.names: dict[str, str] = {}
         breakers = EngineBreakers(Settings())
@@ -193,11 +203,11 @@ class _Store:
         )
 
     @classmethod
-    async def open(cls, embedder: Embedder, texts_address: str) -> _Store:
+    async def open(cls, embedder: Embedder, addresses: EngineAddresses) -> _Store:
         """Return an empty store."""
         folder = tempfile.TemporaryDirectory()
-        await asyncio.to_thread(migrate, "embedded:", data_dir=Path(folder.name))
-        return cls(folder, embedder, texts_address)
+        await asyncio.to_thread(migrate, addresses.database, data_dir=Path(folder.name))
+        return cls(folder, embedder, addresses)
 
     async def add(self, collection: Collection) -> None:
         """Store the documents of *collection*, a second apart."""
@@ -232,6 +242,7 @@ class _Store:
     async def close(self) -> None:
         """Close the stores and delete the folder. Delete the documents, which a server would keep."""
         await self._texts.drop(_WORKSPACE_ID, list(self.names))
+        await self._vectors.drop(_WORKSPACE_ID, list(self.names))
         await self._vectors.close()
         await self._texts.close()
         await self._db.close()
