@@ -20,6 +20,7 @@ from rookery.engines.texts.elastic import ElasticTextIndex
 from rookery.engines.texts.elastic_connection import parse_address
 from rookery.engines.texts.elastic_query import MAPPINGS
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.memory.text_queries import parse_question
 from tests.deadlines import HANG_S
 from tests.engines.conftest import make_document, make_filter
 from tests.engines.engine_contracts import HowTested
@@ -82,6 +83,19 @@ class _ElasticContract(TextContract):
                     assert await find_ids(index) == ["b"]
                 else:
                     assert await find_ids(index) == []
+
+    async def test_an_index_of_an_older_version_gets_the_missing_fields(self, index: TextEngine, node: SearchNode, tmp_path: Path) -> None:
+        """An index that has all fields is used as it is, and one without some is extended before the first write."""
+        properties = cast("dict[str, object]", MAPPINGS["properties"])
+        older = {name: field for name, field in properties.items() if name != "language_stems"}
+        no_filter: dict[str, object] = {}
+        body = {"mappings": {"dynamic": "strict", "properties": older}, "aliases": {_name_index(tmp_path): no_filter}}
+        async with httpx2.AsyncClient(base_url=node.url, timeout=HANG_S) as client:
+            (await client.put(f"/{_name_index(tmp_path)}-1", json=body)).raise_for_status()
+
+        await index.put([make_document(content="Die Häuser sind auf dem Berg.")])
+
+        assert await find_ids(index, parse_question("Haus")) == ["a"]
 
     async def test_more_results_than_one_search_returns_are_reached(self, index: TextEngine) -> None:
         """The servers return at most 10,000 results of a search at a time; pages continue beyond."""
