@@ -60,7 +60,7 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 MEANING = "meaning"
-"""What the vectors of a service that only the tests use do not have."""
+"""A part of the contract that needs vectors of a real model, not those of a service that only the tests use."""
 
 
 class EmbedderContract(EngineContract, ABC):

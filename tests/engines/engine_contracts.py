@@ -1,4 +1,4 @@
-"""What the contracts of all ports share: which engine a test class tests, how, and which tests need a feature that it may lack."""
+"""The base of the contracts of all ports: which engine a test class tests, how, and which tests need a feature that it may lack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 class HowTested(StrEnum):
-    """How the tests provide an engine."""
+    """A way in which the tests provide an engine."""
 
     IN_PROCESS = "in the process"
     """It is part of Rookery and needs no server."""

@@ -23,7 +23,7 @@ class Counter:
 
 
 async def test_a_count_is_used_for_two_hundred_times_of_its_duration() -> None:
-    """So counting takes little of the time, and a small workspace, where it is fast, is nearly up to date."""
+    """Counting takes little of the time, and a small workspace, where it is fast, is nearly up to date."""
     counter = Counter(duration_s=0.1)
     cache = CountCache[str, int](lambda: counter.now_s)
 
