@@ -12,4 +12,4 @@ create() {
 }
 create secret_key -base64
 # Parts of addresses, so without characters that an address would have to escape.
-for name in database_password counters_password; do create $name -hex; done
+for name in database_password vectors_key counters_password; do create $name -hex; done

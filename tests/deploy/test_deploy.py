@@ -257,7 +257,7 @@ def test_every_service_of_compose_has_a_health_check_and_waits_for_healthy_ones(
             assert other == {"condition": "service_healthy"}, name
         assert service.get("healthcheck") or str(service["image"]).startswith("rookery:"), name
 
-    assert set(cast("Node", services["server"]["depends_on"])) == {"postgres", "opensearch", "valkey"}
+    assert set(cast("Node", services["server"]["depends_on"])) == {"postgres", "qdrant", "opensearch", "valkey"}
     assert [name for name, service in services.items() if service.get("ports")] == ["proxy"]
 
 
