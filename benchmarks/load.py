@@ -67,7 +67,8 @@ class Connection:
                 self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
             self._writer.write(request)
             head = await self._reader.readuntil(b"\r\n\r\n")
-            length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            lengths = (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            length = next(lengths, 0)  # a 204 has no content
             body = await self._reader.readexactly(length)
         return int(head[9:12]), body
 

@@ -252,6 +252,18 @@ async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
     return [DoctorFinding("jobs", "warning", f"failed{more}: {summary}", advice=advice)]
 
 
+async def _check_processes(rookery: Rookery) -> list[DoctorFinding]:
+    live = await rookery.processes.list_live()
+    if not live:
+        return []
+    hosts = len({process.host for process in live})
+    listed = "; ".join(
+        f"{process.kind} {process.pid} of {process.host} with {process.folder}, since {format_iso(process.started_at)}"
+        for process in live[:_MAX_LISTED]
+    )
+    return [DoctorFinding("processes", "ok", f"{len(live)} on {hosts} {'host' if hosts == 1 else 'hosts'}: {listed}")]
+
+
 async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
     stats = await rookery.access.usage.get_address_stats()
     if stats.call_count < _MIN_CALLS or stats.key_count < 2 or stats.address_count > 1:
@@ -418,6 +430,7 @@ def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH
 _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
     "memory": _check_memory,
     "traces": _check_pending_erasure,
+    "processes": _check_processes,
     "jobs": _check_failed_jobs,
     "addresses": _check_client_addresses,
     "secrets": _check_sealing,

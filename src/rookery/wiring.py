@@ -39,6 +39,7 @@ from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, strip_address
 from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.kernel.server_group import ServerGroup
@@ -65,6 +66,8 @@ _log = structlog.stdlib.get_logger("rookery.wiring")
 _SELECT_ONE = select(literal(1).label("one"))
 _MIB = 1024 * 1024
 _CLOSE_TIMEOUT_S = 10.0
+_SHARED_BY_HOSTS = "shared by hosts"
+"""The feature of each port whose engines are not in the data folder."""
 
 
 class SealingServices:
@@ -158,6 +161,11 @@ class Rookery:
         return self.runtime.use(SealingServices)
 
     @property
+    def processes(self) -> ProcessRegistry:
+        """The processes that use the record store."""
+        return self.runtime.use(ProcessRegistry)
+
+    @property
     def group(self) -> ServerGroup:
         """The server processes that share the address."""
         return self.runtime.use(ServerGroup)
@@ -201,6 +209,8 @@ class Rookery:
     async def _start(self, *, serves: bool) -> None:
         await self.observability.start(self._exit_stack)
         await self._open()
+        self._exit_stack.push_async_callback(self.processes.close)
+        await self.processes.register("server" if serves else "worker")
         await self.sealing.sealer.start()
         await self.worker.start()
         self._exit_stack.push_async_callback(self.worker.stop)
@@ -326,6 +336,7 @@ def build_platform(
     disk_folder = settings.data_dir if db.dialect == "sqlite" else None
     runtime.provide(Metrics, lambda _: metrics)
     runtime.provide(ServerGroup, lambda _: group)
+    runtime.provide(ProcessRegistry, _build_process_registry)
     runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=memory_records.has_agent, purgers=purgers))
     runtime.provide(AgentPorts, lambda runtime: AgentPorts(memories=runtime.use(MemoryServices).sessions, tool_calls=tool_calls))
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
@@ -363,6 +374,23 @@ def build_platform(
         )
     )
     return rookery
+
+
+def _build_process_registry(runtime: Runtime) -> ProcessRegistry:
+    settings, engines, counter = runtime.settings, runtime.use(open_memory_engines), runtime.use(AccessPorts).counter
+    locations = [
+        EngineLocation(
+            setting=setting,
+            address=strip_address(address.reveal()),
+            is_shared_by_hosts=_SHARED_BY_HOSTS not in getattr(engine, "lacks", frozenset[str]()),
+        )
+        for setting, address, engine in (
+            ("ROOKERY_VECTORS", settings.vectors, engines.vectors),
+            ("ROOKERY_TEXTS", settings.texts, engines.texts),
+            ("ROOKERY_COUNTERS", settings.counters, counter),
+        )
+    ]
+    return ProcessRegistry(runtime.db, runtime.clock, runtime.ids, folder=settings.data_dir, url=settings.listening_url, engines=locations)
 
 
 def open_similarity(runtime: Runtime) -> similarity.SimilarityCache:

@@ -90,6 +90,7 @@ def init(
 async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRunResult:
     async with rookery.open_for_command():
         if to_serve:
+            await rookery.processes.check()
             await rookery.require_matching_dimension()
         return await rookery.create_first_keys()
 
