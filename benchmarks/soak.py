@@ -51,7 +51,7 @@ _RATES = {"remember": 12.0, "recall": 8.0, "tool call": 6.0, "task": 4.0}
 
 @dataclass
 class Tally:
-    """What the callers have sent and received."""
+    """The requests of the callers and their results."""
 
     contents: dict[str, str] = field(default_factory=dict[str, str])
     """The id of each memory by its content."""
