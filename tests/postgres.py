@@ -64,6 +64,8 @@ _UNSAFE_OPTIONS = {
 }
 
 _NO_OPTIONS: Mapping[str, str] = {}
+REPLICATION_OPTIONS = {"wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
+"""Options of a server that has replicas, and of these."""
 
 
 @contextmanager
@@ -93,10 +95,32 @@ def start_postgres(directory: Path, options: Mapping[str, str] = _NO_OPTIONS) ->
         timeout=HANG_S,
         check=True,
     )
+    with _run_server(directory, binaries, user_id, options) as url:
+        yield url
+
+
+@contextmanager
+def start_replica(directory: Path, server: str) -> Generator[str]:
+    """Run a streaming replica, with its data in *directory*, of a server that accepts replication, and yield its address."""
+    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+    if account is not None:
+        os.chown(directory, account.pw_uid, account.pw_gid)
+    user_id = account.pw_uid if account else None
+    binaries = _binaries(directory, user_id)
+    copy = [binaries / "pg_basebackup", "--dbname", server, "--pgdata", directory / "data", "--write-recovery-conf", "--checkpoint=fast"]
+    subprocess.run([*copy, "--no-sync"], user=user_id, cwd=directory, stdout=subprocess.DEVNULL, timeout=HANG_S, check=True)
+    with _run_server(directory, binaries, user_id, REPLICATION_OPTIONS) as url:
+        yield url
+
+
+@contextmanager
+def _run_server(directory: Path, binaries: Path, user_id: int | None, options: Mapping[str, str]) -> Generator[str]:
+    """Run a server on the data in *directory*, and yield its address."""
     log = directory / "log"
     for _ in range(_MAX_START_ATTEMPTS):
         port = free_port()
-        with _supervised([binaries / "postgres", "-D", data, "-p", str(port), *_options(options)], log, user_id) as supervisor:
+        command: list[str | Path] = [binaries / "postgres", "-D", directory / "data", "-p", str(port), *_options(options)]
+        with _supervised(command, log, user_id) as supervisor:
             url = f"postgresql://postgres@127.0.0.1:{port}"
             if _accepts_connections(url, supervisor):
                 yield url

@@ -324,7 +324,12 @@ def build_platform(
     group = ServerGroup() if group is None else group
     metrics = Metrics(group=group)
     breakers = EngineBreakers(settings)
-    store = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
+    store = open_database(
+        settings.database_url.reveal(),
+        data_dir=settings.data_dir,
+        replica_url=settings.database_replica.reveal() if settings.database_replica is not None else None,
+        max_replica_lag_s=settings.database_replica_max_lag_s,
+    )
     db = InstrumentedDatabase(store, metrics, breaker=breakers.database)
     settings.require_secret_key()
     wakeups = Wakeups(open_channel(settings.database_url.reveal(), db) if settings.postgres_notify else None)

@@ -77,6 +77,7 @@ def test_secrets_can_be_references_and_are_never_printed(tmp_path: Path) -> None
 SECRETS = {
     "database_url": "postgresql://rookery:${pass@db/rookery",  # an address in a file is taken as it is
     "vectors": "postgresql://rookery:hunter2@db/rookery",
+    "database_replica": "postgresql://rookery:hunter2@replica/rookery",
     "texts": "opensearch://rookery:hunter2@search:9200/memories",
     "counters": "redis://:hunter2@valkey:6379/0",
     "embedder": "openai+https://:hunter2@embeddings.example/v1?model=m",

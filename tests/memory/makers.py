@@ -136,6 +136,10 @@ class HookedDatabase:
         """Run *work*, which only reads."""
         return await self._db.read(work)
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as `read` does."""
+        return await self.read(work)
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         """Run the hook, then *work*, which reads by key."""
         if self._hooks.before_lookup is not None:

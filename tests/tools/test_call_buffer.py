@@ -73,6 +73,10 @@ class FailingDatabase:
         finally:
             self.reading -= 1
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as `read` does."""
+        return await self.read(work)
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         """Forward to the wrapped database."""
         return await self._db.lookup(work)

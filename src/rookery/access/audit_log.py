@@ -113,7 +113,7 @@ class AuditLog:
 
     async def list_page(self, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
         """Return a page of the workspace's chain, newest first, and the total number of matching entries."""
-        return await self._db.read(lambda tx: store.list_entry_page(tx, workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_entry_page(tx, workspace_id, filters, limit=limit, offset=offset))
 
     async def list_chain_ends(self) -> list[ChainEnd]:
         """Return the end of each chain, the platform's first."""

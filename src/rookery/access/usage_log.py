@@ -92,7 +92,9 @@ class UsageLog:
     ) -> tuple[list[KeyCall], int]:
         """Return a page of the calls of a key, newest first, and the total."""
         await self.flush()
-        return await self._db.read(lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(
+            lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, filters, limit=limit, offset=offset)
+        )
 
     async def iter_calls(self, workspace_id: int, key_id: str, filters: CallFilter) -> AsyncGenerator[KeyCall]:
         """Yield the calls of a key, newest first. Every batch costs the same, however far it is from the first."""
@@ -122,7 +124,7 @@ class UsageLog:
             limit: Maximum number of groups.
         """
         await self.flush()
-        return await self._db.read(lambda tx: usage_store.list_sums(tx, workspace_id, kind, filters, by, limit=limit))
+        return await self._db.read_from_replica(lambda tx: usage_store.list_sums(tx, workspace_id, kind, filters, by, limit=limit))
 
     async def get_address_stats(self) -> AddressStats:
         """Return the numbers of addresses and keys. A single address for all keys suggests a proxy missing in the settings (D-28)."""

@@ -200,7 +200,7 @@ class Budgets:
         self, tenant: ContentTenant, filters: ContentUsageFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[UsageRecord], int]:
         """Return a page of usage by day, key and model, newest day first, and the total."""
-        return await self._db.read(lambda tx: store.list_usage(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_usage(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
 
     def _compute_amount(self, tx: Tx, generation: Generation) -> tuple[int, Mapping[str, int | None]]:
         """Return the amount to reserve, and the limits of the key and of the workspace."""

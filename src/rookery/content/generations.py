@@ -143,7 +143,7 @@ class Generations:
         self, tenant: ContentTenant, filters: GenerationFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[GenerationSummary], int]:
         """Return a page of generations without their texts, newest first, and the total."""
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
 
     async def cancel(self, tenant: ContentTenant, generation_id: str) -> Generation:
         """

@@ -47,7 +47,7 @@ class PromptTemplates:
 
     async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int) -> tuple[Sequence[PromptTemplate], int]:
         """Return a page of templates in their current versions, by slug, and the total."""
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset))
 
     async def get(self, tenant: ContentTenant, slug: str, *, version: int | None = None) -> PromptTemplate:
         """

@@ -157,6 +157,10 @@ class Settings:
     api_url: str | None = _setting(_parse_base_url, None, "The public URL of the platform and memory API.")
     mcp_url: str | None = _setting(_parse_base_url, None, "The public URL of the catalogue and the agent API.")
     database_url: Secret = _setting(_parse_address, Secret("embedded:"), "The record store: embedded: or postgresql://…")
+    database_replica: Secret | None = _setting(
+        _parse_address, None, "A read replica of a record store in PostgreSQL, postgresql://…, which serves lists and searches."
+    )
+    database_replica_max_lag_s: int = _setting(_int_parser(1, 3600), 5, "Lag in seconds above which the read replica is not used.")
     postgres_notify: bool = _setting(
         _parse_bool, True, "Wake up other processes by LISTEN and NOTIFY of PostgreSQL; without it, they see changes at their next poll."
     )
@@ -411,7 +415,7 @@ def parse_address(raw: str, environ: Mapping[str, str], *, name: str) -> Secret:
 
 _SECRET_SETTINGS = frozenset(
     {
-        *("database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "generation", "traces"),
+        *("database_url", "database_replica", "vectors", "texts", "counters", "embedder", "embedder_previous", "generation", "traces"),
         *("secret_key", "secret_key_previous", "smtp", "dkim_key", "vapid_private_key"),
     }
 )

@@ -102,14 +102,16 @@ class Listing:
     ) -> tuple[list[Memory], int]:
         """Return one page of memories, newest first, and their total number. With *state* None, all but archived ones."""
         access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
-        return await self.db.read(lambda tx: queries.list_page(tx, access, state, model=self.model, limit=limit, offset=offset))
+        return await self.db.read_from_replica(
+            lambda tx: queries.list_page(tx, access, state, model=self.model, limit=limit, offset=offset)
+        )
 
     async def count_tags(self, caller: Caller, memory_filter: MemoryFilter) -> list[NameCount]:
         """Return the tags with the number of memories that have them, most frequent first."""
         access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
-        return await self.db.read(lambda tx: queries.count_tags(tx, access))
+        return await self.db.read_from_replica(lambda tx: queries.count_tags(tx, access))
 
     async def count_scopes(self, caller: Caller, memory_filter: MemoryFilter) -> list[OrgCount]:
         """Return the orgs and their projects with the number of memories in each, largest first."""
         access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
-        return await self.db.read(lambda tx: queries.count_scopes(tx, access))
+        return await self.db.read_from_replica(lambda tx: queries.count_scopes(tx, access))

@@ -52,7 +52,7 @@ class NotificationLog:
 
     async def list_outbox(self, tenant: NotificationTenant, *, limit: int, offset: int) -> tuple[Sequence[OutboxMessage], int]:
         """Return a page of the outbox of a test key, newest first, and the total. Outside a sandbox it is empty."""
-        return await self._db.read(lambda tx: store.list_outbox(tx, tenant.workspace_id, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_outbox(tx, tenant.workspace_id, limit=limit, offset=offset))
 
     async def clear_outbox(self, tenant: NotificationTenant) -> int:
         """Delete the messages of the outbox; return their number."""

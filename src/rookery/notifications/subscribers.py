@@ -124,7 +124,7 @@ class Subscribers:
         self, tenant: NotificationTenant, filters: SubscriberFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[SubscriberView], int]:
         """Return a page of subscribers, newest first, and the total."""
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
 
     async def get(self, tenant: NotificationTenant, ref: str) -> SubscriberView:
         """Return the subscriber with the id or external id *ref*, or raise NotFound."""

@@ -13,6 +13,8 @@ from rookery.kernel.errors import WrongSettings
 
 T = TypeVar("T")
 
+_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+
 
 class Database(Protocol):
     """
@@ -41,6 +43,14 @@ class Database(Protocol):
         """Run *work*, which only reads, outside the event loop and on one consistent snapshot."""
         ...
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        """
+        Run *work* as `read` does, on the read replica if the store has one and it has all commits of this process.
+
+        Recent commits of other processes may be missing, so this is for lists that users see, and not for decisions.
+        """
+        ...
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         """Run *work*, one or two reads by key, at the least cost. Each statement may see a newer state of the store."""
         ...
@@ -50,7 +60,7 @@ class Database(Protocol):
         ...
 
 
-def open_database(url: str, *, data_dir: Path) -> Database:
+def open_database(url: str, *, data_dir: Path, replica_url: str | None = None, max_replica_lag_s: float = 5.0) -> Database:
     """
     Return the record store at *url*. Nothing is opened before the first use.
 
@@ -58,16 +68,25 @@ def open_database(url: str, *, data_dir: Path) -> Database:
 
     Args:
         url: `embedded:` (records.db in *data_dir*) or `postgresql://…`.
+        replica_url: A read replica of the PostgreSQL at *url*.
+        max_replica_lag_s: Lag of the replica above which the primary serves all reads.
 
     Raises:
-        WrongSettings: *url* is neither of these.
+        WrongSettings: *url* is neither of these, or a replica is not in PostgreSQL.
     """
+    if replica_url is not None and not (url.startswith(_POSTGRES_SCHEMES) and replica_url.startswith(_POSTGRES_SCHEMES)):
+        msg = "ROOKERY_DATABASE_REPLICA needs a postgresql:// address, and another one in ROOKERY_DATABASE_URL"
+        raise WrongSettings(msg)
     if url == "embedded:":
         return SqliteDatabase(data_dir / "records.db")
-    if url.startswith(("postgresql://", "postgres://")):
+    if url.startswith(_POSTGRES_SCHEMES):
         from rookery.kernel.db.postgresql import PostgresDatabase
+        from rookery.kernel.db.replica import ReplicatedDatabase
 
-        return PostgresDatabase(url)
+        primary = PostgresDatabase(url)
+        if replica_url is None:
+            return primary
+        return ReplicatedDatabase(primary, PostgresDatabase(replica_url), max_lag_s=max_replica_lag_s)
     scheme = url.partition(":")[0]
     msg = f"ROOKERY_DATABASE_URL: {scheme!r} is not a known record store; use embedded: or postgresql://user:password@host/name"
     raise WrongSettings(msg)

@@ -49,6 +49,9 @@ class InstrumentedDatabase:
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._call(lambda: self._db.read(work))
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        return await self._call(lambda: self._db.read_from_replica(work))
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         return await (self._db.lookup(work) if self._breaker is None else self._breaker.call(lambda: self._db.lookup(work)))
 

@@ -118,6 +118,9 @@ class PostgresDatabase:
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._run_read(self._snapshot_engine, work)
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        return await self.read(work)
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         return await self._run_read(self._autocommit_engine, work)
 

@@ -115,6 +115,9 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             _raise_mapped(error)
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        return await self.read(work)
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         try:
             if self._lookup_tx is None:
