@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 
@@ -61,7 +62,7 @@ async def _open(address: str, **options: float) -> AsyncGenerator[QdrantIndex]:
 
 @pytest.mark.parametrize("name", _CALLS)
 async def test_a_server_that_is_down_is_unavailable(name: str, server: QdrantStandIn) -> None:
-    """Every call raises the error of the port, with the address, without the key, and with advice. It works when the server is back."""
+    """Every call raises the error of the port, without the address and the key, and with advice. It works when the server is back."""
     with FaultProxy(server.port) as proxy:
         async with _open(f"qdrant://:{_KEY}@127.0.0.1:{proxy.port}") as index:
             proxy.refuse()
@@ -71,9 +72,9 @@ async def test_a_server_that_is_down_is_unavailable(name: str, server: QdrantSta
             await _CALLS[name](index)
 
     assert error.value.engine == "vectors"
-    assert f"Qdrant at http://127.0.0.1:{proxy.port} cannot be reached" in error.value.message
+    assert "Qdrant cannot be reached" in error.value.message
     assert "check that it runs" in error.value.message
-    assert _KEY not in error.value.message
+    assert not {_KEY, "127.0.0.1", str(proxy.port)} & set(re.split(r"[^\w.]+", error.value.message))
 
 
 @pytest.mark.parametrize("name", _CALLS)
@@ -130,7 +131,7 @@ _FAILURES = [
     (Answer(status=429), EngineUnavailable, r"limits the rate of requests \(429\)"),
     (Answer(status=400), EngineUnavailable, r"rejected a request: prepared \(400\); see its log"),
     (Answer(status=422), EngineUnavailable, r"rejected a request: prepared \(422\)"),
-    (Answer(status=507), StorageFull, r"The disk of Qdrant at http://127\.0\.0\.1:\d+ is full: free some space"),
+    (Answer(status=507), StorageFull, "The disk of Qdrant is full: free some space"),
     (
         Answer(status=500, body=b'{"status": {"error": "Service internal error: No space left on device: WAL buffer size exceeds"}}'),
         StorageFull,

@@ -117,11 +117,6 @@ class QdrantConnection:
         self._verify_ssl = verify_ssl
         self._client: httpx2.AsyncClient | None = None
 
-    @property
-    def name(self) -> str:
-        """The server with its address, for errors. It contains no key."""
-        return f"Qdrant at {self._server.base_url}"
-
     async def request(
         self, method: str, path: str, body: object = None, *, timeout_s: float, is_repeatable: bool = True
     ) -> dict[str, object]:
@@ -151,8 +146,8 @@ class QdrantConnection:
         return self._read_response(response)
 
     def fail(self, text: str, *, advice: str, retry_after_s: int = 5) -> EngineUnavailable:
-        """Return the error of the port, with the address of the server."""
-        return EngineUnavailable(ENGINE, f"{self.name} {text}; {advice}", retry_after_s=retry_after_s)
+        """Return the error of the port. It has no address: callers of the API and readers of /readyz see it."""
+        return EngineUnavailable(ENGINE, f"Qdrant {text}; {advice}", retry_after_s=retry_after_s)
 
     def fail_late(self, timeout_s: float) -> EngineUnavailable:
         """Return the error for a request that took too long."""
@@ -203,7 +198,7 @@ class QdrantConnection:
         fields = cast("dict[str, object]", content) if isinstance(content, dict) else None
         reason = "" if fields is None else _read_reason(fields)
         if status == _STATUS_FULL or (not response.is_success and any(text in reason.lower() for text in _DISK_FULL_REASONS)):
-            raise StorageFull(f"The disk of {self.name} is full: free some space, then try again.")
+            raise StorageFull("The disk of Qdrant is full: free some space, then try again.")
         if fields is None:
             raise self.fail(f"did not answer in JSON ({status})", advice="check that no other program or proxy answers at this address")
         if response.is_success:
