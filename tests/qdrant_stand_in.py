@@ -272,6 +272,8 @@ def run_qdrant_stand_in(*, api_key: str | None = None) -> Generator[QdrantStandI
             """Log nothing."""
 
     class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # with the default of 5, many connections at once are reset
+
         def handle_error(self, request: object, client_address: object) -> None:
             """Print nothing. Clients and proxies reset connections."""
 
