@@ -6,6 +6,7 @@ The table "Caches" of docs/architecture.md has the times. What it says is seen a
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from tests.conftest import SECRET_KEY, eventually
 from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery, run_server
 from tests.stopwatch import Stopwatch
-from tests.tools.makers import SERVERS
+from tests.tools.makers import SERVERS, make_odd_entry
 
 pytestmark = pytest.mark.external_service
 
@@ -141,3 +142,23 @@ async def test_servers_of_workspaces_are_seen_within_their_time(servers: tuple[S
     await _wait_for_status(second, body, 200)
     first.client.delete(f"{_SERVERS}/own").raise_for_status()
     await _wait_for_status(second, body, 404)
+
+
+async def test_a_changed_list_of_tools_is_seen_by_processes_without_a_session(servers: tuple[Server, Server], data_dir: Path) -> None:
+    """Architecture, "Caches": `servers.json`, and the tools of a server, which one process lists again after a call."""
+    first, second = servers
+    (data_dir / "servers.json").write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}), encoding="utf-8")
+
+    def list_tools(server: Server) -> set[str]:
+        response = server.client.get("/api/v1/mcp/servers/odd/tools")
+        return {tool["name"] for tool in response.json()["tools"]} if response.is_success else set()
+
+    with Stopwatch() as watch:
+        await eventually(lambda: all("grow" in list_tools(server) for server in servers))
+    assert watch.reference_s < _MAX_SERVER_DELAY_S
+    assert "late" not in list_tools(second)
+    first.client.post(_CALL, json={"server": "odd", "tool": "grow", "arguments": {}}).raise_for_status()
+    await eventually(lambda: "late" in list_tools(first))
+    with Stopwatch() as watch:
+        await eventually(lambda: "late" in list_tools(second))
+    assert watch.reference_s < _MAX_SERVER_DELAY_S

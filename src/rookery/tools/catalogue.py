@@ -43,6 +43,7 @@ from rookery.tools.models import (
 from rookery.tools.ports import UpstreamConnection
 from rookery.tools.servers.registry import ServerRegistry, ServersFileState, is_server_allowed, is_visible_to
 from rookery.tools.store import catalogue as store
+from rookery.tools.store import servers as revisions
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.upstream_session import UpstreamSession
 
@@ -128,6 +129,9 @@ class Catalogue:
         self._unconfirmed: list[Server] = []
         """Servers whose lists were read from the store at the start and not from the server since."""
         self._next_store_poll_at = 0.0
+        self._revision = 0
+        self._stored_times: dict[str, datetime] = {}
+        """When the stored features of each server were listed, as of `_revision`."""
         self._deprecated_at: dict[str, datetime] = {}
         self._has_noted_deprecations = False
         self._owner: asyncio.Task[None] | None = None
@@ -141,7 +145,9 @@ class Catalogue:
         Servers with a stored list are listed half a second later: that starts their processes and imports the SDK of the protocol,
         which would delay the first requests.
         """
+        self._revision = await self._db.lookup(_get_revision)
         snapshots = await self._db.read(store.list_snapshots)
+        self._stored_times = {snapshot.server_key: snapshot.seen_at for snapshot in snapshots}
         self._registry.load()
         if self._refresh_added is not None:
             await self._refresh_added()
@@ -483,6 +489,30 @@ class Catalogue:
         self._notify_listeners(server, None, snapshot.features)
         self.refresh(server)
 
+    async def _read_changed(self) -> None:
+        """Use the changed lists that other processes stored. Without changes it costs one read by key."""
+        # The revision is read first. Changes made meanwhile have a later revision and are read the next time.
+        revision = await self._db.lookup(_get_revision)
+        if revision == self._revision:
+            return
+        times = await self._db.read(store.list_seen_times)
+        changed = tuple(key for key, seen_at in times.items() if key in self._entries and self._stored_times.get(key) != seen_at)
+        for snapshot in await self._db.read(lambda tx: [store.find_snapshot(tx, key) for key in changed]):
+            if snapshot is not None:
+                self._use_changed_snapshot(snapshot)
+        self._revision, self._stored_times = revision, times
+
+    def _use_changed_snapshot(self, snapshot: FeatureSnapshot) -> None:
+        """Replace the features of a server, unless this process has a session with it and so receives its changes itself."""
+        server, entry = self._registry.servers.get(snapshot.server_key), self._entries.get(snapshot.server_key)
+        if server is None or entry is None or snapshot.fingerprint != fingerprint(server) or snapshot.features == entry.snapshot.features:
+            return
+        if any(session.is_open for session in self._sessions.list_sessions(server.key)):
+            return
+        tools = index_by_name(snapshot.features, entry.tools)
+        self._entries[server.key] = _CatalogueEntry(snapshot, tools, time.monotonic(), snapshot.seen_at)
+        self._notify_listeners(server, entry.snapshot.features, snapshot.features)
+
     async def _store(self, server: Server, features: ServerFeatures, workspace_id: int | None) -> None:
         """Store *features*. Resources listed in a session of one workspace are stored for that workspace alone."""
         if self._registry.servers.get(server.key) is not server:
@@ -566,6 +596,8 @@ class Catalogue:
                     _log.warning("tools.servers_not_read", error=error.message, effect="the servers read before stay in use")
                 self._is_lagging = True
         await self._retry_missing()
+        with contextlib.suppress(RookeryError):  # the store is down; the next round retries
+            await self._read_changed()
         due = time.monotonic() - self._ttl_s
         for server_id, entry in list(self._entries.items()):
             server = self._registry.servers.get(server_id)
@@ -597,6 +629,10 @@ class Catalogue:
             # Every process reads servers that workspaces added. The first process that receives a request for one lists it.
             if before.get(key) is not server and server.owner is None:
                 self.refresh(server)
+
+
+def _get_revision(tx: Tx) -> int:
+    return revisions.get_revision(tx, store.FEATURES_REVISION)
 
 
 def fingerprint(server: Server) -> str:

@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, selec
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Codec, Mapper, Tx, metadata, upsert
 from rookery.tools.models import FeatureSnapshot, JsonObject, ServerFeatures
+from rookery.tools.store.servers import increment_revision
 
 tool_catalogue = Table(
     "tool_catalogue",
@@ -54,6 +55,8 @@ tool_deprecations = Table(
     Column("deprecated_at", BigInteger, nullable=False),
 )
 
+FEATURES_REVISION = "features"
+
 _DEPRECATIONS = select(tool_deprecations)
 _DEPRECATE = upsert(tool_deprecations, index_elements=["server_id"])
 _UNDEPRECATE = delete(tool_deprecations).where(tool_deprecations.c.server_id == bindparam("of_key"))
@@ -65,12 +68,14 @@ _SAVE = upsert(
 _DELETE = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
 _PURGE = delete(tool_catalogue).where(tool_catalogue.c.server_id.like(bindparam("of_keys")))
 _ALL_SNAPSHOTS = select(tool_catalogue)
+_SEEN_TIMES = select(tool_catalogue.c.server_id, tool_catalogue.c.seen_at)
 _SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
 
 
 def save_snapshot(tx: Tx, snapshot: FeatureSnapshot) -> None:
-    """Insert or replace the features of a server."""
+    """Insert or replace the features of a server, and increment the revision by which other processes see it."""
     tx.execute(_SAVE, SNAPSHOTS.to_row(snapshot))
+    increment_revision(tx, FEATURES_REVISION)
 
 
 def delete_snapshot(tx: Tx, workspace_id: int, server_key: str) -> int:
@@ -87,6 +92,11 @@ def purge(tx: Tx, workspace_id: int) -> int:
 def list_snapshots(tx: Tx) -> list[FeatureSnapshot]:
     """Return the stored features of all servers."""
     return SNAPSHOTS.fetch_all(tx, _ALL_SNAPSHOTS)
+
+
+def list_seen_times(tx: Tx) -> dict[str, datetime]:
+    """Return when the stored features of each server were listed, by the server's key."""
+    return {row.text("server_id"): from_micros(row.integer("seen_at")) for row in tx.fetch_all(_SEEN_TIMES)}
 
 
 def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> dict[str, datetime]:
