@@ -93,7 +93,7 @@ def _open_engine(address: str, folder: Path) -> Engine:
     return create_engine(f"sqlite:///{folder}/records.db" if address == "embedded:" else sqlalchemy_url(address), poolclass=NullPool)
 
 
-def _migrate_to(engine: Engine, revision: str) -> None:
+def migrate_to(engine: Engine, revision: str) -> None:
     """Migrate a store as an older version did."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
@@ -106,7 +106,7 @@ def _migrate_to(engine: Engine, revision: str) -> None:
 def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_revision: str | None) -> None:
     """Issue 20: "`rookery migrate` with a lock". One process migrates an empty or an older store, and the others wait and go on."""
     if old_revision is not None:
-        _migrate_to(_open_engine(store_address, tmp_path), old_revision)
+        migrate_to(_open_engine(store_address, tmp_path), old_revision)
     environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}
     command_line = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path), "migrate"]
 
@@ -120,7 +120,7 @@ def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_rev
 def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: str, tmp_path: Path) -> None:
     """Issue 20: DDL is transactional in both dialects. Here the second revision fails: somebody has created its table."""
     engine = _open_engine(store_address, tmp_path)
-    _migrate_to(engine, "0024")
+    migrate_to(engine, "0024")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE generations (id TEXT)"))
     environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}

@@ -15,6 +15,8 @@ import psycopg
 import pytest
 import typer
 from psycopg import sql
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
 from rookery.backup.postgres_records import fill_postgres, open_record_snapshot
@@ -26,6 +28,7 @@ from rookery.migrations import migrate
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY, eventually
 from tests.deadlines import HANG_S
+from tests.test_migrations import migrate_to
 
 pytestmark = pytest.mark.external_service
 
@@ -211,9 +214,10 @@ async def test_a_killed_restore_into_postgresql_leaves_nothing_and_is_repeated(
 
 
 def is_waiting(database: str) -> bool:
-    """Return whether a session of the server waits for a lock."""
+    """Return whether a session of *database* waits for a lock. Other tests use the same server."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     with psycopg.connect(database) as connection:
-        return connection.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() is not None
+        return connection.execute(waiting).fetchone() is not None
 
 
 async def test_a_restore_killed_after_its_commit_is_completed(data_dir: Path, tmp_path: Path, postgres_empty: str) -> None:
@@ -258,12 +262,9 @@ def test_a_database_without_records_is_an_error(tmp_path: Path, postgres_empty: 
 
 def test_an_old_backup_is_migrated_before_it_is_copied(tmp_path: Path, postgres_empty: str, data_dir: Path) -> None:
     """D-08: PostgreSQL gets the newest schema, also from a backup of an older revision."""
+    (data_dir / "records.db").unlink()
+    migrate_to(create_engine(f"sqlite:///{data_dir}/records.db", poolclass=NullPool), "0025")
     with closing(sqlite3.connect(data_dir / "records.db")) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0025'")
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        for (name,) in tables:
-            if name.startswith(("generation", "content_", "prompt_")):
-                connection.execute(f'DROP TABLE "{name}"')
         connection.execute("INSERT INTO workspaces (name, created_at) VALUES ('old', 0)")
         connection.commit()
     archive = tmp_path / "x.tar"
