@@ -129,12 +129,18 @@ class FaultProxy:
                 return
             raise
         self._writers.add(engine_writer)
+        directions = [
+            asyncio.create_task(self._pass(reader, engine_writer)),
+            asyncio.create_task(self._pass(engine_reader, writer, cut_after_bytes)),
+        ]
         try:
-            # A reset ends both directions with an error, which is part of the fault.
-            await asyncio.gather(
-                self._pass(reader, engine_writer), self._pass(engine_reader, writer, cut_after_bytes), return_exceptions=True
-            )
+            # A reset of one side ends both: the other side would wait for ever.
+            await asyncio.wait(directions, return_when=asyncio.FIRST_EXCEPTION)
+            await self._passing.wait()
         finally:
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
             await self._close_connections(engine_writer, writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after_bytes: int = 0) -> None:

@@ -119,6 +119,9 @@ class FailingStore:
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self.db.read(work)
 
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        return await self.db.read_from_replica(work)
+
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         return await self.db.lookup(work)
 
