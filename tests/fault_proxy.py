@@ -53,6 +53,7 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._passing = asyncio.Event()
         self._passing.set()
+        self._frozen: list[asyncio.Event] = []
         self._server: asyncio.Server | None = None
         self._writers = set[asyncio.StreamWriter]()
         self._tasks = set[asyncio.Task[None]]()
@@ -72,6 +73,10 @@ class FaultProxy:
         """Pass nothing and close nothing, as a lost network does. What is sent meanwhile arrives after `heal`."""
         self._call(self._passing.clear)
 
+    def freeze(self) -> None:
+        """Pass nothing on open connections, as a load balancer that forgot them does. New ones work. What is sent arrives after `heal`."""
+        self._call(self._freeze)
+
     def refuse(self) -> None:
         """Refuse new connections. Open ones stay; `reset` ends them."""
         self._run(self._stop_listening())
@@ -84,9 +89,20 @@ class FaultProxy:
         """End all faults."""
         self.latency_s = self.bytes_per_s = 0.0
         self.cut_after_bytes = 0
-        self._call(self._passing.set)
+        self._call(self._resume)
         if self._server is None:
             self._run(self._listen())
+
+    def _freeze(self) -> None:
+        self._passing.clear()
+        self._frozen.append(self._passing)
+        self._passing = asyncio.Event()
+        self._passing.set()
+
+    def _resume(self) -> None:
+        for passing in (*self._frozen, self._passing):
+            passing.set()
+        self._frozen.clear()
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
@@ -119,9 +135,9 @@ class FaultProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _pass_both_ways(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        cut_after_bytes = self.cut_after_bytes
+        cut_after_bytes, passing = self.cut_after_bytes, self._passing
         try:
-            await self._passing.wait()
+            await passing.wait()
             engine_reader, engine_writer = await asyncio.open_connection(*self._target)
         except BaseException as error:
             await self._close_connections(writer)
@@ -130,25 +146,27 @@ class FaultProxy:
             raise
         self._writers.add(engine_writer)
         directions = [
-            asyncio.create_task(self._pass(reader, engine_writer)),
-            asyncio.create_task(self._pass(engine_reader, writer, cut_after_bytes)),
+            asyncio.create_task(self._pass(reader, engine_writer, passing)),
+            asyncio.create_task(self._pass(engine_reader, writer, passing, cut_after_bytes)),
         ]
         try:
             # A reset of one side ends both: the other side would wait for ever.
             await asyncio.wait(directions, return_when=asyncio.FIRST_EXCEPTION)
-            await self._passing.wait()
+            await passing.wait()
         finally:
             for direction in directions:
                 direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
             await self._close_connections(engine_writer, writer)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after_bytes: int = 0) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event, cut_after_bytes: int = 0
+    ) -> None:
         passed_bytes = 0
         while data := await reader.read(_CHUNK_BYTES):
             if self.latency_s or self.bytes_per_s:
                 await asyncio.sleep(self.latency_s + (len(data) / self.bytes_per_s if self.bytes_per_s else 0.0))
-            await self._passing.wait()
+            await passing.wait()
             if cut_after_bytes and passed_bytes + len(data) >= cut_after_bytes:
                 writer.write(data[: cut_after_bytes - passed_bytes])
                 await writer.drain()
@@ -157,7 +175,7 @@ class FaultProxy:
             passed_bytes += len(data)
             writer.write(data)
             await writer.drain()
-        await self._passing.wait()  # a lost network loses the end of a connection too
+        await passing.wait()  # a lost network loses the end of a connection too
         if writer.can_write_eof():
             writer.write_eof()
 

@@ -61,6 +61,24 @@ async def _ask(db: Database) -> int:
     return row.integer("one")
 
 
+async def test_a_lost_connection_ends_its_statement_and_is_replaced(url: str, proxy: FaultProxy, postgres_database: str) -> None:
+    """Issue 20: the server works, and new connections too, but nothing arrives on those that are open."""
+    del postgres_database
+    store = PostgresDatabase(url, statement_timeout_s=1)
+    await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)))
+    proxy.freeze()
+    async with asyncio.timeout(HANG_S):
+        outcomes = await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)), return_exceptions=True)
+        answers = await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)))
+    proxy.heal()
+    await store.close()
+
+    assert {str(outcome).partition(" for ")[0] for outcome in outcomes} == {
+        "The database engine is unavailable: a statement has had no answer"
+    }
+    assert answers == [1] * _POOL_SIZE
+
+
 async def test_a_lost_network_ends_transactions_in_bounded_time_and_the_pool_recovers(store: Database, proxy: FaultProxy) -> None:
     """More transactions than connections: each fails, none hangs; after that all connections work again without a restart."""
     proxy.partition()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -46,18 +47,27 @@ _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 """Upserts compiled for PostgreSQL."""
 
 
+@dataclass(slots=True)
+class _Progress:
+    """The number of statements that a transaction has begun."""
+
+    statement_count: int = 0
+
+
 class PostgresTx(TxCallbacks):
     """A `Tx` on a connection of SQLAlchemy, run inside its greenlet."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_progress")
 
     dialect: Literal["postgresql"] = "postgresql"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, progress: _Progress) -> None:
         super().__init__()
         self._connection = connection
+        self._progress = progress
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
+        self._progress.statement_count += 1
         result = self._connection.execute(_select_dialect(statement), params or {})
         index = {name: place for place, name in enumerate(result.keys())}
         return [Row(row, index) for row in result]
@@ -67,11 +77,13 @@ class PostgresTx(TxCallbacks):
         return rows[0] if rows else None
 
     def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
+        self._progress.statement_count += 1
         return self._connection.execute(_select_dialect(statement), params or {}, execution_options=_ROWCOUNT_OPTIONS).rowcount
 
     def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:
             return 0
+        self._progress.statement_count += 1
         return self._connection.execute(_select_dialect(statement), list(params), execution_options=_ROWCOUNT_OPTIONS).rowcount
 
 
@@ -83,13 +95,18 @@ class PostgresDatabase:
     these. A connection whose statement is cancelled must be closed and replaced, which takes longer than most statements: when many
     tasks are cancelled, the store would only open connections. So the transaction of a cancelled task gets a short time to end.
 
-    A lost network gives no error. So a transaction that takes long is given up if the server does not answer on a new connection either.
+    A lost network gives no error. So a transaction that takes long is given up if the server does not answer on a new connection either,
+    or if a statement takes longer than the server allows: then its connection alone is lost.
+
+    Args:
+        statement_timeout_s: Longest time of a statement, which the server enforces.
     """
 
     dialect: Literal["postgresql"] = "postgresql"
 
-    def __init__(self, url: str) -> None:
-        options = f"-c statement_timeout={_STATEMENT_TIMEOUT_S}s -c timezone=UTC"
+    def __init__(self, url: str, *, statement_timeout_s: int = _STATEMENT_TIMEOUT_S) -> None:
+        options = f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC"
+        self._statement_timeout_s = statement_timeout_s
         self._engine: AsyncEngine = create_async_engine(
             sqlalchemy_url(url),
             pool_size=_POOL_SIZE,
@@ -140,12 +157,19 @@ class PostgresDatabase:
     async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
         await self._acquire_slot()
-        task = asyncio.create_task(_run_transaction(engine, work, hook, is_synced=is_synced), name="database-transaction")
+        progress = _Progress()
+        task = asyncio.create_task(_run_transaction(engine, work, hook, progress, is_synced=is_synced), name="database-transaction")
         self._transactions.add(task)
         task.add_done_callback(self._on_done)
         try:
+            seen_count, unchanged_s = 0, 0.0
             while not (await asyncio.wait({task}, timeout=_CHECK_AFTER_S))[0]:
                 await self._require_answer()
+                unchanged_s = unchanged_s + _CHECK_AFTER_S if progress.statement_count == seen_count else 0.0
+                seen_count = progress.statement_count
+                if unchanged_s > self._statement_timeout_s + _CHECK_AFTER_S:
+                    await _abandon(task)
+                    raise EngineUnavailable("database", f"a statement has had no answer for {unchanged_s:g} s")
             return task.result()
         except asyncio.CancelledError:
             try:
@@ -204,18 +228,27 @@ def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
-async def _run_transaction(engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None, *, is_synced: bool) -> T:
+async def _abandon(task: asyncio.Task[T]) -> None:
+    """Cancel a transaction whose connection is lost. The driver waits for the end of a cancelled statement, so cancel that wait too."""
+    for _ in range(2):
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
+
+
+async def _run_transaction(
+    engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None, progress: _Progress, *, is_synced: bool
+) -> T:
     async with engine.begin() as connection:
         if not is_synced:
             await connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
-        tx, result = await connection.run_sync(_run_work, work, hook)
+        tx, result = await connection.run_sync(_run_work, work, hook, progress)
     for callback in tx.callbacks:
         callback()
     return result
 
 
-def _run_work(connection: Connection, work: Callable[[Tx], T], hook: TransactionHook | None) -> tuple[PostgresTx, T]:
-    tx = PostgresTx(connection)
+def _run_work(connection: Connection, work: Callable[[Tx], T], hook: TransactionHook | None, progress: _Progress) -> tuple[PostgresTx, T]:
+    tx = PostgresTx(connection, progress)
     result = work(tx)
     tx.run_before_commit()
     if hook is not None:
