@@ -492,7 +492,7 @@ def serialize_summary(generation: GenerationSummary) -> GenerationItem:
     return GenerationItem.from_parts(generation, **_common_fields(generation))
 
 
-class GenerationScoreResponse(ResponseModel):
+class ScoredGenerationResponse(ResponseModel):
     """The scores of the output of a generation."""
 
     generation_id: str

@@ -754,13 +754,6 @@ class GenerationOutput(Model):
     json_: object | None = Field(default=None, alias="json")
 
 
-class GenerationScore(Model):
-    """The scores of the output of a generation."""
-
-    generation_id: str
-    score: dict[str, object]
-
-
 class GenerationTemplate(Model):
     """The template and its version."""
 
@@ -1358,6 +1351,13 @@ class ScoreItem(Model):
     status: int
     result: Score | None
     error: dict[str, object] | None
+
+
+class ScoredGeneration(Model):
+    """The scores of the output of a generation."""
+
+    generation_id: str
+    score: dict[str, object]
 
 
 class ScoringHealth(Model):

@@ -85,12 +85,12 @@ class ContentOperations:
             path=fill_path("/api/agent/content/generations/{generation_id}", generation_id=generation_id), result=models.Generation,
         ))
 
-    def get_generation_score(self, generation_id: str) -> models.GenerationScore:
+    def get_generation_score(self, generation_id: str) -> models.ScoredGeneration:
         """Score the output of a generation."""
         return self._session.send(Call(
             operation="get_generation_score", method="GET",
             path=fill_path("/api/agent/content/generations/{generation_id}/score", generation_id=generation_id),
-            result=models.GenerationScore,
+            result=models.ScoredGeneration,
         ))
 
     def cancel_generation(self, generation_id: str) -> models.Generation:
@@ -333,12 +333,12 @@ class AsyncContentOperations:
             path=fill_path("/api/agent/content/generations/{generation_id}", generation_id=generation_id), result=models.Generation,
         ))
 
-    async def get_generation_score(self, generation_id: str) -> models.GenerationScore:
+    async def get_generation_score(self, generation_id: str) -> models.ScoredGeneration:
         """Score the output of a generation."""
         return await self._session.send(Call(
             operation="get_generation_score", method="GET",
             path=fill_path("/api/agent/content/generations/{generation_id}/score", generation_id=generation_id),
-            result=models.GenerationScore,
+            result=models.ScoredGeneration,
         ))
 
     async def cancel_generation(self, generation_id: str) -> models.Generation:

@@ -20,9 +20,9 @@ from rookery.content.schemas import (
     DeltaEvent,
     GenerationItem,
     GenerationResponse,
-    GenerationScoreResponse,
     GenerationsQuery,
     NewGenerationBody,
+    ScoredGenerationResponse,
     serialize_generation,
     serialize_summary,
 )
@@ -69,7 +69,7 @@ class GenerationApi:
             operation(method="GET", path=one, handler=self.get_generation, present=_present, required_scope=READ_SCOPE,
                       response_model=GenerationResponse, operation_id="get_generation", summary="Show a generation", tools=(tools.GET,)),
             operation(method="GET", path=f"{one}/score", handler=self.get_generation_score, required_scope=READ_SCOPE,
-                      response_model=GenerationScoreResponse, errors=(Conflict,), operation_id="get_generation_score",
+                      response_model=ScoredGenerationResponse, errors=(Conflict,), operation_id="get_generation_score",
                       summary="Score the output of a generation"),
             change(path=f"{one}/cancel", handler=self.post_cancel, present=_present, errors=(Conflict,),
                    operation_id="cancel_generation", summary="Cancel a generation"),
@@ -106,7 +106,7 @@ class GenerationApi:
         """Return a generation with its messages and its output."""
         return await self.generations.get(ContentTenant.from_caller(caller), generation_id)
 
-    async def get_generation_score(self, caller: Caller, generation_id: str) -> GenerationScoreResponse:
+    async def get_generation_score(self, caller: Caller, generation_id: str) -> ScoredGenerationResponse:
         """
         Return whether the output of a generation reads as written by a model, and how sycophantic it is as an answer to its messages.
 
@@ -117,7 +117,7 @@ class GenerationApi:
         if not (generation.output or "").strip():
             raise Conflict(f"The generation has no output to score; its status is {generation.status.value!r}.")
         score = await self.scorer.score_output(generation.messages, generation.output or "")
-        return GenerationScoreResponse.from_parts(generation_id=generation.id, score=score)
+        return ScoredGenerationResponse.from_parts(generation_id=generation.id, score=score)
 
     async def post_cancel(self, caller: Caller, generation_id: str) -> Generation:
         """
