@@ -114,7 +114,8 @@ async def test_a_session_is_served_by_whatever_process_accepts_the_connection(se
     async def is_served_by_all() -> bool:
         listed = await _post_mcp(server, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)
         assert listed.status_code == 200, listed.text
-        assert "older__test_elicitation" in listed.text
+        if "older__test_elicitation" not in listed.text:  # the tool server is still starting
+            return False
         samples = await _scrape(server)
         return all(_count_requests(samples, "/mcp", number) for number in PROCESSES)
 
