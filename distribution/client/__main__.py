@@ -27,14 +27,6 @@ FOLDER = ROOT / "src" / "rookery_client"
 ERRORS = ROOT / "docs" / "reference" / "errors.md"
 
 _FOLDERS = ("generated", "operations")
-_STATUS_CLASSES: Mapping[str, str] = {
-    "401": "AuthenticationError",
-    "403": "ForbiddenError",
-    "404": "NotFoundError",
-    "409": "ConflictError",
-    "422": "InvalidRequestError",
-    "429": "RateLimitError",
-}
 
 
 def write_client() -> dict[str, str]:
@@ -49,7 +41,7 @@ def write_client() -> dict[str, str]:
     files["operations/groups.py"] = write_groups(list(dict.fromkeys(GROUPS.values())))
     files["generated/models.py"] = write_models(components, results.used)
     files["generated/inputs.py"] = write_inputs(components, inputs.used)
-    files["generated/errors.py"] = write_errors(_read_errors(), _STATUS_CLASSES)
+    files["generated/errors.py"] = write_errors(_read_errors())
     for folder in _FOLDERS:
         files[f"{folder}/__init__.py"] = '"""Modules that `make client` writes."""\n'
     return files

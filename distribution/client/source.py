@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from distribution.client.operations import Argument, Method
 from distribution.client.types import Schema, TypeWriter, to_attribute
+from rookery_client.errors import get_status_class
 
 _WIDTH = 140
+_MIN_SHARED_FIELDS = 10
 
 _HEADER = '''"""
 {title}
@@ -57,14 +61,30 @@ from rookery_client.sessions import AsyncSession, Session
 
 
 def write_models(components: Mapping[str, Schema], names: Iterable[str]) -> str:
-    """Return the source of the models *names*, and of those that they contain."""
+    """Return the source of the models *names*, and of those that they contain. A model with all fields of another one is its subclass."""
     writer = TypeWriter(components, is_input=False)
     writer.used.update(dict.fromkeys(names))
+    fields = {name: tuple(_write_model_fields(components[name], writer)) for name in _follow(writer)}
+    bases = {name: _find_base(name, fields) for name in fields}
+    # A model has more fields than its base, so bases come first.
+    order = sorted(fields, key=lambda name: (len(fields[name]) if name in bases.values() or bases[name] else 0, name))
     blocks = list[str]()
-    for name in _follow(writer):
-        fields = list(_write_model_fields(components[name], writer))
-        blocks.append(f"class {name}(Model):\n{_indent([_docstring(components[name], name), '', *fields])}")
+    for name in order:
+        base = bases[name]
+        own = [field for field in fields[name] if base is None or field not in fields[base]]
+        lines = [_docstring(components[name], name), *(["", *own] if own else [])]
+        blocks.append(f"class {name}({base or 'Model'}):\n{_indent(lines)}")
     return _join(_HEADER.format(title="Models of responses.", imports=_MODELS_IMPORTS), blocks)
+
+
+def _find_base(name: str, fields: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the largest model all of whose fields the model *name* has, with the same types. Small ones are alike by chance."""
+    candidates = [
+        (len(others), other)
+        for other, others in fields.items()
+        if _MIN_SHARED_FIELDS <= len(others) < len(fields[name]) and set(others) <= set(fields[name])
+    ]
+    return max(candidates)[1] if candidates else None
 
 
 def write_inputs(components: Mapping[str, Schema], names: Iterable[str]) -> str:
@@ -81,21 +101,13 @@ def write_inputs(components: Mapping[str, Schema], names: Iterable[str]) -> str:
     return _join(_HEADER.format(title="Objects in arguments.", imports=_INPUTS_IMPORTS), blocks)
 
 
-def write_errors(rows: Sequence[tuple[str, str, str]], bases: Mapping[str, str]) -> str:
-    """
-    Return the source of the error classes.
-
-    Args:
-        rows: Code, status and meaning of each error.
-        bases: The class of each status.
-    """
-    blocks, names = list[str](), dict[str, str]()
-    for code, status, meaning in rows:
-        name = names[code] = code.title().replace("_", "")
-        base = bases.get(status) or ("ServerError" if status.startswith("5") else "ClientError")
-        blocks.append(f"class {name}({base}):\n{_indent([_quote(meaning), '', f'default_code = {code!r}'.replace(chr(39), chr(34))])}")
-    used = sorted({bases.get(status) or ("ServerError" if status.startswith("5") else "ClientError") for _, status, _ in rows})
-    imports = f"\nfrom rookery_client.errors import ApiError, {', '.join(used)}\n"
+def write_errors(rows: Sequence[tuple[str, str, str]]) -> str:
+    """Return the source of the error classes, for the code, the HTTP status and the meaning of each."""
+    bases = {code: get_status_class(int(status)).__name__ for code, status, _ in rows}
+    meanings = {code: meaning for code, _, meaning in rows}
+    names = {code: code.title().replace("_", "") for code in bases}
+    imports = f"\nfrom rookery_client.errors import ApiError, {', '.join(sorted(set(bases.values())))}\n"
+    blocks = [f"class {names[code]}({base}):\n{_indent([_quote(meanings[code])])}" for code, base in bases.items()]
     table = "\n".join(f'    "{code}": {name},' for code, name in names.items())
     blocks.append(f"CLASSES: dict[str, type[ApiError]] = {{\n{table}\n}}")
     return _join(_HEADER.format(title="Errors of the API, by code.", imports=imports), blocks)
@@ -115,8 +127,7 @@ def write_group(group: str, methods: Sequence[Method], writer: TypeWriter, resul
         for method in methods:
             lines += ["", *_write_method(method, writer, result_writer, is_async=is_async)]
         blocks.append(f"class {_class_name(group, is_async=is_async)}:\n{_indent(lines)}")
-    body = "\n\n\n".join(blocks)
-    return _drop_unused_imports(_HEADER.format(title=f"Operations of `client.{group}`.", imports=_GROUP_IMPORTS), body)
+    return _join(_HEADER.format(title=f"Operations of `client.{group}`.", imports=_GROUP_IMPORTS), blocks)
 
 
 def write_groups(groups: Sequence[str]) -> str:
@@ -292,31 +303,21 @@ def _indent(lines: Iterable[str]) -> str:
 
 
 def _join(header: str, blocks: Sequence[str]) -> str:
-    return _drop_unused_imports(header, "\n\n\n".join(blocks))
-
-
-def _drop_unused_imports(header: str, body: str) -> str:
-    """Return the module without the imported names that *body* does not use."""
-    lines = list[str]()
-    rest = body + header.partition("class Model")[2]
-    for line in header.splitlines():
-        if line.startswith("from ") and " import " in line and "__future__" not in line:
-            start, _, names = line.partition(" import ")
-            used = [name for name in names.split(", ") if _is_used(name, rest)]
-            if not used:
-                continue
-            lines.append(f"{start} import {', '.join(used)}")
-        elif line or not lines or lines[-1]:
-            lines.append(line)
-    text = "\n".join(lines).rstrip("\n").replace("\n\nclass ", "\n\n\nclass ")
-    return f"{text}\n\n\n{body}\n"
-
-
-def _is_used(name: str, text: str) -> bool:
-    start = text.find(name)
-    while start >= 0:
-        before, after = text[start - 1 : start], text[start + len(name) : start + len(name) + 1]
-        if not (before.isalnum() or before == "_") and not (after.isalnum() or after == "_"):
-            return True
-        start = text.find(name, start + 1)
-    return False
+    """Return the module, without the imports that it does not use."""
+    body = "\n\n\n".join(blocks)
+    text = f"{header.rstrip()}\n\n\n{body}\n".replace("\n\nclass Model(", "\n\n\nclass Model(", 1)
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--fix-only",
+        "--quiet",
+        "--select",
+        "F401",
+        "--stdin-filename",
+        "x.py",
+        "-",
+    ]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout

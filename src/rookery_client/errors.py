@@ -14,7 +14,7 @@ Errors of the client.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 WebhookProblem = Literal[
     "no_signature", "bad_signature", "wrong_signature", "no_timestamp", "bad_timestamp", "too_old", "too_new", "bad_body"
@@ -79,8 +79,6 @@ class ApiError(RookeryClientError):
         retry_after_s: Seconds to wait before another attempt, if the server says so.
     """
 
-    default_code: ClassVar[str] = ""
-
     def __init__(
         self,
         message: str,
@@ -130,3 +128,18 @@ class InvalidRequestError(ClientError):
 
 class RateLimitError(ClientError):
     """A limit is reached (429). `retry_after_s` says how long to wait."""
+
+
+_STATUS_CLASSES: Mapping[int, type[ApiError]] = {
+    401: AuthenticationError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    422: InvalidRequestError,
+    429: RateLimitError,
+}
+
+
+def get_status_class(status: int) -> type[ApiError]:
+    """Return the class of the errors with an HTTP *status*."""
+    return _STATUS_CLASSES.get(status) or (ServerError if status >= 500 else ClientError)

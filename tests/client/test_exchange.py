@@ -8,6 +8,7 @@ import pytest
 
 from rookery_client import ApiError, ConnectionFailed, UnexpectedResponse
 from rookery_client.calls import UNSET, Call, fill_path, given
+from rookery_client.errors import ClientError, NotFoundError
 from rookery_client.exchange import Exchange, Options, Retry
 from rookery_client.generated.errors import RateLimited, ScopeMissing
 
@@ -94,7 +95,9 @@ def test_each_code_has_a_class() -> None:
     with pytest.raises(RateLimited) as limited:
         begin(POST, attempts=4).receive(429, {"retry-after": "7"}, error("rate_limited"))
     assert limited.value.retry_after_s == 7
-    with pytest.raises(ApiError, match="new_code"):
+    with pytest.raises(NotFoundError, match="new_code"):
+        begin(GET).receive(404, {}, error("new_code"))
+    with pytest.raises(ClientError, match="new_code"):
         begin(GET).receive(418, {}, error("new_code"))
 
 

@@ -14,55 +14,37 @@ from rookery_client.errors import ApiError, AuthenticationError, ClientError, Co
 class InvalidRequest(ClientError):
     """The body of a tool call does not have the required form, or the request is not valid HTTP."""
 
-    default_code = "invalid_request"
-
 
 class InvalidArguments(ClientError):
     """The arguments do not match the tool's inputSchema."""
-
-    default_code = "invalid_arguments"
 
 
 class InvalidJson(ClientError):
     """The body is not JSON."""
 
-    default_code = "invalid_json"
-
 
 class HostNotAllowed(ClientError):
     """The `Host` header is not one of the server's addresses; see `ROOKERY_ALLOWED_HOSTS`."""
-
-    default_code = "host_not_allowed"
 
 
 class Unauthorised(AuthenticationError):
     """No key, two different keys, or an unknown key. Deleted keys and keys past their grace period are unknown."""
 
-    default_code = "unauthorised"
-
 
 class KeyRevoked(AuthenticationError):
     """The key is revoked or suspended."""
-
-    default_code = "key_revoked"
 
 
 class KeyExpired(AuthenticationError):
     """The key has expired."""
 
-    default_code = "key_expired"
-
 
 class IpNotAllowed(ForbiddenError):
     """The key may not be used from this address."""
 
-    default_code = "ip_not_allowed"
-
 
 class ScopeMissing(ForbiddenError):
     """The API key lacks the scope."""
-
-    default_code = "scope_missing"
 
 
 class PermissionDenied(ForbiddenError):
@@ -72,61 +54,41 @@ class PermissionDenied(ForbiddenError):
     is another workspace (`field`).
     """
 
-    default_code = "permission_denied"
-
 
 class CrossSite(ForbiddenError):
     """A browser sent Basic credentials for a page of another site."""
-
-    default_code = "cross_site"
 
 
 class Disabled(ForbiddenError):
     """The operator switched off or stopped the server or tool."""
 
-    default_code = "disabled"
-
 
 class TestKeyRefused(ForbiddenError):
     """A test key called a tool that is not read-only, on a server without `sandbox`."""
-
-    default_code = "test_key_refused"
 
 
 class ResourceNotFound(NotFoundError):
     """The memory or other resource does not exist, or belongs to another workspace."""
 
-    default_code = "resource_not_found"
-
 
 class ServerNotFound(NotFoundError):
     """The tool server does not exist."""
-
-    default_code = "server_not_found"
 
 
 class ToolNotFound(NotFoundError):
     """The server has no such tool."""
 
-    default_code = "tool_not_found"
-
 
 class PromptNotFound(NotFoundError):
     """The server has no such prompt."""
-
-    default_code = "prompt_not_found"
 
 
 class NotFound(NotFoundError):
     """No route has this path."""
 
-    default_code = "not_found"
-
 
 class MethodNotAllowed(ClientError):
     """The path does not support this method."""
-
-    default_code = "method_not_allowed"
 
 
 class RequestTimeout(ClientError):
@@ -134,193 +96,129 @@ class RequestTimeout(ClientError):
     The head did not arrive within 30 s, or the body paused for 30 s or was slower than 8 KiB a second. The connection is closed.
     """
 
-    default_code = "request_timeout"
-
 
 class Conflict(ConflictError):
     """The state of the resource does not allow the operation."""
-
-    default_code = "conflict"
 
 
 class AlreadySuperseded(ConflictError):
     """Another memory replaced this one first."""
 
-    default_code = "already_superseded"
-
 
 class FolderTaken(ConflictError):
     """A backup is restored only into an empty folder. Only commands return this error."""
-
-    default_code = "folder_taken"
 
 
 class DatabaseTaken(ConflictError):
     """The database or `records.db` that should get the records has some already. Only commands return this error."""
 
-    default_code = "database_taken"
-
 
 class RecordsInUse(ConflictError):
     """A server, a worker or another client uses the records that are to be moved. Only commands return this error."""
-
-    default_code = "records_in_use"
 
 
 class FileTaken(ConflictError):
     """A backup never overwrites a file. Only commands return this error."""
 
-    default_code = "file_taken"
-
 
 class MaxMemoriesReached(ConflictError):
     """The workspace has `ROOKERY_MAX_MEMORIES` memories."""
-
-    default_code = "max_memories_reached"
 
 
 class KeyInGrace(ConflictError):
     """The key was already rotated; rotate its successor."""
 
-    default_code = "key_in_grace"
-
 
 class IdempotencyInProgress(ConflictError):
     """A request with this Idempotency-Key is running."""
-
-    default_code = "idempotency_in_progress"
 
 
 class SecretAlreadyShown(ConflictError):
     """The request with this Idempotency-Key succeeded, and its answer contained a secret."""
 
-    default_code = "secret_already_shown"
-
 
 class AnswerNotKept(ConflictError):
     """The request with this Idempotency-Key succeeded, and its answer was too large to store."""
-
-    default_code = "answer_not_kept"
 
 
 class NoLogin(ConflictError):
     """The entry of the tool server does not use a login."""
 
-    default_code = "no_login"
-
 
 class NameTaken(ConflictError):
     """The name is in use and must be unique."""
-
-    default_code = "name_taken"
 
 
 class SlugTaken(ConflictError):
     """The slug is in use by another plan of the workspace."""
 
-    default_code = "slug_taken"
-
 
 class PlanArchived(ConflictError):
     """An archived plan is read-only; restore it first."""
-
-    default_code = "plan_archived"
 
 
 class PlanNotActive(ConflictError):
     """The plan is paused or completed, so no work can begin or be added."""
 
-    default_code = "plan_not_active"
-
 
 class PlanHasOpenPhases(ConflictError):
     """A plan with open phases can be completed only with `force`."""
-
-    default_code = "plan_has_open_phases"
 
 
 class PhaseHasOpenTasks(ConflictError):
     """A phase with open tasks can be completed only with `force`."""
 
-    default_code = "phase_has_open_tasks"
-
 
 class PhaseClosed(ConflictError):
     """The phase is completed, skipped or on hold, so no work can begin; or it is closed, so no task can be added."""
-
-    default_code = "phase_closed"
 
 
 class PhaseBlocked(ConflictError):
     """The phase waits for other phases."""
 
-    default_code = "phase_blocked"
-
 
 class TaskBlocked(ConflictError):
     """The task or its phase waits for others."""
-
-    default_code = "task_blocked"
 
 
 class TaskClaimed(ConflictError):
     """Another worker holds the task."""
 
-    default_code = "task_claimed"
-
 
 class LeaseLost(ConflictError):
     """The lease of the `claim_token` has ended, or the token or session belongs to another claim."""
-
-    default_code = "lease_lost"
 
 
 class WrongTransition(ConflictError):
     """The status cannot change in this way."""
 
-    default_code = "wrong_transition"
-
 
 class WrongCampaignStatus(ConflictError):
     """The status of the campaign does not allow the action."""
-
-    default_code = "wrong_campaign_status"
 
 
 class CampaignNotEditable(ConflictError):
     """The campaign is neither a draft nor scheduled, so it cannot be changed; duplicate it."""
 
-    default_code = "campaign_not_editable"
-
 
 class CampaignAlreadySent(ConflictError):
     """The campaign was started before and is not sent a second time."""
-
-    default_code = "campaign_already_sent"
 
 
 class TooMany(ConflictError):
     """The plan has the maximum number of phases, tasks or checkpoints."""
 
-    default_code = "too_many"
-
 
 class GenerationCancelled(ConflictError):
     """The generation was cancelled while its caller waited for the answer."""
-
-    default_code = "generation_cancelled"
 
 
 class PreconditionFailed(ClientError):
     """`If-Match` is not the current version, or the path has no version."""
 
-    default_code = "precondition_failed"
-
 
 class PayloadTooLarge(ClientError):
     """The body is larger than the route allows; the rest was not read."""
-
-    default_code = "payload_too_large"
 
 
 class UnsupportedMediaType(ClientError):
@@ -329,19 +227,13 @@ class UnsupportedMediaType(ClientError):
     as UTF-8.
     """
 
-    default_code = "unsupported_media_type"
-
 
 class ArchiveUnfit(InvalidRequestError):
     """The file is not a backup, incomplete, damaged, or from a newer Rookery. Only commands return this error."""
 
-    default_code = "archive_unfit"
-
 
 class ValidationError(InvalidRequestError):
     """A field of the body or query, or the header Idempotency-Key, is invalid."""
-
-    default_code = "validation_error"
 
 
 class AddressRefused(InvalidRequestError):
@@ -350,55 +242,37 @@ class AddressRefused(InvalidRequestError):
     the code is `validation_error` with `errors.url`.
     """
 
-    default_code = "address_refused"
-
 
 class NotEmbeddable(InvalidRequestError):
     """The embedder works, but returns no vector for this question."""
-
-    default_code = "not_embeddable"
 
 
 class IdempotencyMismatch(InvalidRequestError):
     """The Idempotency-Key was used with another body or query; nothing was done."""
 
-    default_code = "idempotency_mismatch"
-
 
 class LoginFailed(InvalidRequestError):
     """A login at a tool server failed; the message explains what to correct."""
-
-    default_code = "login_failed"
 
 
 class ProviderRefused(InvalidRequestError):
     """The provider of the language model rejects the request, for example because it is too long for the model."""
 
-    default_code = "provider_refused"
-
 
 class SessionNotOpen(InvalidRequestError):
     """`X-Session-ID` is not an open agent session of the workspace."""
-
-    default_code = "session_not_open"
 
 
 class ModelNotPriced(InvalidRequestError):
     """A daily budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
 
-    default_code = "model_not_priced"
-
 
 class BudgetExhausted(RateLimitError):
     """Less is left of the daily budget of the key or of the workspace than the generation may cost."""
 
-    default_code = "budget_exhausted"
-
 
 class GenerationQueueFull(RateLimitError):
     """10,000 generations of the workspace wait or run."""
-
-    default_code = "generation_queue_full"
 
 
 class RateLimited(RateLimitError):
@@ -407,67 +281,45 @@ class RateLimited(RateLimitError):
     applies to every route that takes a key, and its answer has no `X-RateLimit` headers.
     """
 
-    default_code = "rate_limited"
-
 
 class BacklogFull(RateLimitError):
     """`ROOKERY_MAX_BACKLOG` memories of the workspace wait for indexing."""
-
-    default_code = "backlog_full"
 
 
 class DeliveriesFull(RateLimitError):
     """The workspace has the maximum number of waiting webhook deliveries, so no event can be resent or tested."""
 
-    default_code = "deliveries_full"
-
 
 class ServerBusy(RateLimitError):
     """The tool server has the maximum number of running and waiting calls."""
-
-    default_code = "server_busy"
 
 
 class TemplateReadOnly(ConflictError):
     """A built-in template cannot be changed; copy it under another slug."""
 
-    default_code = "template_read_only"
-
 
 class SessionActive(ConflictError):
     """The agent has an open session on the plan, or the session to resume is active. Continue it, or send `takeover`."""
-
-    default_code = "session_active"
 
 
 class SessionEnded(ConflictError):
     """The session has ended; another one can continue it."""
 
-    default_code = "session_ended"
-
 
 class SessionResumed(ConflictError):
     """Another session already continues this one."""
-
-    default_code = "session_resumed"
 
 
 class SessionFull(ConflictError):
     """The session has 100,000 events or 64 MiB of events; end it and start another."""
 
-    default_code = "session_full"
-
 
 class NoHandoffOffered(ConflictError):
     """The session acknowledged a hand-off that it was not offered."""
 
-    default_code = "no_handoff_offered"
-
 
 class TooManyStreams(RateLimitError):
     """The workspace follows 200 sessions in this process, which is the maximum."""
-
-    default_code = "too_many_streams"
 
 
 class TooManySessions(RateLimitError):
@@ -475,109 +327,73 @@ class TooManySessions(RateLimitError):
     The maximum of open MCP sessions of the older protocol is reached: 100 for a key, 250 for a workspace, 1,000 for the server.
     """
 
-    default_code = "too_many_sessions"
-
 
 class HeadersTooLarge(ClientError):
     """The request line and headers are larger than 64 KiB."""
-
-    default_code = "headers_too_large"
 
 
 class InternalError(ServerError):
     """An error in Rookery. The log has it under the same request id."""
 
-    default_code = "internal_error"
-
 
 class ToolExecutionError(ServerError):
     """The tool returned an error."""
-
-    default_code = "tool_execution_error"
 
 
 class ToolTimeout(ServerError):
     """The tool neither finished nor reported progress in time."""
 
-    default_code = "tool_timeout"
-
 
 class ResultTooLarge(ServerError):
     """The result of the tool has more than 10 MiB."""
-
-    default_code = "result_too_large"
 
 
 class ServerUnavailable(ServerError):
     """No session with the tool server could be opened."""
 
-    default_code = "server_unavailable"
-
 
 class ResourceError(ServerError):
     """The tool server failed to return a resource that it lists."""
-
-    default_code = "resource_error"
 
 
 class PromptError(ServerError):
     """The tool server failed to return the prompt."""
 
-    default_code = "prompt_error"
-
 
 class ReceiverUnreachable(ServerError):
     """The receiver of a webhook did not answer. Appears only in the delivery log, not in answers."""
-
-    default_code = "receiver_unreachable"
 
 
 class ProviderAccessDenied(ServerError):
     """The provider of the language model rejects the key or the account of the operator."""
 
-    default_code = "provider_access_denied"
-
 
 class ProviderResponseInvalid(ServerError):
     """The provider's answer is no chat completion, or is empty. It is not requested again."""
-
-    default_code = "provider_response_invalid"
 
 
 class ResponseSchemaMismatch(ServerError):
     """No answer of the language model matched the JSON schema of the request."""
 
-    default_code = "response_schema_mismatch"
-
 
 class StreamInterrupted(ServerError):
     """The provider's answer ended in the middle. It is not requested again."""
-
-    default_code = "stream_interrupted"
 
 
 class JudgementInvalid(ServerError):
     """The language model's answer to `judge` is no judgement."""
 
-    default_code = "judgement_invalid"
-
 
 class GenerationNotConfigured(ServerError):
     """The operator has not set `ROOKERY_GENERATION`."""
-
-    default_code = "generation_not_configured"
 
 
 class ProviderRateLimited(ServerError):
     """The provider still answered 429 after all retries."""
 
-    default_code = "provider_rate_limited"
-
 
 class ProviderUnavailable(ServerError):
     """No connection to the provider, a time-out, or a 5xx after all retries."""
-
-    default_code = "provider_unavailable"
 
 
 class ChannelNotReady(ServerError):
@@ -585,25 +401,17 @@ class ChannelNotReady(ServerError):
     A channel of notifications cannot work as configured. The reason is also in `status_reason` of the campaign that it paused.
     """
 
-    default_code = "channel_not_ready"
-
 
 class LinkInvalid(NotFoundError):
     """A link to a public page of notifications was changed, or is not one of this server."""
-
-    default_code = "link_invalid"
 
 
 class LinkExpired(ClientError):
     """A link to a public page of notifications has expired, or its subscriber was deleted."""
 
-    default_code = "link_expired"
-
 
 class EngineUnavailable(ServerError):
     """An engine did not answer; the same request may succeed later."""
-
-    default_code = "engine_unavailable"
 
 
 class ServerFull(ServerError):
@@ -611,13 +419,9 @@ class ServerFull(ServerError):
     `ROOKERY_MAX_CONNECTIONS` connections have running requests, or half as many from your address. The connection is closed.
     """
 
-    default_code = "server_full"
-
 
 class StorageFull(ServerError):
     """The disk has less free space than `ROOKERY_MIN_FREE_DISK_MB`; reads still work."""
-
-    default_code = "storage_full"
 
 
 CLASSES: dict[str, type[ApiError]] = {

@@ -71,61 +71,15 @@ class Addresses(Model):
     ip_list: list[str]
 
 
-class AgentKey(Model):
-    """An agent key. Its secret is returned only at creation and rotation."""
+class AgentsBoot(Model):
+    """The context that a new session starts with."""
 
-    servers: list[str] | None
-    tools: list[str] | None
-    orgs: list[str] | None
-    projects: list[str] | None
-    tool_limits: dict[str, int]
-    call_count: int
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    id: str
-    name: str
-    agent_id: str | None
-    workspace_id: int
-    permissions: list[str]
-    rate_limit: int
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    revoked_at: datetime | None
-    delete_after: datetime | None
-    status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    ip_restriction: bool
-    ip_list: list[str] | None = None
-
-
-class AgentKeyWithSecret(Model):
-    """A new agent key with its secret."""
-
-    servers: list[str] | None
-    tools: list[str] | None
-    orgs: list[str] | None
-    projects: list[str] | None
-    tool_limits: dict[str, int]
-    call_count: int
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    id: str
-    name: str
-    agent_id: str | None
-    workspace_id: int
-    permissions: list[str]
-    rate_limit: int
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    revoked_at: datetime | None
-    delete_after: datetime | None
-    status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    ip_restriction: bool
-    ip_list: list[str] | None = None
-    key: str
+    plan: Plan | None
+    phase: Phase | None
+    tasks: list[Task]
+    handoff: Offered | None
+    checkpoint: LastCheckpoint | None
+    memories: dict[str, object] | None
 
 
 class AgentsVersion(Model):
@@ -134,6 +88,15 @@ class AgentsVersion(Model):
     version: str
     created_at: datetime | None
     in_use: bool
+
+
+class AiDetection(Model):
+    """AI detection."""
+
+    score: float | None
+    band: Literal["60-80", "80-120", "120-200", "200+"] | str | None
+    segments: list[Segment]
+    signals: list[Signal]
 
 
 class Analytics(Model):
@@ -158,57 +121,35 @@ class Analytics(Model):
     data: list[FigureGroup]
 
 
-class ApiKey(Model):
-    """An API key. Its secret is returned only at creation and rotation."""
+class Attempt(Model):
+    """One attempt of a delivery."""
 
-    servers: list[str] | None
-    tools: list[str] | None
-    orgs: list[str] | None
-    projects: list[str] | None
-    tool_limits: dict[str, int]
-    call_count: int
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    id: str
+    number: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: Literal["success", "failure", "interrupted"] | str | None
+    status: int | None
+    error: str | None
+    response: str | None
+    duration_ms: float | None
+
+
+class Audience(Model):
+    """The receivers of a campaign."""
+
+    all: bool
+    tags: list[str]
+    subscribers: list[str]
+
+
+class AuditActor(Model):
+    """The actor of a change."""
+
+    kind: str
+    id: str | None
     name: str
-    workspace_id: int
-    agent_id: str | None
-    scopes: list[str]
-    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
-    environment: Literal["live", "test"] | str
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    delete_after: datetime | None
-
-
-class ApiKeyWithSecret(Model):
-    """A new API key with its secret."""
-
-    servers: list[str] | None
-    tools: list[str] | None
-    orgs: list[str] | None
-    projects: list[str] | None
-    tool_limits: dict[str, int]
-    call_count: int
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    scopes: list[str]
-    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
-    environment: Literal["live", "test"] | str
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    delete_after: datetime | None
-    plaintext_key: str
+    address: str | None
+    request_id: str | None
 
 
 class AuditEntry(Model):
@@ -226,16 +167,6 @@ class AuditEntry(Model):
     hash: str
 
 
-class AuditActor(Model):
-    """The actor of a change."""
-
-    kind: str
-    id: str | None
-    name: str
-    address: str | None
-    request_id: str | None
-
-
 class AuditSubject(Model):
     """The changed resource."""
 
@@ -251,6 +182,16 @@ class Batch(Model):
     results: list[BatchItem]
 
 
+class BatchCounts(Model):
+    """The number of generations by status."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
 class BatchItem(Model):
     """The result of one memory of a batch: *memory* or *error*."""
 
@@ -258,6 +199,13 @@ class BatchItem(Model):
     status: int
     memory: Remember | None
     error: dict[str, object] | None
+
+
+class Blocked(Model):
+    """A blocked phase or task, and the ids of the phases and tasks that block it."""
+
+    id: str
+    by: list[str]
 
 
 class Budget(Model):
@@ -333,14 +281,6 @@ class Campaign(Model):
     ended_at: datetime | None
 
 
-class Audience(Model):
-    """The receivers of a campaign."""
-
-    all: bool
-    tags: list[str]
-    subscribers: list[str]
-
-
 class CampaignPreview(Model):
     """The audience of a campaign at this moment, and the message for one of its members."""
 
@@ -352,28 +292,6 @@ class CampaignPreview(Model):
     missing_variables: list[MissingVariable]
     subscriber: str | None
     message: RenderedMessage | None
-
-
-class ChangedWebhook(Model):
-    """An endpoint after a change."""
-
-    id: str
-    workspace_id: int
-    url: str
-    events: list[str]
-    description: str
-    include_content: bool
-    strict_order: bool
-    concurrency: int
-    enabled: bool
-    disabled_at: datetime | None
-    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
-    failures: int
-    last_success_at: datetime | None
-    previous_secret_until: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    held: int | None = None
 
 
 class Check(Model):
@@ -401,42 +319,31 @@ class Checkpoint(Model):
     created_at: datetime
 
 
-class Claimed(Model):
-    """A newly claimed task with the token of the lease. No other response contains the token."""
-
-    id: str
-    plan_id: str
-    phase_id: str
-    position: int
-    name: str
-    description: str
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
-    hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: list[str]
-    priority: int
-    notes: str
-    result: object
-    error: str | None
-    depends_on: list[str]
-    acceptance_criteria: list[Criterion]
-    claim: Claim | None
-    attempts: int
-    metadata: dict[str, object]
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    claim_token: str
-
-
 class Claim(Model):
     """The lease of a task."""
 
     holder: Holder
     claimed_at: datetime
     expires_at: datetime
+
+
+class ClientSetup(Model):
+    """The set-up of one client, ready to paste."""
+
+    client: str
+    name: str
+    file: str | None
+    language: str
+    text: str
+    note: str
+    command: str | None = None
+
+
+class Confidence(Model):
+    """A memory's id and confidence."""
+
+    id: str
+    confidence: float
 
 
 class Connect(Model):
@@ -450,18 +357,6 @@ class Connect(Model):
     key_variable: str
     key_commands: str
     clients: list[ClientSetup]
-
-
-class ClientSetup(Model):
-    """The set-up of one client, ready to paste."""
-
-    client: str
-    name: str
-    file: str | None
-    language: str
-    text: str
-    note: str
-    command: str | None = None
 
 
 class ContentUsage(Model):
@@ -479,11 +374,34 @@ class ContentUsage(Model):
     cost: float
 
 
+class Context(Model):
+    """The memories stored just before and after a recalled one in its session, in the order of time."""
+
+    before: list[Neighbour]
+    after: list[Neighbour]
+
+
+class Count(Model):
+    """A name and the number of memories that have it."""
+
+    name: str
+    count: int
+
+
 class Criterion(Model):
     """An acceptance criterion."""
 
     text: str
     checked: bool
+
+
+class CurrentPhase(Model):
+    """The current phase of a plan."""
+
+    id: str
+    position: int
+    name: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
 
 
 class Deletion(Model):
@@ -499,88 +417,11 @@ class Deletion(Model):
     deleted: bool
 
 
-class Delivery(Model):
-    """The delivery of one event to one endpoint."""
+class Edge(Model):
+    """A dependency: `source` must be done before `target`."""
 
-    id: str
-    webhook_id: str
-    event_id: str
-    type: str
-    kind: Literal["event", "test", "resend"] | str
-    state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
-    attempt_count: int
-    next_at: datetime | None
-    status: int | None
-    error: str | None
-    created_at: datetime
-    ended_at: datetime | None
-    of_delivery: str | None
-
-
-class DeliveryDetail(Model):
-    """A delivery with its payload and its attempts, oldest first."""
-
-    id: str
-    webhook_id: str
-    event_id: str
-    type: str
-    kind: Literal["event", "test", "resend"] | str
-    state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
-    attempt_count: int
-    next_at: datetime | None
-    status: int | None
-    error: str | None
-    created_at: datetime
-    ended_at: datetime | None
-    of_delivery: str | None
-    payload: dict[str, object]
-    attempts: list[Attempt]
-
-
-class Attempt(Model):
-    """One attempt of a delivery."""
-
-    number: int
-    started_at: datetime
-    ended_at: datetime | None
-    outcome: Literal["success", "failure", "interrupted"] | str | None
-    status: int | None
-    error: str | None
-    response: str | None
-    duration_ms: float | None
-
-
-class Ended(Model):
-    """
-    A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why no task was claimed.
-    """
-
-    id: str
-    plan_id: str
-    phase_id: str
-    position: int
-    name: str
-    description: str
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
-    hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: list[str]
-    priority: int
-    notes: str
-    result: object
-    error: str | None
-    depends_on: list[str]
-    acceptance_criteria: list[Criterion]
-    claim: Claim | None
-    attempts: int
-    metadata: dict[str, object]
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    next: Claimed | None
-    reason: str | None
+    source: str
+    target: str
 
 
 class Event(Model):
@@ -616,13 +457,6 @@ class Feedback(Model):
     memories: list[Confidence]
 
 
-class Confidence(Model):
-    """A memory's id and confidence."""
-
-    id: str
-    confidence: float
-
-
 class FigureGroup(Model):
     """The figures of one group. Only the fields that identify the group are present."""
 
@@ -653,39 +487,6 @@ class FoundTools(Model):
     took_ms: int
 
 
-class Generation(Model):
-    """A generation with its messages and its output."""
-
-    id: str
-    mode: Literal["sync", "queued", "stream"] | str
-    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
-    canned: bool
-    model: str
-    provider_model: str | None
-    template: GenerationTemplate | None
-    max_tokens: int
-    temperature: float | None
-    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
-    finish_reason: str | None
-    usage: GenerationTokens | None
-    cost: float | None
-    attempts: int
-    error: GenerationFailure | None
-    latency_ms: float | None
-    metadata: dict[str, object]
-    key_id: str | None
-    batch_id: str | None
-    index: int | None
-    retry_of: str | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    messages: list[Message]
-    schema_: dict[str, object] | None = Field(alias="schema")
-    output: GenerationOutput | None
-    score: dict[str, object] | None = None
-
-
 class GenerationBatch(Model):
     """A batch."""
 
@@ -701,50 +502,11 @@ class GenerationBatch(Model):
     ended_at: datetime | None
 
 
-class BatchCounts(Model):
-    """The number of generations by status."""
-
-    queued: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
-
-
 class GenerationFailure(Model):
     """The reason for a status of failed or cancelled."""
 
     code: str
     message: str
-
-
-class GenerationItem(Model):
-    """A generation without its messages and its output."""
-
-    id: str
-    mode: Literal["sync", "queued", "stream"] | str
-    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
-    canned: bool
-    model: str
-    provider_model: str | None
-    template: GenerationTemplate | None
-    max_tokens: int
-    temperature: float | None
-    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
-    finish_reason: str | None
-    usage: GenerationTokens | None
-    cost: float | None
-    attempts: int
-    error: GenerationFailure | None
-    latency_ms: float | None
-    metadata: dict[str, object]
-    key_id: str | None
-    batch_id: str | None
-    index: int | None
-    retry_of: str | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
 
 
 class GenerationOutput(Model):
@@ -779,20 +541,6 @@ class Graph(Model):
     blocked: list[Blocked]
 
 
-class Blocked(Model):
-    """A blocked phase or task, and the ids of the phases and tasks that block it."""
-
-    id: str
-    by: list[str]
-
-
-class Edge(Model):
-    """A dependency: `source` must be done before `target`."""
-
-    source: str
-    target: str
-
-
 class Heartbeat(Model):
     """The status of an open session."""
 
@@ -801,12 +549,26 @@ class Heartbeat(Model):
     last_activity_at: datetime
 
 
+class HiddenTool(Model):
+    """A tool that the server offers but Rookery does not list."""
+
+    name: str
+    reason: str
+
+
 class Holder(Model):
     """The holder of a lease."""
 
     agent_id: str | None
     session_id: str | None
     key_id: str
+
+
+class ImportError(Model):
+    """A bad line of an import."""
+
+    line: int
+    errors: dict[str, list[str]]
 
 
 class ImportReport(Model):
@@ -820,11 +582,30 @@ class ImportReport(Model):
     errors: list[ImportError]
 
 
-class ImportError(Model):
-    """A bad line of an import."""
+class Judge(Model):
+    """The opinion of a language model, beside the local score."""
 
-    line: int
-    errors: dict[str, list[str]]
+    model: str
+    score: float
+    label: Literal["none", "mild", "marked", "strong"] | str
+    rationale: str
+    agrees: bool | None
+
+
+class LastCheckpoint(Model):
+    """The last checkpoint of all sessions on the plan, or of the resumed session."""
+
+    seq: int
+    session_id: str
+    type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
+    message: str
+    data: dict[str, object]
+    state: dict[str, object] | None
+    task_id: str | None
+    tokens: dict[str, int]
+    created_at: datetime
+    agent_id: str | None
+    age_s: float
 
 
 class LastError(Model):
@@ -851,35 +632,6 @@ class LoginBegun(Model):
     server: str
     authorization_url: str
     expires_at: datetime
-
-
-class Memory(Model):
-    """A memory."""
-
-    id: str
-    workspace_id: int
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
-    memory_scope: str
-    type: str
-    tags: list[str]
-    confidence: float
-    effective_confidence: float
-    source: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None
-    indexed: bool
-    indexed_at: datetime | None
-    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
-    created_at: datetime
-    updated_at: datetime
-    content: str
-    metadata: dict[str, object]
 
 
 class MemoryBoot(Model):
@@ -918,6 +670,16 @@ class MissingVariable(Model):
     external_ids: list[str]
 
 
+class Neighbour(Model):
+    """A memory beside a recalled one in its session."""
+
+    id: str
+    content: str
+    type: str
+    agent_id: str | None
+    created_at: datetime
+
+
 class Node(Model):
     """A phase or a task in the dependency graph."""
 
@@ -926,47 +688,6 @@ class Node(Model):
     name: str
     status: str
     phase_id: str | None
-
-
-class Notification(Model):
-    """The delivery of a campaign to one channel of one subscriber."""
-
-    id: str
-    campaign_id: str
-    subscriber_id: str
-    external_id: str | None
-    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
-    channel_id: str
-    state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
-    attempt_count: int
-    next_at: datetime | None
-    status: int | None
-    reason: str | None
-    provider_id: str | None
-    expires_at: datetime
-    created_at: datetime
-    ended_at: datetime | None
-
-
-class NotificationDetail(Model):
-    """A delivery with its attempts, oldest first."""
-
-    id: str
-    campaign_id: str
-    subscriber_id: str
-    external_id: str | None
-    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
-    channel_id: str
-    state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
-    attempt_count: int
-    next_at: datetime | None
-    status: int | None
-    reason: str | None
-    provider_id: str | None
-    expires_at: datetime
-    created_at: datetime
-    ended_at: datetime | None
-    attempts: list[NotificationAttempt]
 
 
 class NotificationAttempt(Model):
@@ -979,6 +700,14 @@ class NotificationAttempt(Model):
     status: int | None
     reason: str | None
     duration_ms: float | None
+
+
+class Org(Model):
+    """An org (null for memories without one) and its projects."""
+
+    org: str | None
+    count: int
+    projects: list[Count]
 
 
 class OutboxMessage(Model):
@@ -1058,15 +787,6 @@ class Plan(Model):
     archived_at: datetime | None
 
 
-class CurrentPhase(Model):
-    """The current phase of a plan."""
-
-    id: str
-    position: int
-    name: str
-    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
-
-
 class Preview(Model):
     """The plan that `POST …/plans` would create."""
 
@@ -1136,6 +856,13 @@ class PromptVariable(Model):
     pattern: str | None
 
 
+class PushKeys(Model):
+    """The keys of a push subscription."""
+
+    p256dh: str
+    auth: str
+
+
 class RateLimit(Model):
     """The status of a key's rate limit."""
 
@@ -1180,23 +907,6 @@ class RecalledMemory(Model):
     created_at: datetime
     updated_at: datetime
     context: Context | None = None
-
-
-class Context(Model):
-    """The memories stored just before and after a recalled one in its session, in the order of time."""
-
-    before: list[Neighbour]
-    after: list[Neighbour]
-
-
-class Neighbour(Model):
-    """A memory beside a recalled one in its session."""
-
-    id: str
-    content: str
-    type: str
-    agent_id: str | None
-    created_at: datetime
 
 
 class Remember(Model):
@@ -1251,14 +961,6 @@ class Resent(Model):
     resent: int
 
 
-class ResourceList(Model):
-    """The resources of one server."""
-
-    server: str
-    resources: list[Resource]
-    count: int
-
-
 class Resource(Model):
     """A resource as its server lists it."""
 
@@ -1266,6 +968,14 @@ class Resource(Model):
     name: str
     description: str | None = None
     mime_type: str | None = Field(default=None, alias="mimeType")
+
+
+class ResourceList(Model):
+    """The resources of one server."""
+
+    server: str
+    resources: list[Resource]
+    count: int
 
 
 class ResourceResponse(Model):
@@ -1289,21 +999,6 @@ class Scopes(Model):
     scopes: list[Org]
 
 
-class Org(Model):
-    """An org (null for memories without one) and its projects."""
-
-    org: str | None
-    count: int
-    projects: list[Count]
-
-
-class Count(Model):
-    """A name and the number of memories that have it."""
-
-    name: str
-    count: int
-
-
 class Score(Model):
     """The scores of a text. `score`, `label`, `reason` and `confidence` are those of AI detection."""
 
@@ -1317,25 +1012,6 @@ class Score(Model):
     model: ScoringModel
     words: int
     judge: Judge | None = None
-
-
-class AiDetection(Model):
-    """AI detection."""
-
-    score: float | None
-    band: Literal["60-80", "80-120", "120-200", "200+"] | str | None
-    segments: list[Segment]
-    signals: list[Signal]
-
-
-class Judge(Model):
-    """The opinion of a language model, beside the local score."""
-
-    model: str
-    score: float
-    label: Literal["none", "mild", "marked", "strong"] | str
-    rationale: str
-    agrees: bool | None
 
 
 class ScoreBatch(Model):
@@ -1386,37 +1062,6 @@ class Search(Model):
     took_ms: int
 
 
-class SearchHit(Model):
-    """A memory found by its words."""
-
-    id: str
-    workspace_id: int
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
-    memory_scope: str
-    type: str
-    tags: list[str]
-    confidence: float
-    effective_confidence: float
-    source: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None
-    indexed: bool
-    indexed_at: datetime | None
-    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
-    created_at: datetime
-    updated_at: datetime
-    content: str
-    metadata: dict[str, object]
-    score: float
-    highlight: str
-
-
 class Segment(Model):
     """A window of the text and its own score. Offsets count Unicode characters of the text as it was sent."""
 
@@ -1425,57 +1070,11 @@ class Segment(Model):
     score: float
 
 
-class Server(Model):
-    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read."""
-
-    id: str
-    name: str
-    tagline: str
-    status: Literal["available", "beta", "deprecated"] | str
-    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
-    tool_count: int
-    resource_count: int
-    icon: str | None = None
-    use_when: str | None = None
-    related_servers: list[str] | None = None
-    description: str
-    instructions: str | None = None
-    last_error: str | None = None
-    stderr: list[str] | None = None
-    standing: StandingShown | None = None
-    hidden_tools: list[HiddenTool] | None = None
-    seen_at: datetime | None = None
-    tools: list[Tool]
-    resources: list[Resource]
-
-
-class HiddenTool(Model):
-    """A tool that the server offers but Rookery does not list."""
-
-    name: str
-    reason: str
-
-
 class ServerList(Model):
     """All servers that the key can see."""
 
     servers: list[ServerSummary]
     count: int
-
-
-class ServerSummary(Model):
-    """One server in a list."""
-
-    id: str
-    name: str
-    tagline: str
-    status: Literal["available", "beta", "deprecated"] | str
-    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
-    tool_count: int
-    resource_count: int
-    icon: str | None = None
-    use_when: str | None = None
-    related_servers: list[str] | None = None
 
 
 class Session(Model):
@@ -1503,24 +1102,6 @@ class Session(Model):
     stats: Stats
 
 
-class Handoff(Model):
-    """A hand-off with its delivery."""
-
-    session_id: str
-    agent_id: str
-    summary: str | None
-    completed: list[str]
-    remaining: list[str]
-    blockers: list[str]
-    decisions: list[str]
-    next_steps: list[str]
-    refs: dict[str, object]
-    written_at: datetime
-    delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
-    taken_by: str | None
-    taken_at: datetime | None
-
-
 class SessionEvent(Model):
     """An event of a session."""
 
@@ -1533,6 +1114,23 @@ class SessionEvent(Model):
     task_id: str | None
     tokens: dict[str, int]
     created_at: datetime
+
+
+class SessionShown(Model):
+    """The state of one session with a server."""
+
+    state: Literal["open", "opening", "waiting", "closed"] | str
+    pid: int | None = None
+    era: str | None = None
+    software: str | None = None
+    uptime_s: float | None = None
+    restarts: int
+    in_flight: int
+    queued: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    last_error: str | None = None
+    retry_s: float | None = None
 
 
 class Signal(Model):
@@ -1564,23 +1162,6 @@ class StandingShown(Model):
     sessions: list[SessionShown]
 
 
-class SessionShown(Model):
-    """The state of one session with a server."""
-
-    state: Literal["open", "opening", "waiting", "closed"] | str
-    pid: int | None = None
-    era: str | None = None
-    software: str | None = None
-    uptime_s: float | None = None
-    restarts: int
-    in_flight: int
-    queued: int
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    last_error: str | None = None
-    retry_s: float | None = None
-
-
 class Start(Model):
     """The name, version and status of this server, with links to its routes."""
 
@@ -1596,52 +1177,6 @@ class Started(Model):
 
     session: Session
     boot: AgentsBoot
-
-
-class AgentsBoot(Model):
-    """The context that a new session starts with."""
-
-    plan: Plan | None
-    phase: Phase | None
-    tasks: list[Task]
-    handoff: Offered | None
-    checkpoint: LastCheckpoint | None
-    memories: dict[str, object] | None
-
-
-class LastCheckpoint(Model):
-    """The last checkpoint of all sessions on the plan, or of the resumed session."""
-
-    seq: int
-    session_id: str
-    type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
-    message: str
-    data: dict[str, object]
-    state: dict[str, object] | None
-    task_id: str | None
-    tokens: dict[str, int]
-    created_at: datetime
-    agent_id: str | None
-    age_s: float
-
-
-class Offered(Model):
-    """An offered hand-off with its age."""
-
-    session_id: str
-    agent_id: str
-    summary: str | None
-    completed: list[str]
-    remaining: list[str]
-    blockers: list[str]
-    decisions: list[str]
-    next_steps: list[str]
-    refs: dict[str, object]
-    written_at: datetime
-    delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
-    taken_by: str | None
-    taken_at: datetime | None
-    age_s: float
 
 
 class Statistics(Model):
@@ -1708,13 +1243,6 @@ class SubscriberChannel(Model):
     created_at: datetime
 
 
-class PushKeys(Model):
-    """The keys of a push subscription."""
-
-    p256dh: str
-    auth: str
-
-
 class Sycophancy(Model):
     """Sycophancy of the text as the answer of an assistant."""
 
@@ -1748,35 +1276,6 @@ class Tags(Model):
     """Tags, most frequent first."""
 
     tags: list[Count]
-
-
-class Task(Model):
-    """A task."""
-
-    id: str
-    plan_id: str
-    phase_id: str
-    position: int
-    name: str
-    description: str
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
-    hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: list[str]
-    priority: int
-    notes: str
-    result: object
-    error: str | None
-    depends_on: list[str]
-    acceptance_criteria: list[Criterion]
-    claim: Claim | None
-    attempts: int
-    metadata: dict[str, object]
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
 
 
 class Template(Model):
@@ -1901,6 +1400,112 @@ class Variable(Model):
     pattern: str | None
 
 
+class Who(Model):
+    """The calling key and its rights, with the further fields of its kind."""
+
+    kind: Literal["api", "agent"] | str
+    workspace_name: str
+
+
+class Workspace(Model):
+    """A workspace."""
+
+    id: int
+    workspace_id: int
+    name: str
+    created_at: datetime
+
+
+class ServerSummary(Model):
+    """One server in a list."""
+
+    id: str
+    name: str
+    tagline: str
+    status: Literal["available", "beta", "deprecated"] | str
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    tool_count: int
+    resource_count: int
+    icon: str | None = None
+    use_when: str | None = None
+    related_servers: list[str] | None = None
+
+
+class Delivery(Model):
+    """The delivery of one event to one endpoint."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    type: str
+    kind: Literal["event", "test", "resend"] | str
+    state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    error: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    of_delivery: str | None
+
+
+class Handoff(Model):
+    """A hand-off with its delivery."""
+
+    session_id: str
+    agent_id: str
+    summary: str | None
+    completed: list[str]
+    remaining: list[str]
+    blockers: list[str]
+    decisions: list[str]
+    next_steps: list[str]
+    refs: dict[str, object]
+    written_at: datetime
+    delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
+    taken_by: str | None
+    taken_at: datetime | None
+
+
+class Offered(Handoff):
+    """An offered hand-off with its age."""
+
+    age_s: float
+
+
+class DeliveryDetail(Delivery):
+    """A delivery with its payload and its attempts, oldest first."""
+
+    payload: dict[str, object]
+    attempts: list[Attempt]
+
+
+class Notification(Model):
+    """The delivery of a campaign to one channel of one subscriber."""
+
+    id: str
+    campaign_id: str
+    subscriber_id: str
+    external_id: str | None
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    channel_id: str
+    state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
+    attempt_count: int
+    next_at: datetime | None
+    status: int | None
+    reason: str | None
+    provider_id: str | None
+    expires_at: datetime
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class NotificationDetail(Notification):
+    """A delivery with its attempts, oldest first."""
+
+    attempts: list[NotificationAttempt]
+
+
 class Webhook(Model):
     """An endpoint without its secret."""
 
@@ -1922,39 +1527,211 @@ class Webhook(Model):
     updated_at: datetime
 
 
-class WebhookWithSecret(Model):
+class ChangedWebhook(Webhook):
+    """An endpoint after a change."""
+
+    held: int | None = None
+
+
+class WebhookWithSecret(Webhook):
     """An endpoint and its secret, which is returned only once."""
 
-    id: str
-    workspace_id: int
-    url: str
-    events: list[str]
-    description: str
-    include_content: bool
-    strict_order: bool
-    concurrency: int
-    enabled: bool
-    disabled_at: datetime | None
-    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
-    failures: int
-    last_success_at: datetime | None
-    previous_secret_until: datetime | None
-    created_at: datetime
-    updated_at: datetime
     secret: str
 
 
-class Who(Model):
-    """The calling key and its rights, with the further fields of its kind."""
+class Server(ServerSummary):
+    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read."""
 
-    kind: Literal["api", "agent"] | str
-    workspace_name: str
+    description: str
+    instructions: str | None = None
+    last_error: str | None = None
+    stderr: list[str] | None = None
+    standing: StandingShown | None = None
+    hidden_tools: list[HiddenTool] | None = None
+    seen_at: datetime | None = None
+    tools: list[Tool]
+    resources: list[Resource]
 
 
-class Workspace(Model):
-    """A workspace."""
+class ApiKey(Model):
+    """An API key. Its secret is returned only at creation and rotation."""
 
-    id: int
-    workspace_id: int
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
     name: str
+    workspace_id: int
+    agent_id: str | None
+    scopes: list[str]
+    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
+    environment: Literal["live", "test"] | str
+    expires_at: datetime | None
     created_at: datetime
+    suspended_at: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    delete_after: datetime | None
+
+
+class ApiKeyWithSecret(ApiKey):
+    """A new API key with its secret."""
+
+    plaintext_key: str
+
+
+class AgentKey(Model):
+    """An agent key. Its secret is returned only at creation and rotation."""
+
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    id: str
+    name: str
+    agent_id: str | None
+    workspace_id: int
+    permissions: list[str]
+    rate_limit: int
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    revoked_at: datetime | None
+    delete_after: datetime | None
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    ip_restriction: bool
+    ip_list: list[str] | None = None
+
+
+class AgentKeyWithSecret(AgentKey):
+    """A new agent key with its secret."""
+
+    key: str
+
+
+class GenerationItem(Model):
+    """A generation without its messages and its output."""
+
+    id: str
+    mode: Literal["sync", "queued", "stream"] | str
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
+    canned: bool
+    model: str
+    provider_model: str | None
+    template: GenerationTemplate | None
+    max_tokens: int
+    temperature: float | None
+    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    finish_reason: str | None
+    usage: GenerationTokens | None
+    cost: float | None
+    attempts: int
+    error: GenerationFailure | None
+    latency_ms: float | None
+    metadata: dict[str, object]
+    key_id: str | None
+    batch_id: str | None
+    index: int | None
+    retry_of: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Memory(Model):
+    """A memory."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: list[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: datetime | None
+    archived_at: datetime | None
+    archived_reason: Literal["merged"] | str | None
+    indexed: bool
+    indexed_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    created_at: datetime
+    updated_at: datetime
+    content: str
+    metadata: dict[str, object]
+
+
+class Task(Model):
+    """A task."""
+
+    id: str
+    plan_id: str
+    phase_id: str
+    position: int
+    name: str
+    description: str
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
+    hold_reason: str | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    priority: int
+    notes: str
+    result: object
+    error: str | None
+    depends_on: list[str]
+    acceptance_criteria: list[Criterion]
+    claim: Claim | None
+    attempts: int
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+class Claimed(Task):
+    """A newly claimed task with the token of the lease. No other response contains the token."""
+
+    claim_token: str
+
+
+class Ended(Task):
+    """
+    A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why no task was claimed.
+    """
+
+    next: Claimed | None
+    reason: str | None
+
+
+class SearchHit(Memory):
+    """A memory found by its words."""
+
+    score: float
+    highlight: str
+
+
+class Generation(GenerationItem):
+    """A generation with its messages and its output."""
+
+    messages: list[Message]
+    schema_: dict[str, object] | None = Field(alias="schema")
+    output: GenerationOutput | None
+    score: dict[str, object] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+
 from rookery_client.calls import UNSET, Call, Unset, given
 from rookery_client.generated import models
 from rookery_client.pages import AsyncPage, Page, PageBody

@@ -8,6 +8,8 @@ Written by `make client` from the declarations of the operations. Change those, 
 
 from __future__ import annotations
 
+
+
 from rookery_client.calls import Call
 from rookery_client.generated import models
 from rookery_client.sessions import AsyncSession, Session

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+
 from rookery_client.calls import UNSET, Call, Unset, given
 from rookery_client.generated import inputs, models
 from rookery_client.sessions import AsyncSession, Session

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+
 from rookery_client.calls import UNSET, Call, Unset, fill_path, given
 from rookery_client.generated import inputs, models
 from rookery_client.pages import AsyncPage, Page, PageBody

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+
 from rookery_client.calls import UNSET, Call, Unset, fill_path, given
 from rookery_client.generated import models
 from rookery_client.pages import AsyncPage, Page, PageBody
