@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
@@ -171,6 +171,36 @@ class Actor:
     def from_caller(cls, caller: Caller) -> Actor:
         """Return the actor for changes that *caller* makes."""
         return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """
+    The tenant whose resources are managed, and the actor.
+
+    Attributes:
+        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
+        public_workspace_id: The workspace id in responses, events and the audit log.
+    """
+
+    workspace_id: int
+    public_workspace_id: int
+    by: Actor
+
+    @classmethod
+    def from_caller(cls, caller: Caller) -> Self:
+        """Return the tenant of *caller*."""
+        return cls(workspace_id=caller.workspace_id, public_workspace_id=caller.public_workspace_id, by=Actor.from_caller(caller))
+
+    @classmethod
+    def for_operator(cls, workspace_id: int, by: Actor) -> Self:
+        """Return the tenant for the command line."""
+        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment: test for a sandbox, else live."""
+        return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
 
 SYSTEM_ACTOR = Actor(kind="system", name="rookery")

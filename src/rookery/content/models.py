@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
-from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
+from rookery.access.models import TEST, Actor, Caller, Tenant
 from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
@@ -43,40 +43,25 @@ class GenerationMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentTenant:
+class ContentTenant(Tenant):
     """
-    The tenant whose content is generated, and the actor.
+    A tenant whose content is generated.
 
     Attributes:
-        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
-        public_workspace_id: The workspace id in responses and in the audit log.
         key_id: The key that pays; empty for the command line.
     """
 
-    workspace_id: int
-    public_workspace_id: int
-    key_id: str
-    by: Actor
+    key_id: str = ""
 
     @classmethod
-    def from_caller(cls, caller: Caller) -> ContentTenant:
-        """Return the tenant of *caller*."""
+    def from_caller(cls, caller: Caller) -> Self:
+        """Return the tenant of *caller*, whose key pays."""
         return cls(
             workspace_id=caller.workspace_id,
             public_workspace_id=caller.public_workspace_id,
-            key_id=caller.key_id,
             by=Actor.from_caller(caller),
+            key_id=caller.key_id,
         )
-
-    @classmethod
-    def for_operator(cls, workspace_id: int, by: Actor) -> ContentTenant:
-        """Return the tenant for the command line."""
-        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, key_id="", by=by)
-
-    @property
-    def environment(self) -> Environment:
-        """The environment: test for a sandbox, else live."""
-        return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
     @property
     def is_sandbox(self) -> bool:

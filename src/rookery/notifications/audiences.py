@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from rookery.access.models import Tenant
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.notifications.models import (
@@ -13,7 +14,6 @@ from rookery.notifications.models import (
     CampaignPreview,
     CampaignStatus,
     MissingVariable,
-    NotificationTenant,
     RenderedMessage,
     SubscriberView,
 )
@@ -63,7 +63,7 @@ def describe_missing(variable: MissingVariable) -> str:
     return f"has no value for {names}{more}; add the attribute to these subscribers, or a default to the variables of the campaign"
 
 
-def require_existing(tx: Tx, tenant: NotificationTenant, refs: Sequence[str]) -> None:
+def require_existing(tx: Tx, tenant: Tenant, refs: Sequence[str]) -> None:
     """Raise ValidationFailed if one of *refs* names no subscriber."""
     unknown = find_unknown(tx, tenant, refs)
     if unknown:
@@ -71,13 +71,13 @@ def require_existing(tx: Tx, tenant: NotificationTenant, refs: Sequence[str]) ->
         raise ValidationFailed({"subscribers": [f"there is no subscriber {names}"]})
 
 
-def find_unknown(tx: Tx, tenant: NotificationTenant, refs: Sequence[str]) -> tuple[str, ...]:
+def find_unknown(tx: Tx, tenant: Tenant, refs: Sequence[str]) -> tuple[str, ...]:
     """Return those of *refs* that name no subscriber."""
     ids = subscribers.resolve_refs(tx, tenant.workspace_id, refs)
     return tuple(ref for ref in refs if ref not in ids)
 
 
-def preview(tx: Tx, tenant: NotificationTenant, campaign: Campaign, *, subscriber: str | None) -> CampaignPreview:
+def preview(tx: Tx, tenant: Tenant, campaign: Campaign, *, subscriber: str | None) -> CampaignPreview:
     """
     Return the audience of a campaign at this moment, and its message for *subscriber* or the first member.
 

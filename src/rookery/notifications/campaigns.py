@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import Tenant
 from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
@@ -28,7 +29,6 @@ from rookery.notifications.models import (
     CampaignStatus,
     CampaignView,
     NotificationState,
-    NotificationTenant,
 )
 from rookery.notifications.rendering import find_text_faults
 from rookery.notifications.store import campaigns as store
@@ -52,7 +52,7 @@ class Campaigns:
 
     async def list_page(
         self,
-        tenant: NotificationTenant,
+        tenant: Tenant,
         *,
         status: CampaignStatus | None,
         text: str | None,
@@ -68,11 +68,11 @@ class Campaigns:
 
         return await self._db.read(read)
 
-    async def get(self, tenant: NotificationTenant, campaign_id: str) -> CampaignView:
+    async def get(self, tenant: Tenant, campaign_id: str) -> CampaignView:
         """Return a campaign, or raise NotFound."""
         return await self._db.read(lambda tx: view_all(tx, [require_campaign(tx, tenant, campaign_id)])[0])
 
-    async def create(self, tenant: NotificationTenant, draft: CampaignDraft) -> CampaignView:
+    async def create(self, tenant: Tenant, draft: CampaignDraft) -> CampaignView:
         """
         Create a draft.
 
@@ -91,9 +91,7 @@ class Campaigns:
 
         return await self._db.write(work)
 
-    async def update(
-        self, tenant: NotificationTenant, campaign_id: str, changes: Mapping[str, Any], *, expected: ExpectedETags = None
-    ) -> CampaignView:
+    async def update(self, tenant: Tenant, campaign_id: str, changes: Mapping[str, Any], *, expected: ExpectedETags = None) -> CampaignView:
         """
         Change a draft, or a scheduled campaign, which returns to draft.
 
@@ -128,7 +126,7 @@ class Campaigns:
 
         return await self._db.write(work)
 
-    async def delete(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> None:
+    async def delete(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> None:
         """
         Delete a campaign with its deliveries.
 
@@ -148,7 +146,7 @@ class Campaigns:
 
         await self._db.write(work)
 
-    async def duplicate(self, tenant: NotificationTenant, campaign_id: str, *, name: str | None = None) -> CampaignView:
+    async def duplicate(self, tenant: Tenant, campaign_id: str, *, name: str | None = None) -> CampaignView:
         """Create a draft with the fields of a campaign and no schedule. Raises NotFound."""
         now = self._clock()
 
@@ -162,7 +160,7 @@ class Campaigns:
 
         return await self._db.write(work)
 
-    async def preview(self, tenant: NotificationTenant, campaign_id: str, *, subscriber: str | None = None) -> CampaignPreview:
+    async def preview(self, tenant: Tenant, campaign_id: str, *, subscriber: str | None = None) -> CampaignPreview:
         """
         Return the audience of a campaign at this moment, and its message for one member.
 
@@ -173,7 +171,7 @@ class Campaigns:
             lambda tx: audiences.preview(tx, tenant, require_campaign(tx, tenant, campaign_id), subscriber=subscriber)
         )
 
-    async def send(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def send(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """
         Fix the audience of a campaign and start to send it. With an empty audience it is sent at once, with no delivery.
 
@@ -191,9 +189,7 @@ class Campaigns:
 
         return await self._act(tenant, campaign_id, change, "started", expected)
 
-    async def test(
-        self, tenant: NotificationTenant, campaign_id: str, subscribers: Sequence[str], channels: Sequence[str] | None
-    ) -> CampaignView:
+    async def test(self, tenant: Tenant, campaign_id: str, subscribers: Sequence[str], channels: Sequence[str] | None) -> CampaignView:
         """
         Send the message of a campaign to named subscribers, whatever its status.
 
@@ -228,7 +224,7 @@ class Campaigns:
         return await self._db.write(work)
 
     async def schedule(
-        self, tenant: NotificationTenant, campaign_id: str, schedule: CampaignSchedule | None, *, expected: ExpectedETags = None
+        self, tenant: Tenant, campaign_id: str, schedule: CampaignSchedule | None, *, expected: ExpectedETags = None
     ) -> CampaignView:
         """
         Schedule a campaign for *schedule*; None: for its own.
@@ -252,19 +248,19 @@ class Campaigns:
 
         return await self._act(tenant, campaign_id, change, "scheduled", expected)
 
-    async def unschedule(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def unschedule(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """Return a scheduled or missed campaign to draft. Raises as `schedule`."""
         return await self._act(tenant, campaign_id, _set(CampaignAction.UNSCHEDULE), "unscheduled", expected)
 
-    async def pause(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def pause(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """Pause a campaign. Messages that are being sent are finished. Raises as `schedule`."""
         return await self._act(tenant, campaign_id, _set(CampaignAction.PAUSE, _BY_HAND_REASON), "paused", expected)
 
-    async def resume(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def resume(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """Resume a paused campaign. Raises as `schedule`."""
         return await self._act(tenant, campaign_id, _set(CampaignAction.RESUME), "resumed", expected)
 
-    async def cancel(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def cancel(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """Cancel a campaign. Its pending deliveries are skipped. Raises as `schedule`."""
 
         def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
@@ -274,7 +270,7 @@ class Campaigns:
 
         return await self._act(tenant, campaign_id, change, "cancelled", expected)
 
-    async def retry(self, tenant: NotificationTenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
+    async def retry(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """
         Send the failed deliveries of a finished campaign again, and no others.
 
@@ -316,7 +312,7 @@ class Campaigns:
 
     async def _act(
         self,
-        tenant: NotificationTenant,
+        tenant: Tenant,
         campaign_id: str,
         change: Callable[[Tx, Campaign, datetime], Campaign],
         action: str,
@@ -340,7 +336,7 @@ class Campaigns:
     def _record_audit(
         self,
         tx: Tx,
-        tenant: NotificationTenant,
+        tenant: Tenant,
         action: str,
         campaign: Campaign,
         changes: tuple[Mapping[str, object] | None, Mapping[str, object] | None],
@@ -350,7 +346,7 @@ class Campaigns:
         self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"campaign.{action}", subject, before=before, after=after)
 
 
-def require_campaign(tx: Tx, tenant: NotificationTenant, campaign_id: str, *, lock: bool = False) -> Campaign:
+def require_campaign(tx: Tx, tenant: Tenant, campaign_id: str, *, lock: bool = False) -> Campaign:
     """Return a campaign of the tenant, or raise NotFound."""
     campaign = store.find(tx, tenant.workspace_id, campaign_id, lock=lock)
     if campaign is None:
@@ -405,7 +401,7 @@ def _do_nothing() -> None:
 _NO_STATISTICS = CampaignStatistics(by_channel={})
 
 
-def _new_campaign(campaign_id: str, tenant: NotificationTenant, draft: CampaignDraft, now: datetime) -> Campaign:
+def _new_campaign(campaign_id: str, tenant: Tenant, draft: CampaignDraft, now: datetime) -> Campaign:
     empty = Campaign(
         id=campaign_id,
         workspace_id=tenant.workspace_id,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import Tenant
 from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -16,7 +17,6 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import generate_signing_secret
-from rookery.notifications.models import NotificationTenant
 from rookery.notifications.store import secrets as store
 from rookery.notifications.store.secrets import SigningSecretRow
 from rookery.notifications.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
@@ -71,7 +71,7 @@ class ChannelSecrets:
         self._cache[workspace_id] = (time.monotonic(), tuple(secrets))
         return secrets
 
-    async def rotate(self, tenant: NotificationTenant, *, grace_hours: int) -> NewSigningSecret:
+    async def rotate(self, tenant: Tenant, *, grace_hours: int) -> NewSigningSecret:
         """
         Replace the secret of a tenant. During the grace period, messages are signed with both.
 

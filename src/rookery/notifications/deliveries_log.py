@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from rookery.access.models import Tenant
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.notifications.campaigns import require_campaign
-from rookery.notifications.models import (
-    NotificationDelivery,
-    NotificationDetails,
-    NotificationFilter,
-    NotificationTenant,
-    OutboxMessage,
-)
+from rookery.notifications.models import NotificationDelivery, NotificationDetails, NotificationFilter, OutboxMessage
 from rookery.notifications.store import log as store
 
 _BATCH_SIZE = 500
@@ -27,7 +22,7 @@ class NotificationLog:
         self._db = db
 
     async def list_page(
-        self, tenant: NotificationTenant, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
+        self, tenant: Tenant, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[NotificationDelivery], int]:
         """Return a page of a campaign's deliveries, and the total. Raises NotFound."""
 
@@ -37,7 +32,7 @@ class NotificationLog:
 
         return await self._db.read(read)
 
-    async def get(self, tenant: NotificationTenant, campaign_id: str, delivery_id: str) -> NotificationDetails:
+    async def get(self, tenant: Tenant, campaign_id: str, delivery_id: str) -> NotificationDetails:
         """Return a delivery with its attempts. Raises NotFound."""
 
         def read(tx: Tx) -> NotificationDetails:
@@ -50,11 +45,11 @@ class NotificationLog:
 
         return await self._db.read(read)
 
-    async def list_outbox(self, tenant: NotificationTenant, *, limit: int, offset: int) -> tuple[Sequence[OutboxMessage], int]:
+    async def list_outbox(self, tenant: Tenant, *, limit: int, offset: int) -> tuple[Sequence[OutboxMessage], int]:
         """Return a page of the outbox of a test key, newest first, and the total. Outside a sandbox it is empty."""
         return await self._db.read_from_replica(lambda tx: store.list_outbox(tx, tenant.workspace_id, limit=limit, offset=offset))
 
-    async def clear_outbox(self, tenant: NotificationTenant) -> int:
+    async def clear_outbox(self, tenant: Tenant) -> int:
         """Delete the messages of the outbox; return their number."""
         return await self._db.write(lambda tx: store.clear_outbox(tx, tenant.workspace_id))
 

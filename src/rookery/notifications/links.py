@@ -11,9 +11,10 @@ from typing import cast
 
 import orjson
 
+from rookery.access.models import Tenant
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.errors import RookeryError
-from rookery.notifications.models import NotificationTenant, SubscriberChannel
+from rookery.notifications.models import SubscriberChannel
 
 UNSUBSCRIBE_PATH, SUBSCRIBE_PATH = "/notify/unsubscribe", "/notify/subscribe"
 MAX_TOKEN_CHARS = 500
@@ -76,7 +77,7 @@ class PublicLinks:
             return None
         return f"{self._base_url}{UNSUBSCRIBE_PATH}/{await self._sign([_UNSUBSCRIBE, channel.id])}"
 
-    async def build_subscribe_link(self, tenant: NotificationTenant, subscriber_id: str, lifetime: timedelta) -> SubscribeLink:
+    async def build_subscribe_link(self, tenant: Tenant, subscriber_id: str, lifetime: timedelta) -> SubscribeLink:
         """Return a link for a subscriber of the tenant, which the caller has checked."""
         expires_at = self._clock() + lifetime
         content = [_SUBSCRIBE, tenant.workspace_id, tenant.public_workspace_id, subscriber_id, to_micros(expires_at)]

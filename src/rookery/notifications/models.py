@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
 
-from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
 from rookery.kernel.variables import TemplateValue
@@ -53,36 +51,6 @@ class NotificationState(StrEnum):
     """It may have been accepted. It is never sent again."""
     SKIPPED = "skipped"
     """Not sent, because its channel is not active or the campaign was cancelled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationTenant:
-    """
-    The tenant whose notifications are managed, and the actor.
-
-    Attributes:
-        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
-        public_workspace_id: The workspace id in responses, events and the audit log.
-    """
-
-    workspace_id: int
-    public_workspace_id: int
-    by: Actor
-
-    @classmethod
-    def from_caller(cls, caller: Caller) -> Self:
-        """Return the tenant of *caller*."""
-        return cls(workspace_id=caller.workspace_id, public_workspace_id=caller.public_workspace_id, by=Actor.from_caller(caller))
-
-    @classmethod
-    def for_operator(cls, workspace_id: int, by: Actor) -> Self:
-        """Return the tenant for the command line."""
-        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
-
-    @property
-    def environment(self) -> Environment:
-        """The environment: test for a sandbox, else live."""
-        return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rookery.access.models import Actor
+from rookery.access.models import Actor, Tenant
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.preconditions import PreconditionFailed, format_etag
 from rookery.notifications.addresses import find_address_error, find_push_key_errors
 from rookery.notifications.links import LinkExpired, PublicLinks
 from rookery.notifications.messages import ChannelType
-from rookery.notifications.models import ChannelDraft, ChannelStatus, NotificationTenant, SubscriberDraft
+from rookery.notifications.models import ChannelDraft, ChannelStatus, SubscriberDraft
 from rookery.notifications.subscribers import Subscribers
 
 MAX_PUSH_CHANNELS = 20
@@ -44,7 +44,7 @@ class PublicSubscriptions:
         if errors:
             raise ValidationFailed(errors)
         grant = await self._links.read_subscribe_token(token)
-        tenant = NotificationTenant(workspace_id=grant.workspace_id, public_workspace_id=grant.public_workspace_id, by=_BY_SUBSCRIBER)
+        tenant = Tenant(workspace_id=grant.workspace_id, public_workspace_id=grant.public_workspace_id, by=_BY_SUBSCRIBER)
         new = ChannelDraft(type=ChannelType.WEBPUSH, address=endpoint, p256dh=p256dh, auth=auth, status=ChannelStatus.ACTIVE)
         for _ in range(_MAX_TRIES):
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Sequence
 
 from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import Tenant
 from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -12,7 +13,7 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.notifications.events import SubscriberEvent
-from rookery.notifications.models import ImportLine, ImportReport, NotificationTenant, SubscriberDraft, SubscriberView
+from rookery.notifications.models import ImportLine, ImportReport, SubscriberDraft, SubscriberView
 from rookery.notifications.store import subscribers as store
 from rookery.notifications.subscribers import SubscriberBuilder, find_refused
 
@@ -41,7 +42,7 @@ class SubscriberImport:
 
     async def run(
         self,
-        tenant: NotificationTenant,
+        tenant: Tenant,
         batches: AsyncIterable[Sequence[ImportLine]],
         *,
         on_progress: Callable[[int], None] | None = None,
@@ -64,7 +65,7 @@ class SubscriberImport:
             await self._db.write(lambda tx: self._record_audit(tx, tenant, report))
         return report
 
-    async def _store_batch(self, tenant: NotificationTenant, batch: Sequence[ImportLine], report: ImportReport) -> None:
+    async def _store_batch(self, tenant: Tenant, batch: Sequence[ImportLine], report: ImportReport) -> None:
         drafts = [(line.number, line.draft) for line in batch if line.draft is not None]
         channels = [(number, index, draft) for number, line in drafts for index, draft in enumerate(line.channels or ())]
         refused = await find_refused(self._egress, [draft for _, _, draft in channels], resolves_names=False)
@@ -81,7 +82,7 @@ class SubscriberImport:
         free = MAX_REPORTED_ERRORS - len(report.errors)
         report.errors.extend(sorted(errors.items())[: max(0, free)])
 
-    def _upsert(self, tx: Tx, tenant: NotificationTenant, drafts: Sequence[SubscriberDraft]) -> tuple[int, int, int]:
+    def _upsert(self, tx: Tx, tenant: Tenant, drafts: Sequence[SubscriberDraft]) -> tuple[int, int, int]:
         """Store drafts and return the numbers of created, updated and unchanged subscribers."""
         require_workspace(tx, tenant.public_workspace_id)
         now = self._clock()
@@ -119,7 +120,7 @@ class SubscriberImport:
         )
         self._bus.publish_on_commit(tx, event)
 
-    def _record_audit(self, tx: Tx, tenant: NotificationTenant, report: ImportReport) -> None:
+    def _record_audit(self, tx: Tx, tenant: Tenant, report: ImportReport) -> None:
         subject = AuditSubject(kind="subscriber", id="", name="import", environment=tenant.environment)
         counts = {"created": report.created_count, "updated": report.updated_count, "failed": report.failed_count}
         self._audit.record(tx, tenant.by, tenant.public_workspace_id, "subscriber.imported", subject, before={}, after=counts)

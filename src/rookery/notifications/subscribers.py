@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import Tenant
 from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -23,7 +24,6 @@ from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
-    NotificationTenant,
     Subscriber,
     SubscriberChannel,
     SubscriberDraft,
@@ -43,7 +43,7 @@ class SubscriberBuilder:
 
     ids: IdFactory
 
-    def build(self, tenant: NotificationTenant, external_id: str, draft: SubscriberDraft, now: datetime) -> SubscriberView:
+    def build(self, tenant: Tenant, external_id: str, draft: SubscriberDraft, now: datetime) -> SubscriberView:
         """Return a new subscriber."""
         subscriber = Subscriber(
             id=self.ids(),
@@ -121,16 +121,16 @@ class Subscribers:
         self._builder = SubscriberBuilder(ids=ids)
 
     async def list_page(
-        self, tenant: NotificationTenant, filters: SubscriberFilter, *, limit: int, offset: int
+        self, tenant: Tenant, filters: SubscriberFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[SubscriberView], int]:
         """Return a page of subscribers, newest first, and the total."""
         return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
 
-    async def get(self, tenant: NotificationTenant, ref: str) -> SubscriberView:
+    async def get(self, tenant: Tenant, ref: str) -> SubscriberView:
         """Return the subscriber with the id or external id *ref*, or raise NotFound."""
         return await self._db.read(lambda tx: require_subscriber(tx, tenant, ref))
 
-    async def create(self, tenant: NotificationTenant, draft: SubscriberDraft) -> SubscriberView:
+    async def create(self, tenant: Tenant, draft: SubscriberDraft) -> SubscriberView:
         """
         Create a subscriber.
 
@@ -153,9 +153,7 @@ class Subscribers:
 
         return await self._db.write(work)
 
-    async def update(
-        self, tenant: NotificationTenant, ref: str, draft: SubscriberDraft, *, expected: ExpectedETags = None
-    ) -> SubscriberView:
+    async def update(self, tenant: Tenant, ref: str, draft: SubscriberDraft, *, expected: ExpectedETags = None) -> SubscriberView:
         """
         Change a subscriber. Fields that *draft* leaves out keep their value.
 
@@ -184,7 +182,7 @@ class Subscribers:
 
         return await self._db.write(work)
 
-    async def delete(self, tenant: NotificationTenant, ref: str, *, expected: ExpectedETags = None) -> None:
+    async def delete(self, tenant: Tenant, ref: str, *, expected: ExpectedETags = None) -> None:
         """
         Delete a subscriber with its channels. Its pending deliveries are skipped, and its data is removed from all of them.
 
@@ -204,7 +202,7 @@ class Subscribers:
 
         await self._db.write(work)
 
-    async def iterate(self, tenant: NotificationTenant) -> AsyncGenerator[Sequence[SubscriberView]]:
+    async def iterate(self, tenant: Tenant) -> AsyncGenerator[Sequence[SubscriberView]]:
         """Yield all subscribers in batches, oldest first."""
         after_id = ""
         while batch := await self._db.read(
@@ -252,7 +250,7 @@ class Subscribers:
     def _record_audit(
         self,
         tx: Tx,
-        tenant: NotificationTenant,
+        tenant: Tenant,
         action: str,
         view: SubscriberView,
         changes: tuple[Mapping[str, object] | None, Mapping[str, object] | None],
@@ -262,7 +260,7 @@ class Subscribers:
         self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"subscriber.{action}", subject, before=before, after=after)
 
 
-def require_subscriber(tx: Tx, tenant: NotificationTenant, ref: str, *, lock: bool = False) -> SubscriberView:
+def require_subscriber(tx: Tx, tenant: Tenant, ref: str, *, lock: bool = False) -> SubscriberView:
     """Return a subscriber of the tenant by its id or external id, or raise NotFound."""
     view = store.find(tx, tenant.workspace_id, ref, lock=lock)
     if view is None:
@@ -301,7 +299,7 @@ def _has_ip_address(url: str) -> bool:
     return True
 
 
-def _require_free(tx: Tx, tenant: NotificationTenant, external_id: str) -> None:
+def _require_free(tx: Tx, tenant: Tenant, external_id: str) -> None:
     if store.find_by_external_ids(tx, tenant.workspace_id, [external_id]):
         raise Conflict(f"The workspace already has a subscriber with the external_id {external_id!r}.", external_id=external_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, Tenant
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import ItemPage, Operation, Output
@@ -14,7 +14,7 @@ from rookery.kernel.schema import Page
 from rookery.notifications import tool_declarations as tools
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.errors import CampaignAlreadySent, CampaignNotEditable, WrongCampaignStatus
-from rookery.notifications.models import CampaignPreview, CampaignView, NotificationTenant
+from rookery.notifications.models import CampaignPreview, CampaignView
 from rookery.notifications.schemas.campaigns import (
     CampaignBody,
     CampaignChangeBody,
@@ -84,7 +84,7 @@ class CampaignApi:
     async def get_campaigns(self, caller: Caller, query: CampaignsQuery) -> ItemPage[CampaignView]:
         """List campaigns, newest first. Tests are left out, unless `test_of` names their campaign."""
         page = await self.campaigns.list_page(
-            NotificationTenant.from_caller(caller),
+            Tenant.from_caller(caller),
             status=query.status,
             text=query.q,
             test_of=query.test_of,
@@ -95,28 +95,28 @@ class CampaignApi:
 
     async def post_campaign(self, caller: Caller, body: CampaignBody) -> CampaignView:
         """Create a campaign as a draft. Nothing is sent before `send` or `schedule`."""
-        return await self.campaigns.create(NotificationTenant.from_caller(caller), body.to_model(self.clock()))
+        return await self.campaigns.create(Tenant.from_caller(caller), body.to_model(self.clock()))
 
     async def get_campaign(self, caller: Caller, campaign: str) -> CampaignView:
         """Return a campaign. Its statistics are counts of its deliveries. The ETag changes with its fields and status."""
-        return await self.campaigns.get(NotificationTenant.from_caller(caller), campaign)
+        return await self.campaigns.get(Tenant.from_caller(caller), campaign)
 
     async def patch_campaign(self, caller: Caller, campaign: str, body: CampaignChangeBody, expected: ExpectedETags) -> CampaignView:
         """Change a campaign. Fields that are left out keep their value. A scheduled campaign returns to draft."""
         changes = body.to_changes(self.clock())
-        return await self.campaigns.update(NotificationTenant.from_caller(caller), campaign, changes, expected=expected)
+        return await self.campaigns.update(Tenant.from_caller(caller), campaign, changes, expected=expected)
 
     async def delete_campaign(self, caller: Caller, campaign: str, expected: ExpectedETags) -> None:
         """Delete a campaign with its deliveries. One that is scheduled, sending or paused must be cancelled first."""
-        await self.campaigns.delete(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        await self.campaigns.delete(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_duplicate(self, caller: Caller, campaign: str, body: DuplicateBody) -> CampaignView:
         """Create a draft with the fields of a campaign, without its schedule."""
-        return await self.campaigns.duplicate(NotificationTenant.from_caller(caller), campaign, name=body.name)
+        return await self.campaigns.duplicate(Tenant.from_caller(caller), campaign, name=body.name)
 
     async def post_preview(self, caller: Caller, campaign: str, body: CampaignPreviewBody) -> CampaignPreview:
         """Return the size of the audience at this moment, what prevents a send, and the message for one subscriber. Nothing is sent."""
-        return await self.campaigns.preview(NotificationTenant.from_caller(caller), campaign, subscriber=body.subscriber)
+        return await self.campaigns.preview(Tenant.from_caller(caller), campaign, subscriber=body.subscriber)
 
     async def post_test(self, caller: Caller, campaign: str, body: CampaignTestBody) -> CampaignView:
         """
@@ -125,7 +125,7 @@ class CampaignApi:
         The response is a campaign of its own, with `test_of`; its deliveries show the result.
         """
         channels = None if body.channels is None else [channel.value for channel in body.channels]
-        return await self.campaigns.test(NotificationTenant.from_caller(caller), campaign, body.subscribers, channels)
+        return await self.campaigns.test(Tenant.from_caller(caller), campaign, body.subscribers, channels)
 
     async def post_send(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """
@@ -133,32 +133,32 @@ class CampaignApi:
 
         If a member of the audience has no value for a placeholder, the response is 422 and nothing is sent.
         """
-        return await self.campaigns.send(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.send(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_schedule(self, caller: Caller, campaign: str, body: ScheduleCampaignBody, expected: ExpectedETags) -> CampaignView:
         """Send a campaign at a time. If no server runs within an hour after it, the campaign is missed and not sent."""
         schedule = body.to_model(self.clock())
-        return await self.campaigns.schedule(NotificationTenant.from_caller(caller), campaign, schedule, expected=expected)
+        return await self.campaigns.schedule(Tenant.from_caller(caller), campaign, schedule, expected=expected)
 
     async def post_unschedule(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """Return a scheduled or missed campaign to draft."""
-        return await self.campaigns.unschedule(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.unschedule(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_pause(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """Pause a campaign. Messages that are being sent are finished."""
-        return await self.campaigns.pause(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.pause(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_resume(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """Resume a paused campaign. Subscribers that it was sent to do not get it again."""
-        return await self.campaigns.resume(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.resume(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_cancel(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """Cancel a campaign. Its pending deliveries are skipped."""
-        return await self.campaigns.cancel(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.cancel(Tenant.from_caller(caller), campaign, expected=expected)
 
     async def post_retry(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """Send the failed deliveries of a finished campaign again. Sent and unknown ones are never repeated."""
-        return await self.campaigns.retry(NotificationTenant.from_caller(caller), campaign, expected=expected)
+        return await self.campaigns.retry(Tenant.from_caller(caller), campaign, expected=expected)
 
 
 def _present(_: Caller, view: CampaignView) -> Output:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, Tenant
 from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.schema import Page, PageQuery
 from rookery.notifications.channel_secrets import ChannelSecrets, NewSigningSecret
 from rookery.notifications.deliveries_log import NotificationLog
-from rookery.notifications.models import NotificationDelivery, NotificationDetails, NotificationTenant, OutboxMessage
+from rookery.notifications.models import NotificationDelivery, NotificationDetails, OutboxMessage
 from rookery.notifications.schemas.campaigns import (
     NotificationDetailResponse,
     NotificationResponse,
@@ -57,12 +57,12 @@ class NotificationLogApi:
 
     async def get_deliveries(self, caller: Caller, campaign: str, query: NotificationsQuery) -> ItemPage[NotificationDelivery]:
         """List the deliveries of a campaign: one for each channel of each subscriber of its audience."""
-        tenant, filters = NotificationTenant.from_caller(caller), query.to_filter()
+        tenant, filters = Tenant.from_caller(caller), query.to_filter()
         return ItemPage(*await self.log.list_page(tenant, campaign, filters, limit=query.per_page, offset=query.offset))
 
     async def get_delivery(self, caller: Caller, campaign: str, delivery: str) -> NotificationDetails:
         """Return a delivery with every attempt."""
-        return await self.log.get(NotificationTenant.from_caller(caller), campaign, delivery)
+        return await self.log.get(Tenant.from_caller(caller), campaign, delivery)
 
     async def get_outbox(self, caller: Caller, query: PageQuery) -> ItemPage[OutboxMessage]:
         """
@@ -70,12 +70,12 @@ class NotificationLogApi:
 
         The messages of test keys are stored here and not sent. For a live key the list is empty.
         """
-        tenant = NotificationTenant.from_caller(caller)
+        tenant = Tenant.from_caller(caller)
         return ItemPage(*await self.log.list_outbox(tenant, limit=query.per_page, offset=query.offset))
 
     async def delete_outbox(self, caller: Caller) -> None:
         """Delete all messages of the outbox."""
-        await self.log.clear_outbox(NotificationTenant.from_caller(caller))
+        await self.log.clear_outbox(Tenant.from_caller(caller))
 
     async def post_rotate_secret(self, caller: Caller, body: RotateSigningSecretBody) -> NewSigningSecret:
         """
@@ -83,7 +83,7 @@ class NotificationLogApi:
 
         During the grace period, messages are signed with both secrets.
         """
-        return await self.secrets.rotate(NotificationTenant.from_caller(caller), grace_hours=body.grace_period_hours)
+        return await self.secrets.rotate(Tenant.from_caller(caller), grace_hours=body.grace_period_hours)
 
 
 def _present_details(_: Caller, details: NotificationDetails) -> NotificationDetailResponse:

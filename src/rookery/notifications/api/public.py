@@ -9,12 +9,11 @@ from functools import partial
 
 from starlette.responses import Response
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, Tenant
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.notifications.api.pages import PublicPages
 from rookery.notifications.links import SUBSCRIBE_PATH, UNSUBSCRIBE_PATH, LinkExpired, LinkInvalid, PublicLinks
-from rookery.notifications.models import NotificationTenant
 from rookery.notifications.public_subscriptions import PublicSubscriptions
 from rookery.notifications.schemas.public import (
     BrowserSubscriptionBody,
@@ -94,7 +93,7 @@ class PublicApi:
 
         Anybody with the link can add a browser, so send it to the subscriber only.
         """
-        tenant = NotificationTenant.from_caller(caller)
+        tenant = Tenant.from_caller(caller)
         view = await self.subscribers.get(tenant, subscriber)
         link = await self.links.build_subscribe_link(tenant, view.subscriber.id, timedelta(hours=body.expires_in_hours))
         return SubscribeLinkResponse(url=link.url, expires_at=link.expires_at)

@@ -12,14 +12,14 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, Tenant
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output
 from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.http.request_body import Receive, UnsupportedMediaType, read_body
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page
-from rookery.notifications.models import ImportLine, NotificationTenant, SubscriberView
+from rookery.notifications.models import ImportLine, SubscriberView
 from rookery.notifications.schemas.campaigns import SubscriberExportQuery
 from rookery.notifications.schemas.import_lines import MEDIA_TYPES, SubscriberFormat, export_lines, iter_batches, list_attribute_names
 from rookery.notifications.schemas.subscribers import (
@@ -80,16 +80,16 @@ class SubscriberApi:
 
     async def get_subscribers(self, caller: Caller, query: SubscribersQuery) -> ItemPage[SubscriberView]:
         """List subscribers, newest first."""
-        tenant = NotificationTenant.from_caller(caller)
+        tenant = Tenant.from_caller(caller)
         return ItemPage(*await self.subscribers.list_page(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
 
     async def post_subscriber(self, caller: Caller, body: NewSubscriberBody) -> SubscriberView:
         """Create a subscriber. URLs are checked by the same rules as each delivery."""
-        return await self.subscribers.create(NotificationTenant.from_caller(caller), body.to_model())
+        return await self.subscribers.create(Tenant.from_caller(caller), body.to_model())
 
     async def get_subscriber(self, caller: Caller, subscriber: str) -> SubscriberView:
         """Return the subscriber with this id or external id."""
-        return await self.subscribers.get(NotificationTenant.from_caller(caller), subscriber)
+        return await self.subscribers.get(Tenant.from_caller(caller), subscriber)
 
     async def patch_subscriber(
         self, caller: Caller, subscriber: str, body: SubscriberChangeBody, expected: ExpectedETags
@@ -99,11 +99,11 @@ class SubscriberApi:
 
         A channel that is listed again keeps its id and its status. `status` sets another one, for example to activate it again.
         """
-        return await self.subscribers.update(NotificationTenant.from_caller(caller), subscriber, body.to_model(), expected=expected)
+        return await self.subscribers.update(Tenant.from_caller(caller), subscriber, body.to_model(), expected=expected)
 
     async def delete_subscriber(self, caller: Caller, subscriber: str, expected: ExpectedETags) -> None:
         """Delete a subscriber. Its pending deliveries are skipped, and its data is removed from the log of deliveries."""
-        await self.subscribers.delete(NotificationTenant.from_caller(caller), subscriber, expected=expected)
+        await self.subscribers.delete(Tenant.from_caller(caller), subscriber, expected=expected)
 
     async def post_import(self, caller: Caller, request: Request) -> ImportReportResponse:
         """
@@ -118,7 +118,7 @@ class SubscriberApi:
             raise UnsupportedMediaType(f"The Content-Type of the body is {kind[:100]!r}. Send one of: {allowed}.")
         body = await read_body(cast("Receive", request.receive), limit=MAX_IMPORT_BYTES)
         batches = _parse_in_thread(iter_batches(io.BytesIO(body), _FORMATS_BY_MEDIA_TYPE[kind]))
-        return serialize_report(await self.imports.run(NotificationTenant.from_caller(caller), batches))
+        return serialize_report(await self.imports.run(Tenant.from_caller(caller), batches))
 
     async def get_export(self, caller: Caller, query: SubscriberExportQuery) -> StreamingResponse:
         """
@@ -126,7 +126,7 @@ class SubscriberApi:
 
         It contains tokens and logins of addresses, which lists hide, so it needs notify:write.
         """
-        tenant = NotificationTenant.from_caller(caller)
+        tenant = Tenant.from_caller(caller)
         names = set[str]()
         if query.format == "csv":
             async for batch in self.subscribers.iterate(tenant):

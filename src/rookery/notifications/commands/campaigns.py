@@ -9,6 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
+from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.clock import utc_now
 from rookery.notifications.campaigns import Campaigns
@@ -21,7 +22,6 @@ from rookery.notifications.models import (
     NotificationDelivery,
     NotificationFilter,
     NotificationState,
-    NotificationTenant,
 )
 from rookery.notifications.schedules import parse_schedule
 from rookery.notifications.schemas.campaigns import NotificationResponse, serialize_campaign, serialize_preview
@@ -53,7 +53,7 @@ def list_(
 ) -> None:
     """List campaigns, newest first."""
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> Sequence[CampaignView]:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[CampaignView]:
         rows = list[CampaignView]()
         while len(rows) < limit:
             size = min(_PAGE_SIZE, limit - len(rows))
@@ -203,7 +203,7 @@ def deliveries(
     """List the deliveries of a campaign."""
     filters = NotificationFilter(state=status, channel=channel)
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> Sequence[NotificationDelivery]:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
         return await _list_deliveries(services, tenant, campaign, filters, limit)
 
     _print_deliveries(run_with_notifications(context, workspace, work), as_json=as_json)
@@ -221,7 +221,7 @@ def send_test(
 ) -> None:
     """Send a campaign to named subscribers and show the results. Exits with code 1 unless all were sent."""
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> Sequence[NotificationDelivery]:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
         view = await services.campaigns.test(tenant, campaign, subscriber, None)
         deadline = time.monotonic() + wait
         while view.campaign.status in _OPEN_STATUSES and time.monotonic() < deadline:
@@ -238,7 +238,7 @@ def send_test(
 
 
 async def _list_deliveries(
-    services: NotificationCommandServices, tenant: NotificationTenant, campaign: str, filters: NotificationFilter, limit: int
+    services: NotificationCommandServices, tenant: Tenant, campaign: str, filters: NotificationFilter, limit: int
 ) -> Sequence[NotificationDelivery]:
     rows = list[NotificationDelivery]()
     while len(rows) < limit:
@@ -263,7 +263,7 @@ def _change(
     context: typer.Context,
     workspace: str | None,
     *,
-    act: Callable[[Campaigns, NotificationTenant], Awaitable[CampaignView]],
+    act: Callable[[Campaigns, Tenant], Awaitable[CampaignView]],
     as_json: bool,
 ) -> None:
     view = run_with_notifications(context, workspace, lambda services, tenant: act(services.campaigns, tenant))

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import typer
 
+from rookery.access.models import Tenant
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.workspaces import Workspaces
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.deliveries_log import NotificationLog
-from rookery.notifications.models import NotificationTenant
 from rookery.notifications.subscriber_import import SubscriberImport
 from rookery.notifications.subscribers import Subscribers
 from rookery.terminal.context import run
@@ -32,12 +32,12 @@ class NotificationCommandServices:
 
 
 def run_with_notifications(
-    context: typer.Context, workspace: str | None, work: Callable[[NotificationCommandServices, NotificationTenant], Awaitable[T]]
+    context: typer.Context, workspace: str | None, work: Callable[[NotificationCommandServices, Tenant], Awaitable[T]]
 ) -> T:
     """Open notifications, run *work* in the workspace, and close them."""
 
     async def run_in_workspace(services: NotificationCommandServices) -> T:
         owner = await resolve_workspace(services, workspace)
-        return await work(services, NotificationTenant.for_operator(owner.id, get_operator()))
+        return await work(services, Tenant.for_operator(owner.id, get_operator()))
 
     return run(context, run_in_workspace, part="notifications")

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
 from rookery.notifications.messages import ChannelType
@@ -17,7 +18,6 @@ from rookery.notifications.models import (
     ChannelStatus,
     ImportLine,
     ImportReport,
-    NotificationTenant,
     SubscriberFilter,
     SubscriberView,
 )
@@ -52,7 +52,7 @@ def list_(
     """List subscribers, newest first."""
     filters = SubscriberFilter(tag=tag, channel=channel, status=status, text=query)
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> Sequence[SubscriberView]:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[SubscriberView]:
         rows = list[SubscriberView]()
         while len(rows) < limit:
             size = min(_PAGE_SIZE, limit - len(rows))
@@ -85,7 +85,7 @@ def import_(
     kind = _parse_format(format, file)
     total = file.stat().st_size if file.is_file() else None
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> ImportReport:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> ImportReport:
         with open_existing_file(file) as source, show_progress("Importing", total) as move:
             batches = _read_batches(source, kind)
             return await services.subscriber_import.run(
@@ -115,7 +115,7 @@ def export(
     """Export all subscribers, with the tokens and logins in their addresses. An import restores them."""
     kind = _parse_format(format or (None if output is not None and output.suffix else "jsonl"), output or Path("-"))
 
-    async def work(services: NotificationCommandServices, tenant: NotificationTenant) -> None:
+    async def work(services: NotificationCommandServices, tenant: Tenant) -> None:
         names = set[str]()
         if kind == "csv":
             async for batch in services.subscribers.iterate(tenant):
