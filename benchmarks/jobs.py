@@ -102,11 +102,11 @@ def _measure(name: str, url: str, folder: Path, options: argparse.Namespace) -> 
 @contextmanager
 def _start_postgres() -> Generator[str]:
     """Run the PostgreSQL of the tests, but with the durability that a user has."""
-    from tests.postgres import start_postgres  # noqa: PLC0415 - needs the packages of `make dev`
+    from tests.postgres import DURABLE_OPTIONS, start_postgres  # noqa: PLC0415 - needs the packages of `make dev`
 
     with tempfile.TemporaryDirectory(prefix="rookery-jobs-") as folder:
         Path(folder).chmod(0o755)
-        with start_postgres(Path(folder), {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}) as server:
+        with start_postgres(Path(folder), DURABLE_OPTIONS) as server:
             yield f"{server}/postgres"
 
 

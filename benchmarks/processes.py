@@ -38,14 +38,14 @@ from rich.table import Table
 from benchmarks.load import Connection, Timings, measure
 from benchmarks.servers import Running, run_server
 from benchmarks.texts import TYPES, questions, texts
-from tests.postgres import create_database, start_postgres
+from tests.postgres import DURABLE_OPTIONS, create_database, start_postgres
 from tests.search_servers import make_data_folder, run_search_node
 from tests.valkey import run_valkey
 
 Request = tuple[str, str, Mapping[str, object] | None]
 
 _SECRET_KEY = "only of this benchmark: 5e0f1c7a9d"  # noqa: S105 - of stores that are deleted at the end
-_DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "256MB"}
+_DURABLE = {**DURABLE_OPTIONS, "autovacuum": "on", "shared_buffers": "256MB"}
 _WORKERS = {"embedded": 1, "postgres-1": 1, "postgres-2": 2, "postgres-4": 4, "opensearch": 2}
 _DEFAULT_SETS = ("embedded", "postgres-1", "postgres-2", "postgres-4")
 _ROUTES = ("remember", "recall", "tools/call")

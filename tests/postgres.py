@@ -15,12 +15,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -64,69 +65,152 @@ _UNSAFE_OPTIONS = {
 }
 
 _NO_OPTIONS: Mapping[str, str] = {}
+DURABLE_OPTIONS = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+"""Options of a server that keeps each acknowledged write."""
 REPLICATION_OPTIONS = {"wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
 """Options of a server that has replicas, and of these."""
 
 
-@contextmanager
-def start_postgres(directory: Path, options: Mapping[str, str] = _NO_OPTIONS) -> Generator[str]:
+class PostgresServer:
     """
-    Run a PostgreSQL with its data in *directory* and yield its address, which names no database.
+    A PostgreSQL with its data in a folder. It may be killed, and started again with its data at the same address.
 
     It is fast and may lose data in a power failure, unless *options*, which are parameters of the server, say otherwise.
 
     PostgreSQL refuses to run as root; then it runs as the user `nobody`, which must own *directory* and have access to it.
 
-    Raises:
-        RuntimeError: It does not start; the message has its output.
+    Args:
+        wrapper: What starts it, before its program. It must run the program as another user than root.
+        wal_directory: The folder of the write-ahead log, which does not exist. By default it is in the folder of the data.
     """
-    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-    if account is not None:
-        os.chown(directory, account.pw_uid, account.pw_gid)
-    user_id = account.pw_uid if account else None
-    binaries = _binaries(directory, user_id)
-    data = directory / "data"
-    initialise = [binaries / "initdb", "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8"]
-    subprocess.run(
-        [*initialise, "--locale-provider=builtin", "--locale=C.UTF-8", "--no-sync", "--no-instructions"],
-        user=user_id,
-        cwd=directory,
-        stdout=subprocess.DEVNULL,
-        timeout=HANG_S,
-        check=True,
-    )
-    with _run_server(directory, binaries, user_id, options) as url:
-        yield url
+
+    def __init__(
+        self,
+        directory: Path,
+        options: Mapping[str, str] = _NO_OPTIONS,
+        *,
+        wrapper: Sequence[str] = (),
+        wal_directory: Path | None = None,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._wrapper = wrapper
+        self._user_id = None if wrapper else _give_to_user(directory)
+        self._binaries = _binaries(directory, self._user_id)
+        self._port = 0
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._running = ExitStack()
+        if not (directory / "data").exists():
+            self._initialise(wal_directory)
+
+    def _initialise(self, wal_directory: Path | None) -> None:
+        place = [] if wal_directory is None else [f"--waldir={wal_directory}"]
+        arguments = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8"]
+        subprocess.run(
+            [
+                *self._wrapper,
+                self._binaries / "initdb",
+                "--pgdata",
+                self._directory / "data",
+                *arguments,
+                *place,
+                "--no-sync",
+                "--no-instructions",
+            ],
+            user=self._user_id,
+            cwd=self._directory,
+            stdout=subprocess.DEVNULL,
+            timeout=HANG_S,
+            check=True,
+        )
+
+    @property
+    def url(self) -> str:
+        """Its address, which names no database."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """Its port, which it keeps."""
+        return self._port
+
+    def start(self) -> None:
+        """
+        Start it, and wait until it accepts connections.
+
+        Raises:
+            RuntimeError: It does not start; the message has its output.
+        """
+        for _ in range(_MAX_START_ATTEMPTS):
+            port = self._port or free_port()
+            program = [*self._wrapper, self._binaries / "postgres"]
+            command: list[str | Path] = [*program, "-D", self._directory / "data", "-p", str(port), *_options(self._options)]
+            self._supervisor = self._running.enter_context(_supervised(command, self._directory / "log", self._user_id))
+            if _accepts_connections(f"postgresql://postgres@127.0.0.1:{port}", self._supervisor):
+                self._port = port
+                return
+            self.stop()
+        message = f"PostgreSQL did not start:\n{(self._directory / 'log').read_text()}"
+        raise RuntimeError(message)
+
+    def kill(self) -> None:
+        """Kill all of its processes with SIGKILL."""
+        if self._supervisor is not None:
+            for process in psutil.Process(self._supervisor.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        self._supervisor = None
+        self._running.close()
+
+
+@contextmanager
+def start_postgres(directory: Path, options: Mapping[str, str] = _NO_OPTIONS) -> Generator[str]:
+    """Run a `PostgresServer` until the end of the block, and yield its address, which names no database."""
+    with run_postgres(directory, options) as server:
+        yield server.url
+
+
+@contextmanager
+def run_postgres(directory: Path, options: Mapping[str, str] = _NO_OPTIONS) -> Generator[PostgresServer]:
+    """Run a `PostgresServer` until the end of the block."""
+    server = PostgresServer(directory, options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager
 def start_replica(directory: Path, server: str) -> Generator[str]:
     """Run a streaming replica, with its data in *directory*, of a server that accepts replication, and yield its address."""
-    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-    if account is not None:
-        os.chown(directory, account.pw_uid, account.pw_gid)
-    user_id = account.pw_uid if account else None
-    binaries = _binaries(directory, user_id)
-    copy = [binaries / "pg_basebackup", "--dbname", server, "--pgdata", directory / "data", "--write-recovery-conf", "--checkpoint=fast"]
-    subprocess.run([*copy, "--no-sync"], user=user_id, cwd=directory, stdout=subprocess.DEVNULL, timeout=HANG_S, check=True)
-    with _run_server(directory, binaries, user_id, REPLICATION_OPTIONS) as url:
+    user_id = _give_to_user(directory)
+    copy: list[str | Path] = [_binaries(directory, user_id) / "pg_basebackup", "--dbname", server, "--pgdata", directory / "data"]
+    options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+    subprocess.run([*copy, *options], user=user_id, cwd=directory, stdout=subprocess.DEVNULL, timeout=HANG_S, check=True)
+    with start_postgres(directory, REPLICATION_OPTIONS) as url:
         yield url
 
 
 @contextmanager
-def _run_server(directory: Path, binaries: Path, user_id: int | None, options: Mapping[str, str]) -> Generator[str]:
-    """Run a server on the data in *directory*, and yield its address."""
-    log = directory / "log"
-    for _ in range(_MAX_START_ATTEMPTS):
-        port = free_port()
-        command: list[str | Path] = [binaries / "postgres", "-D", directory / "data", "-p", str(port), *_options(options)]
-        with _supervised(command, log, user_id) as supervisor:
-            url = f"postgresql://postgres@127.0.0.1:{port}"
-            if _accepts_connections(url, supervisor):
-                yield url
-                return
-    message = f"PostgreSQL did not start:\n{log.read_text()}"
-    raise RuntimeError(message)
+def make_postgres_folder() -> Generator[Path]:
+    """Create a folder that the user that runs PostgreSQL can reach. Those of pytest are for their owner alone."""
+    with tempfile.TemporaryDirectory(prefix="rookery-postgres-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def _give_to_user(directory: Path) -> int | None:
+    """Let the user that runs PostgreSQL own *directory*, and return its id: `nobody` instead of root, which it refuses, else none."""
+    if os.geteuid() != 0:
+        return None
+    account = pwd.getpwnam("nobody")
+    os.chown(directory, account.pw_uid, account.pw_gid)
+    return account.pw_uid
 
 
 def create_database(server: str, name: str, *, template: str = "template0") -> str:
@@ -218,8 +302,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     running = ExitStack()
     config.stash[_RUNNING] = running
-    directory = Path(tempfile.mkdtemp(prefix="rookery-postgres-"))
-    running.callback(shutil.rmtree, directory, ignore_errors=True)
+    directory = running.enter_context(make_postgres_folder())
     running.callback(os.environ.pop, ADDRESS, None)
     os.environ[ADDRESS] = running.enter_context(start_postgres(directory))
 

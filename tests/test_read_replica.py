@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from tests.conftest import Caller, eventually, run_instance
 from tests.memory.makers import make_caller
-from tests.postgres import REPLICATION_OPTIONS, create_database, start_postgres, start_replica
+from tests.postgres import REPLICATION_OPTIONS, create_database, make_postgres_folder, start_postgres, start_replica
 
 T = TypeVar("T")
 
@@ -46,12 +45,14 @@ class Servers:
 @pytest.fixture(scope="module")
 def servers() -> Generator[Servers]:
     """A primary and a streaming replica of it."""
-    with tempfile.TemporaryDirectory(prefix="rookery-primary-") as first, tempfile.TemporaryDirectory(prefix="rookery-replica-") as second:
-        for folder in (first, second):
-            Path(folder).chmod(0o755)
-        with start_postgres(Path(first), REPLICATION_OPTIONS) as primary, start_replica(Path(second), primary) as replica:
-            migrate(create_database(primary, "records"), data_dir=Path(first))
-            yield Servers(f"{primary}/records", f"{replica}/records")
+    with (
+        make_postgres_folder() as first,
+        make_postgres_folder() as second,
+        start_postgres(first, REPLICATION_OPTIONS) as primary,
+        start_replica(second, primary) as replica,
+    ):
+        migrate(create_database(primary, "records"), data_dir=first)
+        yield Servers(f"{primary}/records", f"{replica}/records")
 
 
 @pytest.fixture

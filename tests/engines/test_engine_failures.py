@@ -18,13 +18,15 @@ import pytest
 import redis.asyncio
 
 from rookery.engines.vectors.pgvector import PgvectorIndex
+from rookery.migrations import migrate
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.embedding_service import run_embedding_service
 from tests.engines.engine_clients import COUNTED_LOCALLY, Clients
 from tests.fault_proxy import FaultProxy
+from tests.postgres import DURABLE_OPTIONS, PostgresServer, create_database, make_postgres_folder, run_postgres
 from tests.processes import Server, get_environment, run_rookery, run_server
-from tests.search_servers import SearchNode, make_data_folder, run_search_node
+from tests.search_servers import make_data_folder, run_search_node
 from tests.valkey import find_free_port, run_valkey
 
 pytestmark = pytest.mark.external_service
@@ -76,6 +78,24 @@ class _Fault:
     is_total: bool = True
 
 
+class _SearchNode:
+    """An OpenSearch that can be killed and started again with its data."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._folder = folder
+        self._port = port
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        """Start it, and wait until it has its indices."""
+        self._running.enter_context(run_search_node("opensearch", self._folder, port=self._port))
+
+    def stop(self) -> None:
+        """Kill it."""
+        self._running.close()
+
+
 class _Valkey:
     """A Valkey that can be killed and started again with its data."""
 
@@ -107,8 +127,9 @@ class _Platform:
     proxies: Mapping[str, FaultProxy]
     database_url: str
     settings: Mapping[str, str]
-    node: SearchNode
+    node: _SearchNode
     valkey: _Valkey
+    postgres: PostgresServer
     acknowledged: dict[str, str] = field(default_factory=dict[str, str])
 
     async def fetch(self, statement: str) -> list[tuple[object, ...]]:
@@ -183,15 +204,20 @@ class _Platform:
 
 
 @pytest.fixture
-async def platform(postgres_database: str, tmp_path: Path) -> AsyncIterator[_Platform]:
-    """Run the engines, their proxies and a server."""
-    parts = urlsplit(postgres_database)
+async def platform(tmp_path: Path) -> AsyncIterator[_Platform]:
+    """Run the engines, which keep each write that they have acknowledged, their proxies and a server."""
     with ExitStack() as stack:
-        node = stack.enter_context(run_search_node("opensearch", stack.enter_context(make_data_folder())))
+        postgres = stack.enter_context(run_postgres(stack.enter_context(make_postgres_folder()), DURABLE_OPTIONS))
+        records = create_database(postgres.url, "records")
+        migrate(records, data_dir=tmp_path)
+        parts = urlsplit(records)
+        node_port, valkey_port = find_free_port(), find_free_port()
+        node = _SearchNode(stack.enter_context(make_data_folder()), node_port)
+        stack.callback(node.stop)
+        node.start()
         service = stack.enter_context(run_embedding_service())
-        valkey_port = find_free_port()
         targets = {
-            "texts": node.port,
+            "texts": node_port,
             "vectors": parts.port or 5432,
             "embedder": service.port,
             "counters": valkey_port,
@@ -226,7 +252,7 @@ async def platform(postgres_database: str, tmp_path: Path) -> AsyncIterator[_Pla
         async with httpx2.AsyncClient(
             base_url=server.url, headers=headers, timeout=HANG_S, limits=httpx2.Limits(max_connections=64)
         ) as http:
-            yield _Platform(server, http, proxies, postgres_database, settings, node, valkey)
+            yield _Platform(server, http, proxies, records, settings, node, valkey, postgres)
         for proxy in proxies.values():
             proxy.heal()
 
@@ -246,10 +272,17 @@ def _list_faults(platform: _Platform, engine: str) -> list[_Fault]:
             *faults,
             _Fault(engine, "slow", slow, heal, is_total=False),
             _Fault(engine, "ended", platform.end_sessions, heal, is_total=False),
+            _Fault(
+                engine, "killed", partial(asyncio.to_thread, platform.postgres.kill), partial(asyncio.to_thread, platform.postgres.start)
+            ),
         ]
     faults.append(_Fault(engine, "slow", partial(platform.delay, engine, _LATENCY_S), heal))
     if engine == "texts":
-        faults.append(_Fault(engine, "full", platform.block_writes, platform.allow_writes, is_total=False))
+        node = platform.node
+        faults += [
+            _Fault(engine, "full", platform.block_writes, platform.allow_writes, is_total=False),
+            _Fault(engine, "killed", partial(asyncio.to_thread, node.stop), partial(asyncio.to_thread, node.start)),
+        ]
     if engine == "counters":
         valkey = platform.valkey
         faults += [
@@ -282,6 +315,7 @@ async def test_each_engine_fails_and_heals_while_clients_work(platform: _Platfor
 async def _check_fault(platform: _Platform, fault: _Fault) -> None:
     clients = Clients(platform.http, f"{fault.engine}{fault.name}")
     async with clients.work():
+        failed = time.perf_counter()
         try:
             await fault.begin()
             await clients.work_during_fault()
@@ -296,7 +330,8 @@ async def _check_fault(platform: _Platform, fault: _Fault) -> None:
         heal_s = time.perf_counter() - started
     platform.acknowledged |= clients.acknowledged
     median_ms, p99_ms = clients.during.percentiles()
-    figures = f"heals in {heal_s:5.2f} s; recall meanwhile: p50 {median_ms:7.1f} ms, p99 {p99_ms:7.1f} ms"
+    times = f"fails for {started - failed:5.2f} s, heals in {heal_s:5.2f} s"
+    figures = f"{times}; recall meanwhile: p50 {median_ms:7.1f} ms, p99 {p99_ms:7.1f} ms"
     print(f"{fault.engine:9} {fault.name:10} {figures}; {dict(clients.during.kinds)}")  # noqa: T201 - the figures of the documentation
     degraded = _DEGRADED_KINDS[fault.engine]
     for answers in (clients.before, clients.during):
