@@ -80,8 +80,8 @@ class PostgresServer:
     PostgreSQL refuses to run as root; then it runs as the user `nobody`, which must own *directory* and have access to it.
 
     Args:
-        wrapper: What starts it, before its program. It must run the program as another user than root.
-        wal_directory: The folder of the write-ahead log, which does not exist. By default it is in the folder of the data.
+        wrapper: What starts its programs, before the command. It must run them as another user than root.
+        wal_directory: The empty folder of its write-ahead log, which then has small files. By default the log is beside the data.
     """
 
     def __init__(
@@ -95,16 +95,17 @@ class PostgresServer:
         self._directory = directory
         self._options = options
         self._wrapper = wrapper
-        self._user_id = None if wrapper else _give_to_user(directory)
-        self._binaries = _binaries(directory, self._user_id)
+        user_id = _give_to_user(directory)
+        self._binaries = _binaries(directory, user_id)
+        self._user_id = None if wrapper else user_id
         self._port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._running = ExitStack()
-        if not (directory / "data").exists():
+        if not (directory / "data" / "PG_VERSION").exists():
             self._initialise(wal_directory)
 
     def _initialise(self, wal_directory: Path | None) -> None:
-        place = [] if wal_directory is None else [f"--waldir={wal_directory}"]
+        place = [] if wal_directory is None else [f"--waldir={wal_directory}", "--wal-segsize=1"]
         arguments = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8"]
         subprocess.run(
             [

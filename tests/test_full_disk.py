@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,10 @@ import pytest
 
 from tests.deadlines import HANG_S
 from tests.processes import Server, run_server
+from tests.small_disk import fill_disk, free_disk, mount_small_disks
 
 _SIZE_MIB = 96
 _MAX_LOG_LINES = 20
-_MOUNT = 'mount -t tmpfs -o size=$1m tmpfs "$0" && echo mounted && exec cat'
 
 
 @pytest.fixture
@@ -32,24 +31,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def on_small_disk(folder: Path) -> Iterator[Sequence[str]]:
     """Return a command prefix that runs a program with a disk of 96 MiB at *folder*; the disk exists until the test ends."""
-    user_namespace = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    mount_command = ["unshare", "--mount", *user_namespace, "sh", "-c", _MOUNT, str(folder), str(_SIZE_MIB)]
-    if shutil.which("unshare") is None:
-        pytest.skip("no unshare")
-    with subprocess.Popen(mount_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        if holder.stdout.readline() != "mounted\n":
-            pytest.skip("this user may not mount a disk")
-        users = ["--user", "--preserve-credentials"] if user_namespace else []
-        yield ["nsenter", "--target", str(holder.pid), "--mount", *users]
-        holder.stdin.close()
-
-
-def _fill(wrapper: Sequence[str], folder: Path) -> None:
-    """Fill the disk to the last byte."""
-    fill_command = [*wrapper, "sh", "-c", 'cat /dev/zero >> "$0"', str(folder / "ballast")]
-    assert b"No space left" in subprocess.run(fill_command, capture_output=True, timeout=HANG_S, check=False).stderr
+    with mount_small_disks(folder, size_mib=_SIZE_MIB) as wrapper:
+        yield wrapper
 
 
 def _run_rookery(wrapper: Sequence[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,7 +49,7 @@ def test_a_full_disk_rejects_writes_and_loses_no_data(folder: Path, on_small_dis
     """Writes are 507, reads work, the log is short, the stop is clean, and no acknowledged write is lost (issue 14, D-17)."""
     with run_server(folder, wrapper=on_small_disk) as server:
         stored = [str(_remember(server, f"The heron of roof {number}.", wait_ms=5000).json()["id"]) for number in range(5)]
-        _fill(on_small_disk, folder)
+        fill_disk(on_small_disk, folder)
         rejected = list[httpx2.Response]()
         for number in range(100):
             response = _remember(server, f"{number} " + "x" * 2000)
@@ -82,10 +65,10 @@ def test_a_full_disk_rejects_writes_and_loses_no_data(folder: Path, on_small_dis
         diagnosis = _run_rookery(on_small_disk, folder, "doctor", "--json")
         code = server.stop()
         log = server.log()
-    _fill(on_small_disk, folder)
+    fill_disk(on_small_disk, folder)
     starts = [_run_rookery(on_small_disk, folder, *arguments) for arguments in (("serve", "--port", "0"), ("keys", "list"))]
     stopped_diagnosis = _run_rookery(on_small_disk, folder, "doctor", "--deep", "--json")
-    subprocess.run([*on_small_disk, "rm", str(folder / "ballast")], check=True)
+    free_disk(on_small_disk, folder)
 
     with run_server(folder, wrapper=on_small_disk) as server:
         missing = [memory_id for memory_id in stored if server.client.get(f"/v1/brain/memories/{memory_id}").status_code != 200]

@@ -126,6 +126,9 @@ def _describe(response: httpx2.Response) -> str:
         assert body["error"] == "engine_unavailable", body
         assert int(response.headers["Retry-After"]) > 0
         return f"503 {body['engine']}"
+    if response.status_code == 507:
+        assert body["error"] == "storage_full", body
+        return "507"
     if response.status_code not in {200, 201}:
         pytest.fail(f"an answer of no stated kind: {response.status_code} {response.text}")
     notice = str(body.get("notice") or "")
