@@ -90,8 +90,8 @@ conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite throu
 test-clients: $(CLIENTS) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
 	@exec $(BIN)/python -m tests.clients $(ARGS)
 
-docs: $(DEV) ## Write the API description and the documentation into dist/docs, and check every link and anchor in it
-	@exec $(BIN)/python -m tests.pages $(ARGS)
+docs: $(DEV) ## Write the documentation as a site into dist/docs, with the API description, and check every link in it
+	@exec $(BIN)/python -m distribution.docs_site $(ARGS)
 
 # By apt, as root or by sudo; where it cannot be had its tests say that they are skipped, but on CI they fail.
 browser: ## Install Chromium, in which the pages of the documentation are tested, where there is none

@@ -1,5 +1,5 @@
 """
-Draw the growth of figures with the store: `python -m benchmarks.plot figures.json docs/growth.svg`.
+Draw the growth of figures with the store: `python -m benchmarks.plot figures.json docs/images/growth.svg`.
 
 The input is the output file of `benchmarks.large_store --out`. Both axes are logarithmic: a figure that grows with the store is a rising
 line, one that does not is level. The picture is plain SVG, in colours for light and dark pages.

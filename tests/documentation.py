@@ -79,7 +79,7 @@ RUN = [
 ]
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
-PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "architecture", "decisions"))]
+PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "reference/README", "architecture", "decisions"))]
 
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "

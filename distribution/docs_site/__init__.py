@@ -1,0 +1,1 @@
+"""The builder of the documentation site: `make docs`."""
