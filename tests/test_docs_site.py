@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import tomllib
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -87,6 +89,18 @@ async def test_the_search_finds_a_page_without_a_server(page: Page) -> None:
     await eventually(partial(_search, page, "rotate key", "/how-to/keys.html"))
     assert page.outside == []
     assert page.console_errors == []
+
+
+def test_the_picture_and_the_table_of_layers_have_every_layer() -> None:
+    """House 5.5, 5.7: the layers of the architecture page are those of the contract, which the checks enforce."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    (tree,) = [contract for contract in contracts if contract["name"] == "The tree, top to bottom"]
+    layers = {name for layer in tree["layers"] for name in re.findall(r"\w+", layer)} - {"terminal"}  # the shared parts of commands
+    picture = " ".join(re.findall(r">([^<]+)</text>", (ROOT / "docs" / "images" / "layers.svg").read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+    assert layers - {"__main__"} - set(re.findall(r"\w+", picture)) == set()
+    assert {name for name in layers if f"`{name}`" not in page} == set()
 
 
 def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
