@@ -86,46 +86,55 @@ _OWN_COMMANDS = (
         "Start the server. The first start creates a workspace and two keys, and shows the keys once.",
         "rookery.cli.server:serve",
         0,
+        "Start here",
     ),
     CommandEntry(
         "init",
         "Create the first workspace and its keys, as the first `serve` does. If they exist, nothing changes.",
         "rookery.cli.server:init",
         10,
+        "Start here",
     ),
     CommandEntry(
         "doctor",
         "Check the installation and print advice for each problem. The exit code is 1 if there is a problem.",
         "rookery.cli.diagnosis:doctor",
         20,
+        "Start here",
     ),
     CommandEntry(
         "worker",
         "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.",
         "rookery.cli.worker:worker",
         200,
+        "Operate",
     ),
     CommandEntry(
         "migrate",
         "Migrate the record store to the schema of this version. `serve` does this at its start.",
         "rookery.cli.migration:migrate",
         210,
+        "Operate",
     ),
-    CommandEntry("secrets", "Manage the key that encrypts confidential values.", "rookery.cli.secrets:app", 220),
+    CommandEntry("secrets", "Manage the key that encrypts confidential values.", "rookery.cli.secrets:app", 220, "Operate"),
     CommandEntry(
         "version",
         "Show the version, as `rookery --version` does. With --json, also show the version of Python.",
         "rookery.cli.version:version",
         230,
+        "Operate",
     ),
-    CommandEntry("backup", "Save everything in one file, while the server runs.", "rookery.backup.commands:backup", 180),
+    CommandEntry("backup", "Save everything in one file, while the server runs.", "rookery.backup.commands:backup", 180, "Operate"),
     CommandEntry(
         "restore",
         "Restore a backup into an empty folder. The whole backup is checked before anything is written.",
         "rookery.backup.commands:restore",
         190,
+        "Operate",
     ),
-    CommandEntry("move-engine", "Move the records, the vectors or the full texts to another engine.", "rookery.cli.move_engine:app", 195),
+    CommandEntry(
+        "move-engine", "Move the records, the vectors or the full texts to another engine.", "rookery.cli.move_engine:app", 195, "Operate"
+    ),
 )
 
 COMMANDS = sorted(
@@ -143,7 +152,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's arguments, passed on unchanged
         super().__init__(**attributes)
         for entry in COMMANDS:
-            self.add_command(TyperCommand(entry.name, help=entry.help))
+            self.add_command(TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.section))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer exports no name for these types
         """Return the name, the command, which is imported here, and the remaining arguments."""

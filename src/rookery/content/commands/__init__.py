@@ -10,5 +10,6 @@ COMMANDS = (
         "Generate content, and show generations, prompt templates, usage and budgets.",
         "rookery.content.commands.generations:app",
         135,
+        "Plans, content and scores",
     ),
 )

@@ -10,20 +10,27 @@ COMMANDS = (
         "Store a memory and print its id. Keyword search finds it at once, semantic recall once a running server has indexed it.",
         "rookery.memory.commands.memories:remember",
         40,
+        "Memory",
     ),
-    CommandEntry("recall", "Print the memories that match a question, best first.", "rookery.memory.commands.memories:recall", 50),
-    CommandEntry("search", "Print the memories that contain these words, best first.", "rookery.memory.commands.memories:search", 60),
-    CommandEntry("brain", "Maintain the shared memory.", "rookery.memory.commands.brain:app", 150),
+    CommandEntry(
+        "recall", "Print the memories that match a question, best first.", "rookery.memory.commands.memories:recall", 50, "Memory"
+    ),
+    CommandEntry(
+        "search", "Print the memories that contain these words, best first.", "rookery.memory.commands.memories:search", 60, "Memory"
+    ),
+    CommandEntry("brain", "Maintain the shared memory.", "rookery.memory.commands.brain:app", 150, "Memory"),
     CommandEntry(
         "export",
         "Write the memories of a workspace with all their fields, for `rookery import` or for reading. Safe while the server runs.",
         "rookery.memory.commands.transfer:export",
         160,
+        "Memory",
     ),
     CommandEntry(
         "import",
         "Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing.",
         "rookery.memory.commands.transfer:import_",
         170,
+        "Memory",
     ),
 )

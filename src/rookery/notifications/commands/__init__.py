@@ -10,5 +10,6 @@ COMMANDS = (
         "Manage notifications: subscribers, campaigns and their deliveries.",
         "rookery.notifications.commands.campaigns:app",
         145,
+        "Webhooks and notifications",
     ),
 )

@@ -10,5 +10,6 @@ COMMANDS = (
         "Score texts: whether a model wrote them, and how sycophantic they are as answers. Nothing is sent or stored.",
         "rookery.scoring.commands.score:score",
         145,
+        "Plans, content and scores",
     ),
 )

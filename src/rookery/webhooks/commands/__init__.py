@@ -10,5 +10,6 @@ COMMANDS = (
         "Manage webhooks: the endpoints that receive events, and their deliveries.",
         "rookery.webhooks.commands.endpoints:app",
         140,
+        "Webhooks and notifications",
     ),
 )

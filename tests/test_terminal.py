@@ -1,0 +1,95 @@
+"""The command line at a terminal: help in sections, completion in real shells, colours."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rookery.cli import COMMANDS
+from rookery.terminal.entries import CommandSection
+from tests.deadlines import HANG_S
+from tests.processes import get_environment, run_rookery
+
+_COMPLETE = {
+    "bash": 'source ~/.bashrc; COMP_WORDS=({0}); COMP_CWORD={1}; _rookery_completion rookery; printf "%s\\n" "${{COMPREPLY[@]}}"',
+    # The function of zsh passes its answer to `_arguments`, which works only while zsh completes.
+    "zsh": 'compdef() {{}}; _arguments() {{ print -r -- "$@" }}; source ~/.zfunc/_rookery; words=({0}); CURRENT={2}; _rookery_completion',
+    "fish": 'complete -C "{0}"',
+}
+_COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
+
+
+def _run_shell(shell: str, script: str, home: Path) -> str:
+    folder = Path(sys.executable).parent
+    variables = {**get_environment(), "HOME": str(home), "PATH": f"{folder}:{os.environ['PATH']}", "XDG_CONFIG_HOME": str(home / ".config")}
+    command = [shell, *(["-f"] if shell == "zsh" else []), "-c", script]
+    return subprocess.run(command, env=variables, cwd=home, capture_output=True, text=True, check=True, timeout=HANG_S).stdout
+
+
+def _run_at_terminal(*arguments: str, **variables: str) -> str:
+    """Return what a command writes to a terminal."""
+    controller, terminal = pty.openpty()
+    environment = {**get_environment(), "TERM": "xterm-256color", **variables}
+    command = [sys.executable, "-m", "rookery", *arguments]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    output = b""
+    try:
+        while chunk := os.read(controller, 65536):
+            output += chunk
+    except OSError:  # Linux reports the end of a terminal as an error
+        pass
+    finally:
+        os.close(controller)
+        process.wait(HANG_S)
+    return output.decode()
+
+
+def test_the_help_shows_every_command_in_its_section() -> None:
+    """Issue 21: the help has sections by task, in the order of what a newcomer needs first."""
+    text = run_rookery("--help").stdout
+    headings = re.findall(r"╭─ (.+?) ─+╮", text)
+    parts = dict(zip(headings, re.split(r"╭─ .+? ─+╮", text)[1:], strict=True))
+
+    assert headings[:3] == ["Options", "Start here", "Memory"]
+    assert set(headings) == {"Options", *get_args(CommandSection)}
+    assert {entry.name for entry in COMMANDS if not re.search(rf"│ {entry.name} ", parts[entry.section])} == set()
+
+
+@pytest.mark.parametrize("shell", list(_COMPLETE))
+def test_an_installed_completion_completes_in_its_shell(tmp_path: Path, shell: str) -> None:
+    """Issue 21: what `--install-completion` writes is loaded by the shell itself, which then completes commands of commands."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    _run_shell(shell, "rookery --install-completion; true", tmp_path)  # without `true`, zsh is replaced by the command, and not found
+
+    for words, expected in (("rookery keys li", "list"), ("rookery serve --por", "--port")):
+        count = len(words.split())
+        completed = _run_shell(shell, _COMPLETE[shell].format(words, count - 1, count), tmp_path)
+        assert re.findall(r"[\w-]+", completed.replace("*: :", ""))[0] == expected, completed
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"], ["servers", "check"], ["doctor"], ["keys", "show", "gone"]])
+def test_a_pipe_gets_no_control_sequences(tmp_path: Path, arguments: list[str]) -> None:
+    """Issue 21: colours are off in pipes, for help, results and errors."""
+    assert run_rookery("init", data_dir=tmp_path).returncode == 0
+    process = run_rookery(*arguments, data_dir=tmp_path)
+
+    assert process.stdout + process.stderr
+    assert "\x1b" not in process.stdout + process.stderr
+
+
+def test_a_terminal_gets_colours_unless_no_color_is_set() -> None:
+    """Issue 21, no-color.org: NO_COLOR switches off colours at a terminal, and only there they are on."""
+    assert _COLOUR.search(_run_at_terminal("--help"))
+    assert _COLOUR.search(_run_at_terminal("keys", "--wrong"))
+    for arguments in (["--help"], ["keys", "--wrong"], ["doctor"]):
+        assert not _COLOUR.search(_run_at_terminal(*arguments, NO_COLOR="1"))
