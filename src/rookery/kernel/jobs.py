@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from types import NoneType
 
 import structlog
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, exists, func, insert, select, update
 
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Codec, Database, Mapper, Tx, Value, encode_json, fetch_count, metadata
@@ -77,6 +77,21 @@ _COUNT_PENDING = (
     .select_from(jobs)
     .where(jobs.c.workspace_id == bindparam("workspace"), jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_(None))
 )
+_READY_TIMES = (
+    select(jobs.c.run_at)
+    .where(jobs.c.kind == bindparam("of_kind"), jobs.c.run_at <= bindparam("now"))
+    .order_by(jobs.c.run_at)
+    .limit(bindparam("at_most"))
+    .subquery()
+)
+_IS_CLAIMED = exists().where(
+    jobs.c.kind == bindparam("of_kind"), jobs.c.run_at > bindparam("now"), jobs.c.owner.is_not(None), jobs.c.owner != bindparam("holder")
+)
+_MEASURE_READY = select(
+    func.count().label("ready"),
+    func.min(_READY_TIMES.c.run_at).label("oldest_at"),
+    case((_IS_CLAIMED, 1), else_=0).label("is_claimed"),
+).select_from(_READY_TIMES)
 _SELECT_FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
 _SELECT_STATS = (
     select(
@@ -166,6 +181,9 @@ class JobKind:
         retry_delays_s: Seconds before each retry. After the last one the job is marked as failed and retried daily (D-51).
         worker_count: Number of batches that one process runs at the same time.
         before_claim: Awaited before ready jobs are claimed, so that a batch can grow. It must return without outside help.
+        handover_delay_s: Seconds for which fewer jobs than a batch are left to a process that runs a batch already, or else to the one that
+            added them. Otherwise every process would claim one or two of them, and a small batch costs about as much as a large one.
+            0: any process claims them at once.
         on_failed: Called in the transaction that marks a job as failed.
     """
 
@@ -175,6 +193,7 @@ class JobKind:
     retry_delays_s: tuple[int, ...] = (10, 60, 300)
     worker_count: int = 1
     before_claim: Callable[[], Awaitable[None]] | None = None
+    handover_delay_s: float = 0.0
     on_failed: Callable[[Tx, Job], None] | None = None
 
 
@@ -187,6 +206,8 @@ class JobQueue:
     ids: IdFactory
     wakeups: Wakeups = field(default_factory=Wakeups)
     _wake_events: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    _local_batch_sizes: dict[str, int] = field(default_factory=dict[str, int])
+    """The kinds whose jobs are left to the workers of this process at first, with the size of a batch."""
 
     def __post_init__(self) -> None:
         self.wakeups.subscribe(_WAKEUP_TOPIC, self._on_wakeup)
@@ -219,9 +240,17 @@ class JobQueue:
         ]
         tx.execute_many(_ENQUEUE, rows)
         tx.after_commit(self.wake_event(kind).set)
-        if delay_s <= 0:
+        if delay_s <= 0 and len(new_jobs) >= self._local_batch_sizes.get(kind, 0):
             tx.after_commit(lambda: self.wakeups.send(_WAKEUP_TOPIC, kind))
         return ids
+
+    def set_local(self, kinds: Iterable[JobKind], *, is_local: bool) -> None:
+        """Leave the jobs of *kinds* that have a handover delay to the workers of this process at first, or no longer."""
+        for kind in kinds:
+            if is_local and kind.handover_delay_s:
+                self._local_batch_sizes[kind.name] = kind.batch_size
+            else:
+                self._local_batch_sizes.pop(kind.name, None)
 
     def wake_event(self, kind: str) -> asyncio.Event:
         """Return the event that is set when a job of *kind* may be ready."""
@@ -278,12 +307,14 @@ class JobWorker:
     async def start(self) -> None:
         """Release the jobs of dead processes on this host, then start to work. Call `stop` afterwards."""
         await self._jobs.db.write(lambda tx: _LEASES.end_orphaned(tx, at=self._jobs.clock()))
+        self._jobs.set_local(self._kinds, is_local=True)
         for kind in self._kinds:
             for number in range(kind.worker_count):
                 self._tasks.append(asyncio.create_task(self._run_kind(kind), name=f"worker-{kind.name}-{number}"))
 
     async def stop(self) -> None:
         """Stop the worker and release its jobs at once."""
+        self._jobs.set_local(self._kinds, is_local=False)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -305,11 +336,14 @@ class JobWorker:
         pauses = 0
         failures = FailureLog(_log, "jobs.failed")
         wake = self._jobs.wake_event(kind.name)
+        is_woken = True
         while True:
+            is_woken = is_woken or wake.is_set()
             wake.clear()
-            is_paused = False
+            is_paused, delay_s = False, self._poll_interval_s
             try:
-                batch = await self._claim_next(kind)
+                delay_s = await self._get_claim_delay(kind, is_woken=is_woken)
+                batch = [] if delay_s else await self._claim_next(kind)
                 if batch:
                     is_paused = await self._run_batch(kind, batch)
             except Exception as error:
@@ -323,15 +357,33 @@ class JobWorker:
                     pauses = 0
                     await self._retry_failed_jobs(kind)
             else:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), self._poll_interval_s)
+                is_woken = await _wait_until_set(wake, timeout_s=delay_s or self._poll_interval_s)
 
     async def _claim_next(self, kind: JobKind) -> list[Job]:
-        if not await self._is_ready(kind):
-            return []
         if kind.before_claim is not None:
             await kind.before_claim()
         return await self._claim(kind)
+
+    async def _get_claim_delay(self, kind: JobKind, *, is_woken: bool) -> float:
+        """
+        Return the seconds after which to look again; 0 if jobs are ready and not left to another process.
+
+        Args:
+            is_woken: This process added jobs, or was woken up for them.
+        """
+        if not kind.handover_delay_s:
+            return 0 if await self._is_ready(kind) else self._poll_interval_s
+        now = self._jobs.clock()
+        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch_size, "holder": self._worker_id}
+        row = await self._jobs.db.lookup(lambda tx: tx.fetch_one(_MEASURE_READY, look))
+        oldest_at = None if row is None else row.maybe_integer("oldest_at")
+        if row is None or oldest_at is None:
+            return self._poll_interval_s
+        is_batch = row.integer("ready") >= kind.batch_size
+        is_left_over = oldest_at <= to_micros(now - timedelta(seconds=kind.handover_delay_s))
+        if is_batch or is_left_over or (is_woken and not row.flag("is_claimed")):
+            return 0
+        return min(kind.handover_delay_s, self._poll_interval_s)
 
     async def _is_ready(self, kind: JobKind) -> bool:
         """Return whether a job is ready. This only reads; the write lock is taken only to claim."""
@@ -437,3 +489,12 @@ class JobWorker:
         """Make failed jobs ready, because the engine that failed them may be available again."""
         now = to_micros(self._jobs.clock())
         await self._jobs.db.write(lambda tx: tx.execute(_RETRY_FAILED, {"of_kind": kind.name, "now": now}))
+
+
+async def _wait_until_set(event: asyncio.Event, *, timeout_s: float) -> bool:
+    """Return whether *event* was set within *timeout_s*."""
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    return True

@@ -17,6 +17,9 @@ RETRY_DELAYS_S = (10, 60, 300)
 
 BATCH_SIZE = 32
 
+_HANDOVER_DELAY_S = 0.5
+"""Longer than the wait of a busy process for an idle moment and the batch that it indexes before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryJobs:
@@ -31,7 +34,13 @@ class MemoryJobs:
         return [
             self._embed_kind(EMBED_JOB),
             self._embed_kind(EMBED_IMPORTED_JOB),
-            JobKind(name=DELETE_JOB, handler=self.delete, batch_size=BATCH_SIZE, retry_delays_s=RETRY_DELAYS_S),
+            JobKind(
+                name=DELETE_JOB,
+                handler=self.delete,
+                batch_size=BATCH_SIZE,
+                retry_delays_s=RETRY_DELAYS_S,
+                handover_delay_s=_HANDOVER_DELAY_S,
+            ),
         ]
 
     def _embed_kind(self, name: str) -> JobKind:
@@ -41,6 +50,7 @@ class MemoryJobs:
             batch_size=BATCH_SIZE,
             retry_delays_s=RETRY_DELAYS_S,
             before_claim=self.indexer.wait_for_idle,
+            handover_delay_s=_HANDOVER_DELAY_S,
             on_failed=self._mark_failed,
         )
 
