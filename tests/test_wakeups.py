@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, MessageChannel, open_channel, open_database
 from rookery.kernel.ids import uuid7
-from rookery.kernel.jobs import JobQueue
+from rookery.kernel.jobs import Job, JobKind, JobOutcome, JobQueue, JobWorker
 from rookery.kernel.wakeups import Wakeups
 from tests.agents.makers import make_plan, phase
 from tests.agents.test_stream import Event, follow, post, start
@@ -161,6 +161,28 @@ async def test_transactions_share_a_message(queue: JobQueue, control: psycopg.As
 
     assert 0 < len(messages) < 100
     assert all('"jobs":["Embed"]' in message for message in messages)
+
+
+async def test_only_a_full_batch_wakes_other_processes_if_this_one_runs_the_jobs(queue: JobQueue, control: psycopg.AsyncConnection) -> None:
+    """Issue 20: the process that added fewer jobs than a batch claims them itself, so a message would only cost time everywhere."""
+
+    async def handle(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        return {}
+
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handle, batch_size=4, handover_delay_s=3600)], lease_s=30)
+    await control.execute("LISTEN rookery")
+    await worker.start()
+    await _enqueue(queue, 3)
+    await queue.db.write(lambda tx: queue.enqueue(tx, "Other", workspace_id=1, payload={}))
+    messages = control.notifies(timeout=HANG_S)
+    first = (await anext(messages)).payload
+    await _enqueue(queue, 4)
+    second = (await anext(messages)).payload
+    await messages.aclose()
+    await eventually(lambda: _is_empty(queue))
+    await worker.stop()
+
+    assert ('"jobs":["Other"]' in first, '"jobs":["Embed"]' in second) == (True, True)
 
 
 async def test_messages_of_others_are_ignored(channel: MessageChannel, control: psycopg.AsyncConnection) -> None:

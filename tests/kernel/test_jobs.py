@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,83 @@ async def test_jobs_that_become_ready_while_a_worker_waits_form_one_batch(databa
     await worker.stop()
 
     assert (batches_before, handler.batches) == ([], [[0, 0, 0, 0, 1]])
+
+
+class CountingClock(FakeClock):
+    """A clock that counts how often it was read. A worker reads it for each look at its jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_count = 0
+
+    def __call__(self) -> datetime:
+        self.read_count += 1
+        return super().__call__()
+
+
+async def test_a_small_batch_is_left_to_the_process_that_added_it(database: Database) -> None:
+    """Issue 20: more processes do not claim smaller batches. A process that is too busy loses its jobs after the handover delay."""
+    own_clock, other_clock = FakeClock(), CountingClock()
+    own_queue, other_queue = JobQueue(database, own_clock, uuid7), JobQueue(database, other_clock, uuid7)
+    own_is_blocked, own_continues, own, other = asyncio.Event(), asyncio.Event(), Recorder(), Recorder()
+
+    async def block() -> None:
+        own_is_blocked.set()
+        await own_continues.wait()
+
+    kind = JobKind(name="Embed", handler=own, batch_size=4, before_claim=block, handover_delay_s=0.5)
+    own_worker = JobWorker(own_queue, [kind], lease_s=30)
+    other_worker = JobWorker(other_queue, [replace(kind, handler=other, before_claim=None)], lease_s=30, poll_interval_s=0.01)
+    await own_worker.start()
+    await other_worker.start()
+    await eventually(lambda: other_clock.read_count >= 3)  # its first look, which claims what nobody has, is over
+    await _fill(own_queue, 3)
+    await asyncio.wait_for(own_is_blocked.wait(), HANG_S)
+    looks = other_clock.read_count
+    await eventually(lambda: other_clock.read_count >= looks + 3)
+    batches_of_others_at_first = list(other.batches)
+    await _fill(own_queue, 1)
+    await eventually(lambda: other.batches)
+    await _fill(own_queue, 2)
+    other_clock.advance(seconds=1)
+    await eventually(lambda: len(other.batches) == 2)
+    own_continues.set()
+    await own_worker.stop()
+    await other_worker.stop()
+
+    assert batches_of_others_at_first == []
+    assert other.batches == [[0, 1, 2, 0], [0, 1]]
+    assert own.batches == []
+
+
+async def test_jobs_that_come_during_a_batch_of_another_process_are_left_to_it(database: Database, clock: FakeClock) -> None:
+    """Issue 20: one process indexes what all of them store, in larger batches, as long as it keeps up."""
+    first_queue, second_queue = JobQueue(database, clock, uuid7), JobQueue(database, second_clock := CountingClock(), uuid7)
+    has_started, continues, first, second = asyncio.Event(), asyncio.Event(), Recorder(), Recorder()
+
+    async def run_slowly(batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        has_started.set()
+        await continues.wait()
+        return await first(batch)
+
+    kind = JobKind(name="Embed", handler=run_slowly, batch_size=8, handover_delay_s=0.5)
+    workers = [
+        JobWorker(first_queue, [kind], lease_s=30),
+        JobWorker(second_queue, [replace(kind, handler=second)], lease_s=30, poll_interval_s=0.01),
+    ]
+    for worker in workers:
+        await worker.start()
+    await _fill(first_queue, 1)
+    await asyncio.wait_for(has_started.wait(), HANG_S)
+    looks = second_clock.read_count
+    await _fill(second_queue, 3)
+    await eventually(lambda: second_clock.read_count >= looks + 6)
+    continues.set()
+    await eventually(lambda: len(first.batches) == 2)
+    for worker in workers:
+        await worker.stop()
+
+    assert (first.batches, second.batches) == ([[0], [0, 1, 2]], [])
 
 
 async def test_a_stopped_worker_releases_its_jobs_immediately(database: Database, clock: FakeClock) -> None:
