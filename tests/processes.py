@@ -227,4 +227,5 @@ def is_running(pid: int) -> bool:
 def earlier_worker_id(worker_id: str) -> str:
     """Return the id that a worker of an earlier process with the same pid would have."""
     host, pid, start, unique = worker_id.split(":")
-    return f"{host}:{pid}:before-{start}:{unique}"
+    since_boot, _, namespace = start.partition(".")
+    return f"{host}:{pid}:{since_boot}0.{namespace}:{unique}"

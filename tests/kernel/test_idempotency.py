@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
@@ -22,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from rookery.access.models import Tier
 from rookery.app import build_route_table
 from rookery.kernel.db import Database, open_database
+from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Operation, json_response, mount_routes, respond_with
 from rookery.kernel.http.edge import respond_not_found
@@ -767,9 +767,7 @@ async def test_a_claim_of_a_dead_process_is_free_immediately(server: Server, dat
     assert isinstance(await server.store.claim(request), IdempotencyClaim)
     with pytest.raises(RequestInProgress):
         await server.store.claim(request)
-    dead_process = await asyncio.create_subprocess_exec("true")
-    await dead_process.wait()
-    owner = f"{socket.gethostname()}:{dead_process.pid}:x"
+    owner = earlier_worker_id(make_worker_id("x"))
     await database.write(lambda tx: tx.execute(stored_responses.update().values(owner=owner)))
 
     assert isinstance(await server.store.claim(request), IdempotencyClaim)

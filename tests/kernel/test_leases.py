@@ -20,6 +20,7 @@ from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
 
 _LEASE = timedelta(seconds=30)
+_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 _PRINT_ID = "from rookery.kernel.db.leases import make_worker_id; print(make_worker_id('x'), flush=True); input()"
 
 
@@ -33,39 +34,68 @@ def run_worker() -> Generator[str]:
         yield process.stdout.readline().strip()
 
 
-def test_all_workers_of_this_process_are_alive() -> None:
+async def find_dead(database: Database, *worker_ids: str) -> list[str]:
+    """Return the dead ones of *worker_ids*."""
+    return await database.read(lambda tx: find_dead_workers(tx, worker_ids))
+
+
+async def test_all_workers_of_this_process_are_alive(database: Database) -> None:
     """Claims of a running process are never taken over (D-14)."""
-    assert find_dead_workers([make_worker_id("one"), make_worker_id("two")]) == []
+    assert await find_dead(database, make_worker_id("one"), make_worker_id("two")) == []
 
 
-def test_a_worker_of_an_earlier_process_with_this_pid_is_dead() -> None:
+async def test_a_worker_of_an_earlier_process_with_this_pid_is_dead(database: Database) -> None:
     """A server in a container is process 1 after each restart."""
     earlier = earlier_worker_id(make_worker_id("x"))
 
-    assert find_dead_workers([earlier, make_worker_id("x")]) == [earlier]
+    assert await find_dead(database, earlier, make_worker_id("x")) == [earlier]
 
 
-def test_a_worker_of_another_process_is_alive_until_that_exits() -> None:
+async def test_a_worker_of_another_process_is_alive_until_that_exits(database: Database) -> None:
     """The claims of a process that has exited are free immediately (D-14)."""
     with run_worker() as worker_id:
         assert worker_id.split(":")[1] != str(os.getpid())
-        assert find_dead_workers([worker_id]) == []
+        assert await find_dead(database, worker_id) == []
 
-    assert find_dead_workers([worker_id]) == [worker_id]
+    assert await find_dead(database, worker_id) == [worker_id]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only /proc has the start of other processes")
-def test_a_worker_whose_pid_now_belongs_to_another_process_is_dead() -> None:
+async def test_a_worker_whose_pid_now_belongs_to_another_process_is_dead(database: Database) -> None:
     """The system reuses process ids (D-14)."""
     with run_worker() as worker_id:
         earlier = earlier_worker_id(worker_id)
 
-        assert find_dead_workers([earlier]) == [earlier]
+        assert await find_dead(database, earlier) == [earlier]
+
+
+async def test_a_container_with_the_same_host_name_and_pid_is_alive_in_a_shared_store(database: Database) -> None:
+    """Issue 20: the worker below is process 1 of a container with the name of this host. Only a lease shows whether it is alive."""
+    command = [*_CONTAINER, sys.executable, "-c", _PRINT_ID]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as container:
+        assert container.stdin is not None
+        assert container.stdout is not None
+        worker_id = container.stdout.readline().strip()
+        if not worker_id:
+            pytest.skip("this user may not make containers")
+        host, pid, *_ = worker_id.split(":")
+        dead = await find_dead(database, worker_id)
+
+    assert (f"{host}:", pid) == (make_worker_id("x").partition(":")[0] + ":", "1")
+    assert dead == ([worker_id] if database.dialect == "sqlite" else [])
+
+
+async def test_a_worker_before_a_reboot_is_dead_only_where_no_other_machine_works(database: Database) -> None:
+    """Issue 20, D-14: a machine of the same name may use a shared store; all processes of a SQLite store run on this machine."""
+    host, pid, start, unique = make_worker_id("x").split(":")
+    rebooted = f"{host}:{pid}:00000000-0000-4000-8000-000000000000-{start.rpartition('-')[2]}:{unique}"
+
+    assert await find_dead(database, rebooted) == ([rebooted] if database.dialect == "sqlite" else [])
 
 
 def test_two_processes_with_one_pid_have_different_ids() -> None:
     """Each child below is process 1 of a container of its own, if the system allows this test to make them."""
-    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _PRINT_ID]
+    command = [*_CONTAINER, sys.executable, "-c", _PRINT_ID]
     try:
         outputs = [subprocess.run(command, input="\n", capture_output=True, text=True, check=True, timeout=HANG_S).stdout for _ in range(2)]
     except (FileNotFoundError, subprocess.CalledProcessError):
@@ -77,18 +107,19 @@ def test_two_processes_with_one_pid_have_different_ids() -> None:
     assert first != second
 
 
-def test_an_id_of_an_older_version_is_checked_by_its_pid() -> None:
-    """The store may have claims of the previous version (D-08)."""
-    host, pid, _, unique = make_worker_id("x").split(":")
+async def test_ids_of_older_versions_are_checked_by_what_they_have(database: Database) -> None:
+    """The store may have claims of previous versions, which had no start or no namespace (D-08)."""
+    host, pid, start, unique = make_worker_id("x").split(":")
+    older = [f"{host}:{pid}:{unique}", f"{host}:{pid}:{start.partition('.')[0]}:{unique}"]
 
-    assert find_dead_workers([f"{host}:{pid}:{unique}"]) == []
+    assert await find_dead(database, *older) == []
 
 
-def test_a_worker_on_another_host_is_never_dead() -> None:
+async def test_a_worker_on_another_host_is_never_dead(database: Database) -> None:
     """Its claims end with their leases (D-14)."""
     earlier = earlier_worker_id(make_worker_id("x"))
 
-    assert find_dead_workers([f"another-{earlier}"]) == []
+    assert await find_dead(database, f"another-{earlier}") == []
 
 
 tickets = Table(
@@ -119,7 +150,7 @@ async def is_free(store: Database, name: str, clock: FakeClock) -> bool:
     """Return whether the lease of a row is over."""
     row = await store.read(lambda tx: tx.fetch_one(_BY_ID, {"of_id": name}))
     assert row is not None
-    return _LEASES.is_over(row, now=clock())
+    return await store.read(lambda tx: _LEASES.is_over(tx, row, now=clock()))
 
 
 async def acquire(store: Database, names: list[str], holder: str, clock: FakeClock) -> None:

@@ -164,7 +164,7 @@ class IdempotencyStore:
             if row is None:  # released between the two statements, which is possible on PostgreSQL
                 raise _in_progress_error()
             # No work of a process that exited without a stored response was committed.
-            if _LEASES.is_over(row, now=now):
+            if _LEASES.is_over(tx, row, now=now):
                 tx.execute(
                     _TAKE_OVER, {"of_id": request.id, "workspace": request.workspace_id, "me": claim.worker_id, "end": end, "text": text}
                 )

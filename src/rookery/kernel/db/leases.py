@@ -4,8 +4,9 @@ Leases: rows that a worker holds until it releases them, their time is over, or 
 A worker renews its leases while it works, and stores a result only while it holds the row, so that a worker that was taken over changes
 nothing.
 
-The id of a worker has the form `host:pid:start:unique`. `start` distinguishes a process from an earlier one with the same pid: a server in
-a container has the same pid after each restart. Containers that share a record store need different host names.
+The id of a worker has the form `host:pid:boot-start.namespace:unique`. The start time distinguishes a process from an earlier one with the
+same pid: a server in a container has the same pid after each restart. The boot of the machine and the PID namespace distinguish it from a
+process of another machine or container with the same host name and pid.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rookery.kernel.db.rows import Row
 from rookery.kernel.db.transaction import Tx
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE_FILE = Path("/proc/self/ns/pid")
 _STAT_FIELD_START_TIME = 22
 _STAT_FIELDS_TO_NAME = 2  # the name may contain spaces and parentheses, so fields are counted after it
 
@@ -76,29 +78,46 @@ class Leases:
 
     def end_orphaned(self, tx: Tx, *, at: datetime) -> int:
         """End the leases of workers of this host whose process has exited. Return their number."""
-        return self.end(tx, find_dead_workers(row.text(self._owner_name) for row in tx.fetch_all(self._select_owners)), at=at)
+        owners = [row.text(self._owner_name) for row in tx.fetch_all(self._select_owners)]
+        return self.end(tx, find_dead_workers(tx, owners), at=at)
 
-    def is_over(self, row: Row, *, now: datetime) -> bool:
+    def is_over(self, tx: Tx, row: Row, *, now: datetime) -> bool:
         """Return whether the lease of *row* has expired or its worker is dead. Only the former counts for a row without an owner."""
         owner = row.maybe_text(self._owner_name)
-        return row.integer(self._until_name) <= to_micros(now) or (owner is not None and bool(find_dead_workers([owner])))
+        return row.integer(self._until_name) <= to_micros(now) or (owner is not None and bool(find_dead_workers(tx, [owner])))
 
 
 def make_worker_id(unique: str) -> str:
     """Return the id of a worker of this process. *unique* distinguishes it from the others of the process."""
     pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_get_own_start(pid)}:{unique}"
+    return f"{socket.gethostname()}:{pid}:{_get_own_start(pid)}.{_read_namespace() or 0}:{unique}"
 
 
-def find_dead_workers(worker_ids: Iterable[str]) -> list[str]:
-    """Return the workers whose process ran on this host and has exited. Workers on other hosts expire only by their leases."""
+def find_dead_workers(tx: Tx, worker_ids: Iterable[str]) -> list[str]:
+    """
+    Return the workers whose process ran on this host and has exited. All others expire only by their leases.
+
+    All processes of a SQLite store run on one machine. Those of another store may run on a machine or in a container of the same name,
+    whose processes are unknown here. So only processes of this boot and PID namespace are looked up for it.
+    """
     prefix = f"{socket.gethostname()}:"
-    return [worker_id for worker_id in worker_ids if worker_id.startswith(prefix) and not _is_alive(worker_id)]
+    is_shared = tx.dialect != "sqlite"
+    return [
+        worker_id
+        for worker_id in worker_ids
+        if worker_id.startswith(prefix) and not (is_shared and not _is_visible(worker_id)) and not _is_alive(worker_id)
+    ]
+
+
+def _is_visible(worker_id: str) -> bool:
+    """Return whether the process was started since the last boot of this machine, in the PID namespace of this process."""
+    start, _, namespace = worker_id.split(":")[2].partition(".")
+    return start.rpartition("-")[0] == _read_boot() and namespace == _read_namespace()
 
 
 def _is_alive(worker_id: str) -> bool:
     _, pid, *rest = worker_id.split(":")
-    start = rest[0] if len(rest) > 1 else None  # older versions stored no start
+    start = rest[0].partition(".")[0] if len(rest) > 1 else None  # older versions stored no start, or no namespace
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -121,9 +140,27 @@ def _get_own_start(pid: int) -> str:
 
 def _read_start(pid: int) -> str | None:
     """Return the boot of the system and the start time of a process in clock ticks since then, or `None` if they are unavailable."""
+    boot = _read_boot()
     try:
-        boot_id = _BOOT_ID_FILE.read_text(encoding="ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return f"{boot_id}-{int(fields[_STAT_FIELD_START_TIME - _STAT_FIELDS_TO_NAME - 1])}"
+        return None if boot is None else f"{boot}-{int(fields[_STAT_FIELD_START_TIME - _STAT_FIELDS_TO_NAME - 1])}"
     except (OSError, ValueError, IndexError):
+        return None
+
+
+@functools.cache
+def _read_boot() -> str | None:
+    """Return the id of the present boot of the machine, or `None` if it is unavailable."""
+    try:
+        return _BOOT_ID_FILE.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+@functools.cache
+def _read_namespace() -> str | None:
+    """Return the number of the PID namespace of this process, which is that of its container, or `None` if it is unavailable."""
+    try:
+        return str(_PID_NAMESPACE_FILE.stat().st_ino)
+    except OSError:
         return None

@@ -252,7 +252,7 @@ def find_abandoned_owners(tx: Tx, now: datetime) -> list[str] | None:
     """Return the dead workers of this host with claims or leases; None: there are no abandoned claims at all."""
     rows = tx.fetch_all(_SELECT_OWNERS)
     owners = {row.text("owner") for row in rows} | {row.text("owner") for row in tx.fetch_all(_SELECT_CAMPAIGN_OWNERS)}
-    dead = find_dead_workers(owners)
+    dead = find_dead_workers(tx, owners)
     is_any_over = any((row.maybe_integer("until") or 0) <= to_micros(now) for row in rows)
     return dead if dead or is_any_over else None
 
