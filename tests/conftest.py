@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
 from rookery.access.scopes import PRESETS
-from rookery.app import Application, build_edge, build_route_table
+from rookery.app import Application, build_route_table, build_server_edge
 from rookery.engines import embedders
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
@@ -238,7 +238,7 @@ async def run_instance(settings: Settings, clock: Clock = utc_now) -> AsyncGener
     try:
         first_keys = await rookery.create_first_keys()
         route_table = build_route_table(rookery)
-        edge = build_edge(rookery.settings, route_table, rookery.access.guard, rookery.observability)
+        edge = build_server_edge(rookery, route_table)
         app = OpenApiCheck(Application(rookery, edge), route_table)
         transport = httpx2.ASGITransport(app)
         api_key = first_keys.api_key.reveal() if first_keys.api_key else None

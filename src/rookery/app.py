@@ -11,6 +11,8 @@ import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rookery.console.application import Console, ConsoleServices
+from rookery.console.sign_in import SignInServices
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import (
@@ -59,6 +61,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         is_public=settings.is_discovery_public,
         has_docs=settings.has_api_docs,
         status=health.status,
+        has_console=settings.console,
         address=settings.public_url_of,
         pages=HtmlPages(has_docs=settings.has_api_docs),
     )
@@ -79,7 +82,32 @@ def build_route_table(rookery: Rookery) -> RouteTable:
 
 def create_app(rookery: Rookery) -> ASGIApp:
     """Return the ASGI application of *rookery*. Its lifespan starts and closes *rookery*."""
-    return Application(rookery, build_edge(rookery.settings, build_route_table(rookery), rookery.access.guard, rookery.observability))
+    return Application(rookery, build_server_edge(rookery, build_route_table(rookery)))
+
+
+def build_server_edge(rookery: Rookery, table: RouteTable) -> ASGIApp:
+    """Return the middleware around *table*, to which the console is added unless `ROOKERY_CONSOLE` is off."""
+    console = _build_console(rookery) if rookery.settings.console else None
+    if console is not None:
+        table.router.routes.extend(console.routes())
+    edge = build_edge(rookery.settings, table, rookery.access.guard, rookery.observability)
+    if console is not None:
+        console.app = edge
+    return edge
+
+
+def _build_console(rookery: Rookery) -> Console:
+    access, runtime = rookery.access, rookery.runtime
+    sign_in = SignInServices(
+        db=runtime.db, audit=access.audit, limiter=access.limiter, clock=runtime.clock, find_address=access.guard.find_client_address
+    )
+    services = ConsoleServices(
+        sign_in=sign_in,
+        sealer=rookery.sealing.sealer,
+        organization=rookery.tools.discovery.organization,
+        has_docs=rookery.settings.has_api_docs,
+    )
+    return Console(services)
 
 
 class Application:

@@ -17,7 +17,7 @@ from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, Rat
 from rookery.access.key_cache import VerifiedKeyCache
 from rookery.access.models import Caller, Key, missing_scope_error
 from rookery.access.networks import Network, contains, parse_networks, resolve_client_address
-from rookery.access.rate_limits import RateLimit, RateLimiter, RateLimitStatus, get_rate_limit
+from rookery.access.rate_limits import MINUTE_US, RateLimit, RateLimiter, RateLimitStatus, get_rate_limit
 from rookery.access.scopes import grants
 from rookery.access.store import keys as key_store
 from rookery.access.usage_log import UsageLog
@@ -25,8 +25,11 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Row
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import new_request_id
+from rookery.kernel.request_context import CONSOLE_CALL
 
 _MAX_CACHED_KEYS = 50_000
+_CONSOLE_RATE_LIMIT = RateLimit(3_000, MINUTE_US, has_absolute_reset=False)
+"""The limit of the calls that the console makes with one key (D-90): some pages a second, which people do not reach."""
 _UNKNOWN_KEY_MESSAGE = "This key is unknown."
 
 
@@ -137,24 +140,33 @@ class Guard:
             EngineUnavailable: The record store is unavailable, or too many new keys are being verified.
         """
         credentials = parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"]))
-        client = cast("tuple[str, int] | None", scope.get("client"))
-        address = resolve_client_address(client[0] if client else None, credentials.forwarded, self._trusted_proxies)
+        address = self._resolve_address(scope, credentials)
         cached = self._get_cached(await self._find_row(credentials.token, address))
         now = to_micros(self._clock())
         if cached.deleted_at_us is not None and cached.deleted_at_us <= now:
             raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
         key = cached.key
         rejection = _find_rejection(cached, credentials, address, required_scope, now)
+        # A page of the console takes several calls. They must not use up the limit of the programs that have the same key.
+        name, rate_limit = (f"{key.id} console", _CONSOLE_RATE_LIMIT) if CONSOLE_CALL in scope else (key.id, cached.rate_limit)
         if rejection is not None:
-            raise _add_rate_limit_headers(rejection, await self._limiter.get_status(key.id, cached.rate_limit, now))
+            raise _add_rate_limit_headers(rejection, await self._limiter.get_status(name, rate_limit, now))
         if rate_limited:
-            status = await self._limiter.consume(key.id, cached.rate_limit, now)
+            status = await self._limiter.consume(name, rate_limit, now)
             if status.is_over:
                 raise _add_rate_limit_headers(RateLimited(status.reset_in_s), status)
         else:
-            status = await self._limiter.get_status(key.id, cached.rate_limit, now)
+            status = await self._limiter.get_status(name, rate_limit, now)
         self._usage.count_request(key.id, now, address)
         return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status.headers(), self._usage, now)
+
+    def find_client_address(self, scope: Mapping[str, object]) -> str:
+        """Return the address of the client of a request whose key is not checked, such as a sign-in (D-28)."""
+        return self._resolve_address(scope, parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"])))
+
+    def _resolve_address(self, scope: Mapping[str, object], credentials: RequestCredentials) -> str:
+        client = cast("tuple[str, int] | None", scope.get("client"))
+        return resolve_client_address(client[0] if client else None, credentials.forwarded, self._trusted_proxies)
 
     async def get_rate_limit_status(self, caller: Caller) -> RateLimitStatus | None:
         """Return the rate limit status of the caller's key without consuming a request; None if the key no longer exists."""

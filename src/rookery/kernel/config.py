@@ -209,6 +209,7 @@ class Settings:
     public_discovery: bool | None = _setting(
         _parse_bool, None, "Show discovery pages without a key; by default true, except in production."
     )
+    console: bool = _setting(_parse_bool, True, "Serve the console at /console, and lead browsers there from /.")
     api_docs_enabled: bool | None = _setting(_parse_bool, None, "Serve /api/docs; by default true, except in production.")
     generation_prices: tuple[tuple[str, int, int], ...] = _setting(
         _parse_prices, (), "Prices of models per million input and output tokens, such as `gpt-5-mini=0.25/2,*=1/3`; * is any other model."

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.models import Caller
-from rookery.kernel.http import Operation, Output
+from rookery.kernel.http import DocumentedResponse, Operation, Output
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
@@ -43,6 +43,7 @@ class StartPage:
         is_public: Show the version without a key.
         has_docs: The API documentation is served.
         status: Returns the status of the server.
+        has_console: A browser is led to the console.
         address: Returns the scheme and host for a path.
     """
 
@@ -51,6 +52,7 @@ class StartPage:
     is_public: bool
     has_docs: bool
     status: StatusProvider
+    has_console: bool
     address: Callable[[str], str]
     pages: HtmlPages = field(default_factory=HtmlPages)
 
@@ -59,16 +61,25 @@ class StartPage:
         operation = partial(Operation, method="GET", required_scope=None, public=True, ignores_query=True, tags=("Operation",))
         return [
             operation(path="/", handler=self.get_start, optional_auth=True, response_model=StartResponse, media_types=("text/html",),
+                      response_headers=("Location",), responses={303: DocumentedResponse(description="The console, for a browser.")},
                       operation_id="get_start", summary="Show version, health and links"),
             operation(path="/favicon.ico", handler=self.get_icon, media_types=("image/vnd.microsoft.icon",),
                       operation_id="get_favicon", summary="Get the icon of the pages"),
         ]  # fmt: skip
 
     async def get_start(self, caller: Caller | None, request: Request) -> Response | Output:
-        """Return an HTML page to a browser, and JSON to any other client: what runs here, its status, and where to begin."""
+        """
+        Lead a browser to the console, and return JSON to any other client: what runs here, its status, and where to begin.
+
+        Without the console, a browser gets a page with the same facts.
+        """
+        if self.has_console and wants_html(request):
+            return Response(status_code=303, headers={"Location": "console/", "Vary": "Accept, Authorization, X-API-Key"})
         status = await self.status()
         version = self.version if self.is_public or caller is not None else None
         links = {"servers": "/servers", "connect": "/connect", "mcp": "/mcp", "health": "/readyz"}
+        if self.has_console:
+            links["console"] = "/console/"
         if self.has_docs:
             links |= {"docs": "/api/docs", "openapi": "/docs/openapi.json"}
         if wants_html(request):

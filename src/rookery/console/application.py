@@ -1,0 +1,211 @@
+"""The console as an ASGI application: it finds the view of a request, opens its client, and turns errors into pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route, Router, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rookery.console.cookies import ConsoleSession, SessionCookies
+from rookery.console.in_process import InProcessTransport
+from rookery.console.rendering import ConsoleTemplates, PageTooLarge
+from rookery.console.routing import View
+from rookery.console.sections import SECTIONS
+from rookery.console.sign_in import SignIn, SignInServices, read_scopes, sign_in_location
+from rookery.console.views import VIEWS
+from rookery.console.visit import Visit
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.sealing import Sealer
+from rookery_client import ApiError, AsyncRookery, ConnectionFailed, UnexpectedResponse
+from rookery_client.generated import models
+
+PREFIX = "/console"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_SEE_OTHER = 303
+_FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED, _INTERNAL, _BAD_GATEWAY = 403, 404, 405, 500, 502
+_SIGNED_OUT_CODES = frozenset({"unauthorised", "key_revoked", "key_expired"})
+
+_log = structlog.stdlib.get_logger("rookery.console")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleServices:
+    """Parts of the platform that the console uses beside its API."""
+
+    sign_in: SignInServices
+    sealer: Sealer
+    organization: str
+    has_docs: bool
+
+
+class Console:
+    """
+    The pages under `/console`.
+
+    Attributes:
+        app: The server to which the pages send their calls. It is set once the server is complete.
+    """
+
+    def __init__(self, services: ConsoleServices, views: Sequence[View] = VIEWS) -> None:
+        self.app: ASGIApp | None = None
+        self._services = services
+        clock = services.sign_in.clock
+        self._templates = ConsoleTemplates(clock)
+        self._cookies = SessionCookies(services.sign_in.db, services.sealer, clock)
+        self._sign_in = SignIn(services.sign_in, self._cookies, self._templates, self._open_client)
+        self._sign_in.organization = services.organization
+        self._views = [(compile_path(view.path)[0], view) for view in views]
+
+    def routes(self) -> list[Mount | Route]:
+        """Return the routes of the console for the router of the server."""
+        return [Route(PREFIX, _redirect_to_folder, methods=["GET"]), Mount(PREFIX, app=Router([Mount("/", app=self._serve)]))]
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        cast("dict[str, object]", scope["state"])["route"] = PREFIX
+        request = Request(scope, receive, send)
+        path = _get_console_path(scope)
+        async with AsyncExitStack() as stack:
+            response = await self._respond(request, path, stack)
+            await response(scope, receive, send)
+
+    async def _respond(self, request: Request, path: str, stack: AsyncExitStack) -> Response:
+        base = "../" * (path.count("/") - 1) or "./"
+        if request.method not in _SAFE_METHODS and not _is_same_origin(request):
+            return self._show_plain_error(_FORBIDDEN, "The form was sent from another site.", base)
+        if path.startswith("/static/") and request.method in _SAFE_METHODS:
+            file = self._templates.static_files.get(path.removeprefix("/static/"))
+            return file or self._show_plain_error(_NOT_FOUND, "There is no such file.", base)
+        try:
+            if path in {"/sign-in", "/sign-out", "/switch"}:
+                return await self._respond_to_sign_in(request, path, base)
+            return await self._respond_to_visit(request, path, base, stack)
+        except RookeryError as error:
+            return self._show_plain_error(error.status, error.message, base)
+        except Exception:  # noqa: BLE001 - a browser gets a page with the request id, and the log has the rest
+            _log.exception("console.failed", path=path)
+            message = "The console failed to show this page. The log of the server has the details."
+            return self._show_plain_error(_INTERNAL, message, base, request=request)
+
+    async def _respond_to_sign_in(self, request: Request, path: str, base: str) -> Response:
+        if path == "/sign-in":
+            return await (self._sign_in.post(request) if request.method == "POST" else self._sign_in.get(request))
+        if request.method != "POST":
+            return self._show_plain_error(_NOT_ALLOWED, "Use the menu of the console to sign out.", base)
+        return await (self._sign_in.sign_out(request) if path == "/sign-out" else self._sign_in.switch(request))
+
+    async def _respond_to_visit(self, request: Request, path: str, base: str, stack: AsyncExitStack) -> Response:
+        session = self._cookies.read(request)
+        if session is None:
+            return self._send_to_sign_in(request, path, base)
+        client = await stack.enter_async_context(self._open_client(request.scope, session.key))
+        try:
+            own_key = await client.keys.get_current_key()
+        except ApiError as error:
+            if error.code in _SIGNED_OUT_CODES:
+                return self._send_to_sign_in(request, path, base, refused=True)
+            return self._show_plain_error(error.status, error.message, base)
+        visit = self._build_visit(request, base, session, client, own_key)
+        view, parameters = self._find_view(request.method, path)
+        if view is None:
+            return _show_error(visit, _NOT_FOUND, "This page does not exist.")
+        request.scope["path_params"] = parameters
+        if view.scope is not None and not visit.can(view.scope):
+            return _show_error(visit, _FORBIDDEN, f"Your key has no scope {view.scope}, which this page needs.", code="scope_missing")
+        try:
+            return await view.handler(visit)
+        except ApiError as error:
+            return _show_error(visit, error.status, error.message, code=error.code, request_id=error.request_id)
+        except (ConnectionFailed, UnexpectedResponse) as error:
+            return _show_error(visit, _BAD_GATEWAY, str(error))
+        except PageTooLarge as error:
+            _log.error("console.page_too_large", reason=str(error))
+            return _show_error(visit, _INTERNAL, "This page would be too large. Narrow its filters.")
+
+    def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: object) -> Visit:
+        key = cast("models.Who", own_key)
+        return Visit(
+            request=request,
+            templates=self._templates,
+            organization=self._services.organization,
+            has_docs=self._services.has_docs,
+            session=session,
+            client=client,
+            own_key=key,
+            scopes=read_scopes(key),
+            base=base,
+            shared={"section": _find_section(request)},
+        )
+
+    def _find_view(self, method: str, path: str) -> tuple[View | None, Mapping[str, str]]:
+        for pattern, view in self._views:
+            match = pattern.match(path)
+            if match and view.method == ("GET" if method == "HEAD" else method):
+                return view, match.groupdict()
+        return None, {}
+
+    def _send_to_sign_in(self, request: Request, path: str, base: str, *, refused: bool = False) -> Response:
+        location = sign_in_location(base, path.removeprefix("/"), refused=refused)
+        if request.headers.get("hx-request") == "true":
+            return Response(status_code=204, headers={"HX-Redirect": location})
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # The browser withholds a SameSite=Strict cookie when a link of another site leads here. A request of our own page has it.
+            return self._templates.render("reload.html", {})
+        return Response(status_code=_SEE_OTHER, headers={"Location": location})
+
+    def _open_client(self, scope: Scope, key: str) -> AsyncRookery:
+        if self.app is None:
+            msg = "the console serves before its server is complete"
+            raise LookupError(msg)
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "localhost")
+        # No retries: a page shows at once that an engine is unavailable.
+        return AsyncRookery(f"http://{host}", key, max_retries=0, transport=InProcessTransport(self.app, scope))
+
+    def _show_plain_error(self, status: int, message: str, base: str, *, request: Request | None = None) -> Response:
+        request_id = None if request is None else cast("Mapping[str, str]", request.scope["state"])["request_id"]
+        content: dict[str, object] = {
+            "message": message,
+            "base": base,
+            "request_id": request_id,
+            "organization": self._services.organization,
+        }
+        return self._templates.render("plain_error.html", content, status=status)
+
+
+def _show_error(visit: Visit, status: int, message: str, *, code: str = "", request_id: str | None = None) -> Response:
+    template = "error_fragment.html" if visit.is_partial else "error.html"
+    return visit.render(template, status=status, message=message, code=code, request_id=request_id)
+
+
+def _find_section(request: Request) -> str:
+    first = _get_console_path(request.scope).split("/")[1]
+    return first if any(section.path == first for section in SECTIONS) else ""
+
+
+def _get_console_path(scope: Scope) -> str:
+    """Return the path below `/console`, with its first slash."""
+    return cast("str", scope["path"]).removeprefix(cast("str", scope.get("root_path", ""))) or "/"
+
+
+def _is_same_origin(request: Request) -> bool:
+    """Return whether a page of this server sent the request (OWASP: fetch metadata, with Origin for browsers that lack it)."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+
+
+async def _redirect_to_folder(request: Request) -> Response:
+    """Redirect `/console` to `/console/`, from which the relative links of the pages start."""
+    name = request.url.path.rpartition("/")[2]
+    return Response(status_code=308, headers={"Location": f"{name}/"})

@@ -1,0 +1,101 @@
+"""Filters of the templates: times, numbers and sizes as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+from rookery.kernel.clock import Clock
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+_WEEK_S = 7 * _DAY_S
+_KIB = 1024
+_SECONDS_FROM_MS = 10_000
+"""Durations from this many milliseconds are shown in seconds."""
+
+
+def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
+    """Return the filters by name. Relative times are relative to *clock*."""
+
+    def ago(value: datetime | str | None) -> Markup:
+        return Markup("–") if value is None else _render_time(_parse(value), clock())
+
+    return {
+        "ago": ago,
+        "number": format_number,
+        "size": format_size,
+        "duration": format_duration,
+        "percent": format_percent,
+        "json": to_json,
+    }
+
+
+def format_number(value: float | None) -> str:
+    """Return a number with thin spaces between thousands; `–` for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else f"{value:,.2f}".replace(",", "\u202f")
+
+
+def format_percent(value: float | None, digits: int = 1) -> str:
+    """Return a share of 1 in percent; `–` for None."""
+    return "–" if value is None else f"{value * 100:.{digits}f}\u202f%"
+
+
+def format_size(count: float | None) -> str:
+    """Return a number of bytes in B, KiB or MiB."""
+    if count is None:
+        return "–"
+    if count < _KIB:
+        return f"{count:.0f}\u202fB"
+    return f"{count / _KIB:.1f}\u202fKiB" if count < _KIB * _KIB else f"{count / _KIB / _KIB:.1f}\u202fMiB"
+
+
+def format_duration(milliseconds: float | None) -> str:
+    """Return a duration in ms, s, min or h."""
+    if milliseconds is None:
+        return "–"
+    seconds = milliseconds / 1000
+    if milliseconds < _SECONDS_FROM_MS:
+        return f"{milliseconds:.1f}\u202fms" if milliseconds < 100 else f"{milliseconds:.0f}\u202fms"
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.1f}\u202fs"
+    return f"{seconds / _MINUTE_S:.0f}\u202fmin" if seconds < 2 * _HOUR_S else f"{seconds / _HOUR_S:.1f}\u202fh"
+
+
+def to_json(value: object) -> str:
+    """Return *value* as indented JSON. Models become objects."""
+    return json.dumps(value, default=_to_plain, indent=2, ensure_ascii=False)
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+def _parse(value: datetime | str) -> datetime:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _render_time(moment: datetime, now: datetime) -> Markup:
+    """Return a `time` element with the relative time. Its title is the exact time in UTC."""
+    exact = moment.astimezone(UTC)
+    text = _describe((now - moment).total_seconds(), exact)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S} UTC", escape(text))
+
+
+def _describe(seconds: float, exact: datetime) -> str:
+    elapsed = abs(seconds)
+    if elapsed < 5:
+        return "now"
+    if elapsed >= 4 * _WEEK_S:
+        return f"{exact:%Y-%m-%d}"
+    units = ((_WEEK_S, "w"), (_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min"), (1, "s"))
+    size, name = next((size, name) for size, name in units if elapsed >= size)
+    amount = f"{elapsed // size:.0f}\u202f{name}"
+    return f"{amount} ago" if seconds > 0 else f"in {amount}"

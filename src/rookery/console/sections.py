@@ -1,0 +1,27 @@
+"""The sections of the console, in the order of its navigation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSection:
+    """
+    A section of the console.
+
+    Attributes:
+        path: The path of its first page below `/console/`.
+        scope: The scope without which the section is not shown; None: every key.
+    """
+
+    path: str
+    title: str
+    icon: str
+    scope: str | None
+
+
+SECTIONS = (
+    ConsoleSection("", "Overview", "overview", None),
+    ConsoleSection("settings", "Settings", "settings", None),
+)

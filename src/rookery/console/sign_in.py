@@ -1,0 +1,172 @@
+"""Sign in with a key, sign out, and change between keys (D-90)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject
+from rookery.access.models import Actor
+from rookery.access.rate_limits import MINUTE_US, RateLimit, RateLimiter
+from rookery.access.scopes import grants
+from rookery.console.cookies import SessionCookies, SignedInKey
+from rookery.console.rendering import ConsoleTemplates
+from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.db import Database
+from rookery.kernel.http.request_body import read_body
+from rookery_client import ApiError, AsyncRookery
+from rookery_client.generated import models
+
+SIGN_IN_SCOPE = "console:read"
+_MAX_FORM_BYTES = 16 * 1024
+_MAX_KEY_CHARS = 200
+_SEE_OTHER = 303
+_NEXT_PAGE = re.compile(r"[a-z][a-z0-9/_-]{0,200}", re.IGNORECASE)
+_FAILURES = RateLimit(10, MINUTE_US, has_absolute_reset=False)
+"""Failed sign-ins of one address. Further attempts wait, also those with a correct key."""
+
+OpenClient = Callable[[Scope, str], AsyncRookery]
+"""Returns a client with a key for the browser of an ASGI scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignInServices:
+    """Parts of the platform that check, limit and record a sign-in."""
+
+    db: Database
+    audit: AuditLog
+    limiter: RateLimiter
+    clock: Clock
+    find_address: Callable[[Mapping[str, object]], str]
+
+
+class SignIn:
+    """The pages with which a browser signs in and out."""
+
+    def __init__(self, services: SignInServices, cookies: SessionCookies, templates: ConsoleTemplates, open_client: OpenClient) -> None:
+        self._services = services
+        self._cookies = cookies
+        self._templates = templates
+        self._open_client = open_client
+        self.organization = ""
+
+    def show(self, *, next_page: str = "", error: str = "", status: int = 200) -> Response:
+        """Return the sign-in page."""
+        content: dict[str, object] = {"next_page": next_page, "error": error, "organization": self.organization}
+        return self._templates.render("sign_in.html", content, status=status)
+
+    async def get(self, request: Request) -> Response:
+        """Show the form."""
+        error = "The key of this session is no longer accepted. Sign in with another one." if "refused" in request.query_params else ""
+        return self.show(next_page=_get_next_page(request.query_params.get("next", "")), error=error)
+
+    async def post(self, request: Request) -> Response:
+        """Sign in with the key of the form, and go to the page that was asked for."""
+        form = await _read_form(request)
+        key, next_page = form.get("key", "").strip()[:_MAX_KEY_CHARS], _get_next_page(form.get("next", ""))
+        address = self._services.find_address(request.scope)
+        name = f"console sign-in {address}"
+        status = await self._services.limiter.get_status(name, _FAILURES, to_micros(self._services.clock()))
+        if status.remaining <= 0:
+            message = f"Too many failed attempts came from {address}. Try again in {status.reset_in_s} seconds."
+            return self.show(next_page=next_page, error=message, status=429)
+        try:
+            own_key = await self._check(request, key)
+        except ApiError as error:
+            await self._services.limiter.consume(name, _FAILURES, to_micros(self._services.clock()))
+            await self._record(request, "console.sign_in_failed", {"reason": error.code}, None)
+            return self.show(next_page=next_page, error=error.message, status=error.status)
+        await self._record(request, "console.signed_in", {}, own_key)
+        entry = SignedInKey(key, str(getattr(own_key, "name", "")), own_key.workspace_name)
+        response = _redirect(next_page)
+        await self._cookies.write(request, response, self._cookies.add_key(self._cookies.read(request), entry))
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """Forget the active key. If the session has another one, the pages use it."""
+        session = self._cookies.read(request)
+        remaining = None if session is None else session.remove_active()
+        response = _redirect("" if remaining else "sign-in")
+        if remaining is None:
+            self._cookies.delete(request, response)
+        else:
+            await self._cookies.write(request, response, remaining)
+        return response
+
+    async def switch(self, request: Request) -> Response:
+        """Use another key of the session."""
+        session = self._cookies.read(request)
+        response = _redirect("" if session else "sign-in")
+        index = (await _read_form(request)).get("key", "")
+        if session is not None and index.isdecimal():
+            await self._cookies.write(request, response, session.select(int(index)))
+        return response
+
+    async def _check(self, request: Request, key: str) -> models.Who:
+        """
+        Return the key's own description.
+
+        Raises:
+            ApiError: The key is refused, or may not sign in.
+        """
+        if not key or not key.isascii() or not key.isprintable():
+            raise ApiError("Enter an API key (sk_live_…) or an agent key (ak_…).", status=422, code="validation_error", detail={})
+        async with self._open_client(request.scope, key) as client:
+            own_key = await client.keys.get_current_key()
+        if not grants(read_scopes(own_key), SIGN_IN_SCOPE):
+            message = f"This key has no scope {SIGN_IN_SCOPE}. Sign in with another key, or add the scope to this one."
+            raise ApiError(message, status=403, code="scope_missing", detail={"required_scope": SIGN_IN_SCOPE})
+        return own_key
+
+    async def _record(self, request: Request, action: str, fields: Mapping[str, object], own_key: models.Who | None) -> None:
+        """Write an entry to the audit log: of the key's workspace, or of the platform if no key is known."""
+        services, address = self._services, self._services.find_address(request.scope)
+        request_id = cast("Mapping[str, str]", request.scope["state"])["request_id"]
+        if own_key is None:
+            actor, chain = Actor(kind="system", name="console", address=address, request_id=request_id), PLATFORM_CHAIN
+        else:
+            kind = "agent" if own_key.kind == "agent" else "api"
+            actor = Actor(
+                kind=kind,
+                id=str(getattr(own_key, "id", "")),
+                name=str(getattr(own_key, "name", "")),
+                address=address,
+                request_id=request_id,
+            )
+            chain = int(getattr(own_key, "workspace_id", 0))
+        subject = AuditSubject(kind="console", id=actor.id or address, name=actor.name)
+        await services.db.write(lambda tx: services.audit.record(tx, actor, chain, action, subject, before=None, after=fields or None))
+
+
+def read_scopes(own_key: models.Who) -> frozenset[str]:
+    """Return the scopes of an API key, or the permissions of an agent key."""
+    extra = own_key.model_extra or {}
+    return frozenset(cast("list[str]", extra.get("scopes") or extra.get("permissions") or []))
+
+
+def sign_in_location(base: str, page: str, *, refused: bool = False) -> str:
+    """Return the relative URL of the sign-in page that leads back to *page*. *refused*: it says that the key is no longer accepted."""
+    fields = {"next": page if _NEXT_PAGE.fullmatch(page) else "", "refused": "yes" if refused else ""}
+    query = urlencode({name: value for name, value in fields.items() if value})
+    return f"{base}sign-in" + (f"?{query}" if query else "")
+
+
+def _get_next_page(text: str) -> str:
+    """Return *text* if it is a path below `/console/`, so that no link leads to another site after sign-in."""
+    return text if _NEXT_PAGE.fullmatch(text) and "//" not in text else ""
+
+
+def _redirect(page: str) -> Response:
+    return Response(status_code=_SEE_OTHER, headers={"Location": page or "./"})
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    raw = await read_body(request.receive, limit=_MAX_FORM_BYTES)
+    return dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10))

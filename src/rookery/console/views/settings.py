@@ -1,0 +1,56 @@
+"""The settings: the state of the engines, the limits, and the key of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from starlette.responses import Response
+
+from rookery.console.formats import format_duration, format_number
+from rookery.console.routing import View
+from rookery.console.visit import Visit
+from rookery_client.generated import models
+
+_UNLIMITED = 2_147_483_647
+"""The limit of a key without one (D-27)."""
+
+
+async def show_settings(visit: Visit) -> Response:
+    """Show the engines, the limits of the key and its scopes. Settings themselves are changed where the server is started."""
+    health = await visit.client.operation.check_readiness()
+    start = await visit.client.operation.get_start()
+    rate = await visit.client.keys.get_rate_limit()
+    return visit.render(
+        "settings/settings.html",
+        health=health,
+        facts=_describe_key(visit.own_key.model_extra or {}, visit.own_key.workspace_name, start.version),
+        limits=_describe_limits(rate),
+    )
+
+
+def _describe_key(fields: Mapping[str, object], workspace: str, version: str | None) -> list[tuple[str, object]]:
+    names = {
+        "name": "Name",
+        "hint": "Key",
+        "agent_id": "Agent",
+        "environment": "Environment",
+        "expires_at": "Expires",
+        "call_count": "Calls",
+    }
+    own = [(title, fields[name]) for name, title in names.items() if fields.get(name) is not None]
+    restricted = [
+        (name.capitalize(), ", ".join(cast("list[str]", fields[name])))
+        for name in ("servers", "tools", "orgs", "projects")
+        if fields.get(name)
+    ]
+    return [*own, ("Workspace", f"{workspace} ({fields.get('workspace_id')})"), *restricted, ("Version", version or "–")]
+
+
+def _describe_limits(rate: models.RateLimit) -> list[tuple[str, object]]:
+    limit = "unlimited" if rate.limit >= _UNLIMITED else f"{format_number(rate.limit)} in {format_duration(rate.window_seconds * 1000)}"
+    remaining = [] if rate.limit >= _UNLIMITED else [("Remaining", format_number(rate.remaining))]
+    return [("Requests", limit), *remaining, ("Used in this window", format_number(rate.used))]
+
+
+VIEWS = (View("GET", "/settings", show_settings),)

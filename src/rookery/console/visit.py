@@ -1,0 +1,170 @@
+"""One request of a signed-in browser: its client of the API, what its key may do, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.scopes import grants
+from rookery.console.cookies import ConsoleSession
+from rookery.console.rendering import ConsoleTemplates
+from rookery.console.sections import SECTIONS
+from rookery.kernel.http.request_body import read_body
+from rookery_client import AsyncPage, AsyncRookery
+from rookery_client.generated import models
+
+MAX_FORM_BYTES = 12 * 1024 * 1024
+_MAX_FORM_FIELDS = 2_000
+_SEE_OTHER = 303
+PER_PAGE = 25
+
+Notice = Literal["saved", "created", "deleted", "sent", "archived", "restored", "revoked", "rotated", "stopped", "started", "queued"]
+_NOTICES: Mapping[str, str] = {
+    "saved": "Saved.",
+    "created": "Created.",
+    "deleted": "Deleted.",
+    "sent": "Sent.",
+    "archived": "Archived.",
+    "restored": "Restored.",
+    "revoked": "Revoked.",
+    "rotated": "Rotated.",
+    "stopped": "Stopped.",
+    "started": "Started.",
+    "queued": "Queued.",
+}
+"""The notices after a redirect. Their names travel in the URL, so that no link can show another text."""
+
+
+class SubmittedForm:
+    """The fields of a form. A field may have several values."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return the last value of a field without surrounding space; *default* if the form does not have it."""
+        return next((value.strip() for key, value in reversed(self._pairs) if key == name), default)
+
+    def get_text(self, name: str) -> str:
+        """Return the last value of a field as it was sent. Its lines end with a line feed alone."""
+        return next((value.replace("\r\n", "\n") for key, value in reversed(self._pairs) if key == name), "")
+
+    def list(self, name: str) -> list[str]:
+        """Return all values of a field that are not empty."""
+        return [value.strip() for key, value in self._pairs if key == name and value.strip()]
+
+    def split(self, name: str) -> list[str]:
+        """Return the parts of a field that are separated by commas, white space or lines."""
+        return self.get(name).replace(",", " ").split()
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the last value of each field, to show the form again."""
+        return dict(self._pairs)
+
+
+@dataclass(slots=True)
+class Visit:
+    """
+    One request of a signed-in browser.
+
+    Attributes:
+        client: A client of this server with the key of the session.
+        own_key: The key.
+        scopes: The scopes of the key.
+        base: The relative URL of `/console/` from this page, such as `../`. All links of a page begin with it, so that the console works
+            under any prefix that a proxy adds.
+    """
+
+    request: Request
+    templates: ConsoleTemplates
+    organization: str
+    has_docs: bool
+    session: ConsoleSession
+    client: AsyncRookery
+    own_key: models.Who
+    scopes: frozenset[str]
+    base: str
+    shared: dict[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def is_partial(self) -> bool:
+        """True if htmx replaces a part of the page with the response."""
+        return self.request.headers.get("hx-request") == "true"
+
+    @property
+    def page_number(self) -> int:
+        """The page of a list, from 1."""
+        text = self.query("page", "1")
+        return max(1, int(text)) if text.isdecimal() and len(text) < 8 else 1
+
+    def can(self, scope: str) -> bool:
+        """Return whether the key has *scope*. A control that the key may not use is not shown."""
+        return grants(self.scopes, scope)
+
+    def query(self, name: str, default: str = "") -> str:
+        """Return a parameter of the URL without surrounding space."""
+        return self.request.query_params.get(name, default).strip() or default
+
+    def query_list(self, name: str) -> list[str]:
+        """Return all values of a parameter that are not empty."""
+        return [value.strip() for value in self.request.query_params.getlist(name) if value.strip()]
+
+    def path(self, name: str) -> str:
+        """Return a parameter of the path."""
+        return cast("str", self.request.path_params[name])
+
+    async def form(self) -> SubmittedForm:
+        """
+        Return the fields of the submitted form.
+
+        Raises:
+            PayloadTooLarge: The form is larger than `MAX_FORM_BYTES`.
+        """
+        raw = await read_body(self.request.receive, limit=MAX_FORM_BYTES)
+        return SubmittedForm(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS))
+
+    def render(self, template: str, *, status: int = 200, **content: object) -> Response:
+        """Return the page *template*. `visit` is among its variables."""
+        notice = _NOTICES.get(self.query("done"), "")
+        return self.templates.render(
+            template, {"visit": self, "base": self.base, "sections": SECTIONS, "notice": notice, **self.shared, **content}, status=status
+        )
+
+    def redirect(self, path: str, done: Notice | None = None) -> Response:
+        """Return a redirect to *path* below `/console/`, after a form has been submitted. *done* selects the notice of that page."""
+        mark = "" if done is None else f"{'&' if '?' in path else '?'}done={done}"
+        location = f"{self.base}{path}{mark}"
+        if self.is_partial:
+            return Response(status_code=204, headers={"HX-Redirect": location})
+        return Response(status_code=_SEE_OTHER, headers={"Location": location})
+
+
+@dataclass(frozen=True, slots=True)
+class PageLinks:
+    """
+    The position of a list, for the links below it.
+
+    Attributes:
+        total: The number of items on all pages.
+        first: The number of the first item of this page, from 1; 0 without items.
+    """
+
+    number: int
+    total: int
+    first: int
+    last: int
+    has_next: bool
+    query: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, visit: Visit, page: AsyncPage[object], per_page: int = PER_PAGE) -> PageLinks:
+        """Return the position of *page*. The links keep the other parameters of the URL."""
+        first = (page.number - 1) * per_page
+        query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})
+        count = len(page.items)
+        return cls(page.number, page.total, first + 1 if count else 0, first + count, page.has_next, query)
