@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import re
 import sqlite3
@@ -10,12 +12,15 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sqlalchemy import bindparam, update
 
+from rookery import doctor
 from rookery.access.key_fields import NewAgentKey
 from rookery.access.store.audit import entries
+from rookery.cli.store import NO_DATA_ADVICE
 from rookery.doctor import DoctorFinding, examine, has_no_problem
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
@@ -23,6 +28,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, Instance, run_instance
+from tests.documentation import all_commands
 from tests.processes import run_server
 
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
@@ -216,6 +222,90 @@ async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settin
     assert broken.grade == "problem"
     assert "brain:reindex" in broken.says
     assert json.dumps(broken.says)
+
+
+def test_every_finding_that_is_not_ok_says_what_to_run_or_to_set() -> None:
+    """Issue 21: a fix for each finding. Every construction in the source is read, so that none is left out because no test causes it."""
+    texts = _read_advice(Path(doctor.__file__)) | {f"diagnosis: {NO_DATA_ADVICE}": [NO_DATA_ADVICE]}
+    settings = {f"ROOKERY_{setting.name.upper()}" for setting in dataclasses.fields(Settings)}
+    words = {" ".join(word for word in name.replace("brain ", "brain:").split() if not word.isupper()) for name, _ in all_commands()}
+
+    assert len(texts) > 25
+    for place, advice in texts.items():
+        assert advice, f"{place}: no advice"
+        for text in advice:
+            named = re.findall(r"rookery ([a-z][a-z:-]*(?: [a-z][a-z-]*)?)", text)
+            assert (
+                named or set(re.findall(r"ROOKERY_[A-Z_]+", text)) & settings or re.search(r"\b(chmod|rm|ulimit|PATCH|rookery …) ", text)
+            ), f"{place}: {text}"
+            assert {name for name in named if not words & {f"rookery {name}", f"rookery {name.split()[0]}"}} == set(), f"{place}: {text}"
+            assert set(re.findall(r"ROOKERY_[A-Z_]+", text)) <= settings, f"{place}: {text}"
+
+
+def test_a_finding_that_needs_a_fix_cannot_be_made_without_one() -> None:
+    """Issue 21: a check that is added later has advice as well."""
+    with pytest.raises(ValueError, match="no advice"):
+        DoctorFinding("disk", "warning", "something is wrong")
+
+
+def _read_advice(path: Path) -> dict[str, list[str]]:
+    """Return the texts that the advice of each finding may have, by line, of all constructions whose grade is not always `ok`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = dict[str, list[str]]()
+    for function in [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        for call in [node for node in ast.walk(function) if isinstance(node, ast.Call) and ast.unparse(node.func) == "DoctorFinding"]:
+            if ast.unparse(call.args[1]) != "'ok'":
+                advice = [keyword.value for keyword in call.keywords if keyword.arg == "advice"]
+                found[f"{path.name}:{call.lineno}"] = [text for value in advice for text in _resolve(value, function, tree, set())]
+    return found
+
+
+def _resolve(  # noqa: C901 - a case for each kind of expression
+    value: ast.expr, function: ast.AST, tree: ast.Module, seen: set[str]
+) -> list[str]:
+    """Return the texts that an expression may have. A value that is inserted is its own text if it is a constant, else `…`."""
+    match value:
+        case ast.Constant(value=str() as text):
+            return [text]
+        case ast.JoinedStr():
+            parts = [part if isinstance(part, ast.Constant) else cast("ast.FormattedValue", part).value for part in value.values]
+            choices = [(_resolve(part, function, tree, seen) or ["…"])[:1] for part in parts]
+            return ["".join(str(choice[0]) for choice in choices)]
+        case ast.BinOp():
+            return ["".join((_resolve(side, function, tree, seen) or [""])[0] for side in (value.left, value.right))]
+        case ast.IfExp():
+            return [text for branch in (value.body, value.orelse) for text in _resolve(branch, function, tree, seen)]
+        case ast.Dict():
+            return [text for item in value.values for text in _resolve(item, function, tree, seen)]
+        case ast.Tuple() if value.elts:
+            return _resolve(value.elts[-1], function, tree, seen)
+        case ast.Subscript():
+            return _resolve(value.value, function, tree, seen)
+        case ast.Call(func=ast.Attribute(attr="format" | "join") as method):
+            return _resolve(method.value, function, tree, seen)
+        case ast.Call(func=ast.Name(id=name)):
+            (called,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name] or [None]
+            returns = [] if called is None else [node.value for node in ast.walk(called) if isinstance(node, ast.Return) and node.value]
+            return [text for returned in returns for text in _resolve(returned, called or tree, tree, seen)]
+        case ast.Name(id=name) if name not in seen:
+            return [text for assigned in _assignments(name, function, tree) for text in _resolve(assigned, function, tree, seen | {name})]
+        case _:
+            return []
+
+
+def _assignments(name: str, function: ast.AST, tree: ast.Module) -> list[ast.expr]:
+    """Return what is assigned to *name* in the function, by a loop over a table or by an unpacked row too, else at module level."""
+    values = list[ast.expr]()
+    for node in [*ast.walk(function), *tree.body]:
+        pairs = [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.For):
+            table = node.iter.func.value if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Attribute) else node.iter
+            pairs.append((node.target, table))
+        for target, value in pairs:
+            is_last = isinstance(target, ast.Tuple) and ast.unparse(target.elts[-1]) == name
+            if ast.unparse(target) == name or is_last:
+                values.append(value)
+    return values
 
 
 async def test_the_doctor_names_engines_that_the_running_server_goes_without(tmp_path: Path) -> None:

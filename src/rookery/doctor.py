@@ -38,12 +38,23 @@ _FIRST_RUN_FILE = "first-run.json"
 _RESTORE_ADVICE = "Restore a backup: rookery restore ARCHIVE"
 _REBUILD = "rookery brain:reindex"
 _ENGINE_FAILURE_ADVICE = "See docs/how-to/engine-failures.md for what works meanwhile."
+_RUNNING_ENGINE_ADVICE = f"If it stays so, restart the server: rookery serve. {_ENGINE_FAILURE_ADVICE}"
+_ENGINE_SETTINGS = {
+    "database": "ROOKERY_DATABASE_URL",
+    "vectors": "ROOKERY_VECTORS",
+    "texts": "ROOKERY_TEXTS",
+    "counters": "ROOKERY_COUNTERS",
+    "embedder": "ROOKERY_EMBEDDER",
+    "generation": "ROOKERY_GENERATION",
+}
+"""The setting with the address of each engine, by the name of its probe."""
+
 _REINDEX_ADVICE = "Stop the server, remove the file, and run: rookery brain:reindex"
 _DATABASE_ADVICE = {
     "records.db": _RESTORE_ADVICE,
     "vectors.db": _REINDEX_ADVICE,
     "texts.db": _REINDEX_ADVICE,
-    "counters.db": "Stop the server and remove the file. The windows of rate limits start again.",
+    "counters.db": "Stop the server, remove the file, and run: rookery serve. The windows of rate limits start again.",
 }
 """The databases of the data folder, and the advice for each damaged one."""
 
@@ -54,8 +65,16 @@ _HEALTH_ADVICE = {
 """The states of a tool server that calls cannot use, and the advice for each."""
 
 _CHANNEL_TEXTS = {
-    ChannelType.EMAIL: ("e-mail", "the SMTP server accepts the login and the sender", "See ROOKERY_SMTP in docs/reference/settings.md."),
-    ChannelType.WEBPUSH: ("Web Push", "the VAPID key signs", "See ROOKERY_VAPID_PRIVATE_KEY in docs/reference/settings.md."),
+    ChannelType.EMAIL: (
+        "e-mail",
+        "the SMTP server accepts the login and the sender",
+        "Correct ROOKERY_SMTP, restart the server, and run: rookery doctor",
+    ),
+    ChannelType.WEBPUSH: (
+        "Web Push",
+        "the VAPID key signs",
+        "Correct ROOKERY_VAPID_PRIVATE_KEY, restart the server, and run: rookery doctor",
+    ),
 }
 """The checked channels: name, the text if the check passes, and the advice if it fails."""
 
@@ -71,13 +90,17 @@ class DoctorFinding:
 
     Attributes:
         grade: `problem` if something cannot work, `warning` if something deserves attention.
-        advice: The next step; None if none is needed.
+        advice: The next step, with a command or a setting. Required for every other grade than `ok`.
     """
 
     about: str
     grade: FindingGrade
     says: str
     advice: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.grade != "ok" and not self.advice:
+            raise ValueError(f"the finding has no advice: {self.says}")
 
 
 async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding]:
@@ -127,7 +150,9 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFindi
         findings.append(DoctorFinding("data folder", "warning", text, advice=f"chmod 700 {folder}"))
     if (folder / _FIRST_RUN_FILE).exists():
         text = f"{folder / _FIRST_RUN_FILE} still contains the first keys in plain text"
-        findings.append(DoctorFinding("data folder", "warning", text, advice="Store them elsewhere and remove the file."))
+        findings.append(
+            DoctorFinding("data folder", "warning", text, advice=f"Store them elsewhere, then run: rm {folder / _FIRST_RUN_FILE}")
+        )
     for name, advice in _DATABASE_ADVICE.items():
         path = folder / name
         if not path.is_file():
@@ -139,7 +164,7 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[DoctorFindi
             findings.append(DoctorFinding("files", "ok", f"every page of {path} is intact"))
     for path in model_files.find_damaged_files(folder):
         text = f"{path} is damaged: its checksum differs from the one recorded when it was written"
-        advice = "The next start, or this command, writes the file again. Check the disk."
+        advice = f"Check the disk. This command writes the file again if the embedder uses it. If the warning stays, run: rm {path}"
         findings.append(DoctorFinding("files", "warning", text, advice=advice))
     return findings
 
@@ -156,7 +181,7 @@ async def _check_server(rookery: Rookery, healthy_names: Collection[str]) -> lis
         return [DoctorFinding("server", "ok", "no server runs on this data folder")]
     states = await asyncio.to_thread(fetch_engine_states, running)
     faults = [
-        DoctorFinding("server", "warning", f"the running server reports for {name}: {state}", advice=_ENGINE_FAILURE_ADVICE)
+        DoctorFinding("server", "warning", f"the running server reports for {name}: {state}", advice=_RUNNING_ENGINE_ADVICE)
         for name, state in states.items()
         if name in healthy_names and state not in {"ok", STATUS_STARTING}
     ]
@@ -174,11 +199,18 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
             state = await probe()
         except Exception as error:  # noqa: BLE001 - damaged files raise exceptions of many classes; each is a finding
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
-            findings.append(DoctorFinding(name, "problem", reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md."))
+            findings.append(DoctorFinding(name, "problem", reason, advice=_advise_on_engine(name)))
         else:
             text = f"{state}: {rookery.engines.embedder.description}" if name == "embedder" else state
-            findings.append(DoctorFinding(name, "ok" if state == "ok" else "warning", text))
+            is_ok = state == "ok"
+            findings.append(DoctorFinding(name, "ok" if is_ok else "warning", text, advice=None if is_ok else _advise_on_engine(name)))
     return findings
+
+
+def _advise_on_engine(name: str) -> str:
+    if name not in _ENGINE_SETTINGS:  # the processes of a server
+        return "Restart the server: rookery serve"
+    return f"Start the engine, or correct {_ENGINE_SETTINGS[name]}, and run: rookery doctor. {_ENGINE_FAILURE_ADVICE}"
 
 
 async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
@@ -248,7 +280,7 @@ async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
     summary = "; ".join(
         f"{job.kind} {job.payload.get('memory_id', job.id)}: {reason.splitlines()[0][:120]}" for job, reason in failed[:_MAX_LISTED]
     )
-    advice = "They are retried daily, and when an engine becomes available again."
+    advice = "They are retried daily, and when an engine becomes available again. To index memories now, run: rookery brain:reindex --stale"
     return [DoctorFinding("jobs", "warning", f"failed{more}: {summary}", advice=advice)]
 
 
@@ -281,7 +313,8 @@ async def _check_sealing(rookery: Rookery) -> list[DoctorFinding]:
     try:
         report = await rookery.sealing.rotation.inspect_columns()
     except RookeryError as error:
-        return [DoctorFinding("secrets", "problem", error.message)]
+        advice = "Set ROOKERY_SECRET_KEY to the key of this data, or restore secret.key, and run: rookery doctor"
+        return [DoctorFinding("secrets", "problem", error.message, advice=advice)]
     if report.state is None:
         return [DoctorFinding("secrets", "ok", "nothing is encrypted yet; the first start creates the key")]
     if report.missing_keys or report.unreadable_count:
@@ -307,7 +340,7 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
         expiring = await keys.list_expiring(within=_EXPIRY_WARNING, limit=_MAX_LISTED + 1)
         if expiring:
             descriptions = _list_entries(expiring, lambda entry: f"at {format_iso(entry.key.expires_at)}" if entry.key.expires_at else "")
-            advice = f"rookery {command} extend KEY_ID --expires-at 90d, or --never"
+            advice = f"For each, run: rookery {command} extend {expiring[0].key.id} --expires-at 90d (or --never)"
             text = f"these active keys expire within {_EXPIRY_WARNING.days} days: {descriptions}"
             findings.append(DoctorFinding("keys", "warning", text, advice=advice))
         idle = await keys.list_unused(ALL_SCOPES, unused_for=_UNUSED_PERIOD, limit=_MAX_LISTED + 1)
@@ -315,7 +348,10 @@ async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
             descriptions = _list_entries(
                 idle, lambda entry: f"last used {format_iso(entry.usage.last_used_at)}" if entry.usage.last_used_at else "never used"
             )
-            advice = f"If nobody needs it: rookery {command} delete KEY_ID. To be sure, suspend it first: rookery {command} suspend KEY_ID"
+            key_id = idle[0].key.id
+            advice = (
+                f"If nobody needs it: rookery {command} delete {key_id}. To be sure, suspend it first: rookery {command} suspend {key_id}"
+            )
             text = f"these keys have all scopes and have been unused for {_UNUSED_PERIOD.days} days: {descriptions}"
             findings.append(DoctorFinding("keys", "warning", text, advice=advice))
     ok = f"no key expires within {_EXPIRY_WARNING.days} days, and no key with all scopes has been unused for {_UNUSED_PERIOD.days} days"
@@ -342,7 +378,7 @@ async def _check_audit(rookery: Rookery) -> list[DoctorFinding]:
 def _check_disk(rookery: Rookery) -> DoctorFinding:
     free, min_free_mib = shutil.disk_usage(rookery.settings.data_dir).free // _MIB, rookery.settings.min_free_disk_mb
     if free < min_free_mib:
-        advice = "Writes are rejected until more space is free; see ROOKERY_MIN_FREE_DISK_MB."
+        advice = "Writes are rejected. Free space, move the folder with ROOKERY_DATA_DIR, or lower ROOKERY_MIN_FREE_DISK_MB."
         return DoctorFinding("disk", "problem", f"{free:,} MiB are free, {min_free_mib:,} are required", advice=advice)
     return DoctorFinding("disk", "ok", f"{free:,} MiB are free")
 
@@ -359,15 +395,19 @@ def _check_connections(rookery: Rookery) -> list[DoctorFinding]:
 
 async def _check_tool_servers(rookery: Rookery) -> list[DoctorFinding]:
     """Check for servers of workspaces that cannot be used, and for servers and tools that were stopped."""
-    findings = [
-        DoctorFinding("tool servers", "warning", f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}")
-        for server in (await rookery.tools.workspace_servers.list_faulty())[:_MAX_LISTED]
-    ]
+    findings = list[DoctorFinding]()
+    for server in (await rookery.tools.workspace_servers.list_faulty())[:_MAX_LISTED]:
+        advice = f"Change it over HTTP, or run: rookery servers remove {server.id} --workspace {server.owner}"
+        text = f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}"
+        findings.append(DoctorFinding("tool servers", "warning", text, advice=advice))
     for stop in (await rookery.tools.kill_switch.list_stops())[:_MAX_LISTED]:
         target = "/".join(part for part in (stop.server_id, stop.tool) if part) or "all tools"
         scope = f"of workspace {stop.workspace_id}" if stop.workspace_id else "of all workspaces"
         text = f"{target} {scope}: stopped since {format_iso(stop.stopped_at)}" + (f" ({stop.reason})" if stop.reason else "")
-        findings.append(DoctorFinding("tool servers", "warning", text, advice="To allow calls again: rookery tools start"))
+        arguments = "" if target == "all tools" else f"{target} "
+        arguments += f"--workspace {stop.workspace_id}" if stop.workspace_id else "--all-workspaces"
+        advice = f"To allow calls again, run: rookery tools start {arguments}"
+        findings.append(DoctorFinding("tool servers", "warning", text, advice=advice))
     return findings
 
 
@@ -383,9 +423,11 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
         owner = f"workspace {endpoint.public_workspace_id}"
         owner = f"the sandbox of {owner}" if is_sandboxed else owner
         text = f"{endpoint.id} of {owner}, to {host}, is disabled{since}: {reason}"
-        advice = "Once the receiver works, run: rookery webhooks enable WEBHOOK_ID, then resend-failed. Otherwise remove the webhook."
+        arguments = f"{endpoint.id} --workspace {endpoint.public_workspace_id}"
+        advice = f"Once the receiver works, run: rookery webhooks enable {arguments}, then: rookery webhooks resend-failed {arguments}"
         if is_sandboxed:
-            advice = "Once the receiver works, enable it over HTTP with a test key. Otherwise delete it."
+            path = f"/api/v1/webhooks/{endpoint.id}"
+            advice = f'Once the receiver works, send PATCH {path} {{"enabled": true}} with a test key. Otherwise send DELETE {path}.'
         findings.append(DoctorFinding("webhooks", "warning", text, advice=advice))
     return findings
 
@@ -411,9 +453,10 @@ def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH
     try:
         servers_file = read_servers_file(path, os.environ)
     except InvalidServersFile as error:
-        advice = "A running server keeps its last valid version until the file is corrected."
+        advice = "A running server keeps its last valid version. Correct the file, then run: rookery servers check"
         return [DoctorFinding("tool servers", "problem", f"{path}: {error}", advice=advice)]
-    notes = [DoctorFinding("tool servers", "warning", f"{path}: {warning}") for warning in servers_file.warnings]
+    advice = "Correct the entry, then run: rookery servers check"
+    notes = [DoctorFinding("tool servers", "warning", f"{path}: {warning}", advice=advice) for warning in servers_file.warnings]
     for server in servers_file.servers.values():
         if not server.enabled or server.fault is not None:
             continue

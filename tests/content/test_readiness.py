@@ -32,7 +32,8 @@ async def test_a_provider_that_fails_degrades_the_server(content_settings: Setti
 
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
     assert ready.json()["engines"]["generation"] == finding.says == _REJECTED
-    assert (finding.grade, finding.advice) == ("problem", "See ROOKERY_GENERATION in docs/reference/settings.md.")
+    assert finding.grade == "problem"
+    assert "correct ROOKERY_GENERATION" in str(finding.advice)
 
 
 async def test_without_a_provider_there_is_nothing_to_check(instance: Instance) -> None:
