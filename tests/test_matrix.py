@@ -185,6 +185,8 @@ _WORKSPACE_PARAMETERS: dict[str, Callable[[RouteEndpoint, Resources], str]] = {
 
 _OTHER_PARAMETERS = {
     "{phase}": "1",
+    "{client}": "claude-code",
+    "{event}": "prompt",
     "{agent_id:path}": "kim",
     "{server_id}": "brain",
     "{digest}": "0",
@@ -523,6 +525,7 @@ _ALLOWED_ON_FULL_DISK = {
     "POST /api/v1/mcp/servers/{server_id}/tools/{tool:path}",
     "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}",
     "POST /api/v1/servers/{id}/check",
+    "POST /api/agent/hooks/{client}/{event}",  # records nothing then, and does not disturb the agent
     "POST /v1/brain/recall",
     "POST /v1/score/content",
     "POST /v1/score/batch",

@@ -343,7 +343,7 @@ def build_platform(
     runtime.provide(ServerGroup, lambda _: group)
     runtime.provide(ProcessRegistry, _build_process_registry)
     runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=memory_records.has_agent, purgers=purgers))
-    runtime.provide(AgentPorts, lambda runtime: AgentPorts(memories=runtime.use(MemoryServices).sessions, tool_calls=tool_calls))
+    runtime.provide(AgentPorts, _build_agent_ports)
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
     runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
@@ -379,6 +379,11 @@ def build_platform(
         )
     )
     return rookery
+
+
+def _build_agent_ports(runtime: Runtime) -> AgentPorts:
+    memory = runtime.use(MemoryServices)
+    return AgentPorts(memories=memory.sessions, memory_finder=memory.related, disk=runtime.use(DiskSpace), tool_calls=tool_calls)
 
 
 def _build_process_registry(runtime: Runtime) -> ProcessRegistry:

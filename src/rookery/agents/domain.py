@@ -5,19 +5,21 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from rookery.agents.api import AgentsApi
+from rookery.agents.api.hooks import HookApi
 from rookery.agents.store import purge, templates
 from rookery.agents.wiring import AgentServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.runtime import Runtime
 
-PREFIXES = ("/api/agent", "/v1")
+AGENT_PREFIX, V1_PREFIX = "/api/agent", "/v1"
 
 
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     services = runtime.use(AgentServices)
     api = AgentsApi(services)
+    hooks = HookApi(hooks=services.hooks, metrics=services.hook_metrics, is_on=runtime.settings.hooks)
 
     async def start(stack: AsyncExitStack, *, serves: bool) -> None:
         if serves:
@@ -28,10 +30,11 @@ def build(runtime: Runtime) -> Domain:
         services.sessions.streams.close_streams()
 
     return Domain(
-        operations=[(prefix, api.operations()) for prefix in PREFIXES],
+        operations=[(AGENT_PREFIX, api.operations()), (AGENT_PREFIX, hooks.operations()), (V1_PREFIX, api.operations())],
         tool_servers=[api.server()],
         periodic_tasks=[
             PeriodicTask(name="expired task leases", interval_s=5, run=services.claims.expire_leases),
+            PeriodicTask(name="old records of hooks", interval_s=3600, run=services.hooks.delete_old),
             PeriodicTask(name="abandoned agent sessions", interval_s=60, run=services.sessions.sweeper.sweep),
         ],
         purgers=[purge.purge, templates.purge],

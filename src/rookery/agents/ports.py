@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from rookery.access.models import Caller
+from rookery.agents.models.agent_hooks import PastMemory
 from rookery.kernel.db import Tx
 
 
@@ -36,6 +37,44 @@ class SessionMemoryStore(Protocol):
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* memories of a session. Return True if none is left."""
+        ...
+
+
+class MemoryFinder(Protocol):
+    """The memories that a coding agent gets without asking for them (D-93)."""
+
+    async def find_related(
+        self,
+        caller: Caller,
+        queries: Sequence[str],
+        *,
+        org: str | None,
+        project: str,
+        session_id: str | None,
+        without: Collection[str],
+        limit: int,
+        min_relevance: float,
+    ) -> Sequence[PastMemory]:
+        """
+        Return the memories that relate to one of *queries*, most relevant first. Nothing if *caller* may not read memories.
+
+        Args:
+            session_id: A session whose memories are included.
+            without: Ids of memories that are left out.
+            min_relevance: The lowest relevance of a memory, 0..1, as in recall.
+
+        Raises:
+            EngineUnavailable: An index that is needed is down.
+            PermissionDenied: The org or project is not in the allow-lists of the key.
+        """
+        ...
+
+
+class FreeSpace(Protocol):
+    """The free space of the disk."""
+
+    def require(self) -> None:
+        """Raise StorageFull if the disk is nearly full."""
         ...
 
 

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rookery.access.wiring import AccessServices
+from rookery.agents.hooks.agent_hooks import AgentHooks
+from rookery.agents.hooks.client_sessions import ClientSessions
+from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.plans.claims import Claims
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.ports import SessionMemoryStore, ToolCallCounter
+from rookery.agents.ports import FreeSpace, MemoryFinder, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.session_services import SessionServices, build_session_services
 from rookery.agents.templates.library import Templates
+from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
 
 
@@ -22,6 +26,8 @@ class AgentPorts:
     """The implementations that agent work gets from other domains."""
 
     memories: SessionMemoryStore
+    memory_finder: MemoryFinder
+    disk: FreeSpace
     tool_calls: ToolCallCounter
 
 
@@ -78,3 +84,20 @@ class AgentServices:
             keys=runtime.use(AccessServices).guard,
             claims=self.claims,
         )
+
+    @cached_property
+    def hooks(self) -> AgentHooks:
+        runtime, sessions = self._runtime, self.sessions
+        ports = runtime.use(AgentPorts)
+        return AgentHooks(
+            db=runtime.db,
+            clock=runtime.clock,
+            sessions=ClientSessions(starter=sessions.starter, records=sessions.records),
+            ender=sessions.ender,
+            memories=ports.memory_finder,
+            disk=ports.disk,
+        )
+
+    @cached_property
+    def hook_metrics(self) -> HookMetrics:
+        return HookMetrics(self._runtime.use(Metrics))

@@ -259,6 +259,9 @@ class Settings:
         _int_parser(1, 3600), 30, "Seconds after which another worker takes over a job whose worker has not renewed its lease."
     )
     strict: bool = _setting(_parse_bool, False, "Refuse to start when an unknown ROOKERY_ variable is set.")
+    hooks: bool = _setting(
+        _parse_bool, True, "Serve the hooks of coding agents. Off: they are answered with nothing, and nothing is recorded."
+    )
     smtp: Secret | None = _setting(
         _parse_address, None, "The SMTP server that sends notifications by e-mail, such as smtp://USER:PASSWORD@HOST:587?from=ADDRESS."
     )
@@ -351,8 +354,8 @@ class LoadedSettings:
 
 
 ENV_PREFIX = "ROOKERY_"
-_NON_SETTING_VARIABLES = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
-"""Variables with the prefix that are not settings: the path of the file, and the key of clients on this host (`rookery connect`)."""
+_NON_SETTING_VARIABLES = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY", "ROOKERY_URL"})
+"""Variables with the prefix that are not settings: the path of the file, and the key and the server of clients on this host."""
 _UNPREFIXED_SETTINGS = frozenset({"API_DOCS_ENABLED"})
 """Settings that spec 4.5 names without the prefix. The name with the prefix takes precedence."""
 _KUBERNETES_VARIABLE = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")

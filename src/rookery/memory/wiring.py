@@ -12,6 +12,7 @@ from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.records import Records
+from rookery.memory.related import RelatedMemories
 from rookery.memory.retention import RetentionTask
 from rookery.memory.search import Listing
 from rookery.memory.sessions import SessionMemories
@@ -29,6 +30,10 @@ class MemoryServices(MemoryCore):
     @cached_property
     def sessions(self) -> SessionMemories:
         return SessionMemories(jobs=self._runtime.jobs, bus=self._runtime.bus, context=self.context, serializer=self.serializer)
+
+    @cached_property
+    def related(self) -> RelatedMemories:
+        return RelatedMemories(recall=self.recall, mode=self._runtime.settings.recall_mode)
 
     @cached_property
     def records(self) -> Records:

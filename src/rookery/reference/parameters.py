@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from rookery.coding_agents.hook_declarations import CLIENTS, EVENTS
 from rookery.reference.downgrade import Schema, null_schema
 from rookery.reference.operation_names import document_parameter_name
 
@@ -18,6 +19,8 @@ _PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "delivery": ("The id of a delivery.", _UUID_SCHEMA),
     "delivery_id": ("The id of a delivery.", _UUID_SCHEMA),
     "generation_id": ("The id of a generation.", _UUID_SCHEMA),
+    "client": ("The coding agent whose hook it is.", {"type": "string", "enum": list(CLIENTS)}),
+    "event": ("The event of the coding agent.", {"type": "string", "enum": list(EVENTS)}),
     "endpoint": ("The id of a webhook endpoint.", _UUID_SCHEMA),
     "endpoint_id": ("The id of a webhook endpoint.", _UUID_SCHEMA),
     "id": ("The id of a server that the workspace has added.", _TEXT_SCHEMA),

@@ -564,6 +564,20 @@ class Holder(Model):
     key_id: str
 
 
+class Hook(Model):
+    """The answer in the schema of the client. An empty object changes nothing."""
+
+    hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
+    additional_context: str | None = None
+
+
+class HookSpecificOutput(Model):
+    """The part of an answer that adds a text to the conversation, for Claude Code, Codex and VS Code."""
+
+    hook_event_name: str = Field(alias="hookEventName")
+    additional_context: str = Field(alias="additionalContext")
+
+
 class ImportError(Model):
     """A bad line of an import."""
 

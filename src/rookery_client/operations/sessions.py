@@ -137,6 +137,18 @@ class SessionsOperations:
             result=type(None), query=given(after=after), accept="text/event-stream",
         ))
 
+    def send_hook_event(
+        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, branch: str | Unset = UNSET,
+        commit: str | Unset = UNSET, session_id: object | Unset = UNSET, turn_id: object | Unset = UNSET,
+        source: object | Unset = UNSET, prompt: object | Unset = UNSET, last_assistant_message: object | Unset = UNSET,
+    ) -> models.Hook:
+        """Send an event of a coding agent."""
+        return self._session.send(Call(
+            operation="send_hook_event", method="POST", path=fill_path("/api/agent/hooks/{client}/{event}", client=client, event=event),
+            result=models.Hook, query=given(org=org, project=project, branch=branch, commit=commit),
+            body=given(session_id=session_id, turn_id=turn_id, source=source, prompt=prompt, last_assistant_message=last_assistant_message),
+        ))
+
 
 class AsyncSessionsOperations:
     """Operations of `client.sessions`."""
@@ -253,4 +265,16 @@ class AsyncSessionsOperations:
         return self._session.stream(Call(
             operation="stream_session", method="GET", path=fill_path("/api/agent/sessions/{session_id}/stream", session_id=session_id),
             result=type(None), query=given(after=after), accept="text/event-stream",
+        ))
+
+    async def send_hook_event(
+        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, branch: str | Unset = UNSET,
+        commit: str | Unset = UNSET, session_id: object | Unset = UNSET, turn_id: object | Unset = UNSET,
+        source: object | Unset = UNSET, prompt: object | Unset = UNSET, last_assistant_message: object | Unset = UNSET,
+    ) -> models.Hook:
+        """Send an event of a coding agent."""
+        return await self._session.send(Call(
+            operation="send_hook_event", method="POST", path=fill_path("/api/agent/hooks/{client}/{event}", client=client, event=event),
+            result=models.Hook, query=given(org=org, project=project, branch=branch, commit=commit),
+            body=given(session_id=session_id, turn_id=turn_id, source=source, prompt=prompt, last_assistant_message=last_assistant_message),
         ))

@@ -46,3 +46,12 @@ async def play(recorder: Recorder) -> None:
     await recorder.send(kim, f"POST {_SESSION}/end", end, session_id=session)
     await recorder.send(kim, f"GET {_SESSION}/stream", query={"after": 0}, session_id=session)
     await recorder.send(kim, f"POST {_SESSION}/resume", {"agent_id": "kim", "goal": "Measure the new checkout"}, session_id=session)
+    start = {"session_id": "00893aaf-19fa-41d2-8238-13269b9b3ca0", "source": "startup", "hook_event_name": "SessionStart"}
+    await recorder.send(
+        kim,
+        "POST /api/agent/hooks/{client}/{event}",
+        start,
+        query={"org": "acme", "project": "shop", "branch": "checkout"},
+        client="claude-code",
+        event="session-start",
+    )

@@ -160,42 +160,49 @@ class SessionRecords:
             PreconditionFailed: *expected* does not match the version of the session.
         """
         now = self._clock()
+        return await self._db.write(lambda tx: self.add_event(tx, caller, session_id, new_event, expected=expected, at=now))
+
+    def add_event(
+        self, tx: Tx, caller: Caller, session_id: str, new_event: NewSessionEvent, *, expected: ExpectedETags = None, at: datetime
+    ) -> SessionEvent:
+        """
+        Append an event within the transaction *tx* and return it.
+
+        Raises:
+            NotFound, PermissionDenied, SessionEnded, SessionFull, PreconditionFailed: As for `append`.
+        """
         size = sum(len(orjson.dumps(part)) for part in (new_event.message, new_event.data, new_event.state))
-
-        def write(tx: Tx) -> SessionEvent:
-            reserved = store.reserve_event(
-                tx,
-                caller.workspace_id,
-                session_id,
-                size=size,
-                tokens_in=new_event.tokens_in,
-                tokens_out=new_event.tokens_out,
-                at=now,
-            )
-            session = require_open_session(tx, caller, session_id, reserved)
-            require_match("session", session.version, expected)
-            if session.last_seq > MAX_EVENTS_PER_SESSION:
-                raise SessionFull(session.id, f"{MAX_EVENTS_PER_SESSION:,}")
-            if session.size > MAX_EVENT_BYTES_PER_SESSION:
-                raise SessionFull(session.id, f"{MAX_EVENT_BYTES_PER_SESSION // 1024**2} MiB")
-            event = SessionEvent(
-                session_id=session.id,
-                workspace_id=session.workspace_id,
-                seq=session.last_seq,
-                type=new_event.type,
-                message=new_event.message,
-                data=new_event.data,
-                state=new_event.state,
-                task_id=new_event.task_id,
-                tokens_in=new_event.tokens_in,
-                tokens_out=new_event.tokens_out,
-                created_at=now,
-            )
-            session_events.add(tx, event)
-            self._announce(tx, session, now)
-            return event
-
-        return await self._db.write(write)
+        reserved = store.reserve_event(
+            tx,
+            caller.workspace_id,
+            session_id,
+            size=size,
+            tokens_in=new_event.tokens_in,
+            tokens_out=new_event.tokens_out,
+            at=at,
+        )
+        session = require_open_session(tx, caller, session_id, reserved)
+        require_match("session", session.version, expected)
+        if session.last_seq > MAX_EVENTS_PER_SESSION:
+            raise SessionFull(session.id, f"{MAX_EVENTS_PER_SESSION:,}")
+        if session.size > MAX_EVENT_BYTES_PER_SESSION:
+            raise SessionFull(session.id, f"{MAX_EVENT_BYTES_PER_SESSION // 1024**2} MiB")
+        event = SessionEvent(
+            session_id=session.id,
+            workspace_id=session.workspace_id,
+            seq=session.last_seq,
+            type=new_event.type,
+            message=new_event.message,
+            data=new_event.data,
+            state=new_event.state,
+            task_id=new_event.task_id,
+            tokens_in=new_event.tokens_in,
+            tokens_out=new_event.tokens_out,
+            created_at=at,
+        )
+        session_events.add(tx, event)
+        self._announce(tx, session, at)
+        return event
 
     async def list_events(
         self, caller: Caller, session_id: str, *, after: int, event_type: SessionEventType | None, limit: int, offset: int

@@ -55,37 +55,43 @@ class SessionStarter:
             ValidationFailed: The org or project differs from that of the plan, or the agent is missing.
         """
         now = self._clock()
+        return await self._write_with_retry(lambda tx: self.add(tx, caller, request, at=now))
 
-        def write(tx: Tx) -> AgentSession:
-            agent_id = request.agent_id or caller.agent_id or request.agent_type
-            if agent_id is None:
-                raise ValidationFailed({"agent_type": ["is required if the request has no agent_id and the key belongs to no agent"]})
-            require_agent(caller, agent_id)
-            plan = None if request.plan is None else _get_unarchived_plan(tx, caller, request.plan)
-            org, project = (request.org, request.project) if plan is None else _resolve_org_and_project(plan, request)
-            require_org_and_project(caller, org, project)
-            predecessor = None if plan is None else self._take_over(tx, caller, plan.id, agent_id, takeover=request.takeover, at=now)
-            return self._store_session(
-                tx,
-                AgentSession(
-                    id=f"sess_{self._ids()}",
-                    workspace_id=caller.workspace_id,
-                    agent_id=agent_id,
-                    agent_type=request.agent_type or agent_id,
-                    key_id=caller.key_id,
-                    plan_id=None if plan is None else plan.id,
-                    org=org,
-                    project=project,
-                    status=SessionStatus.ACTIVE,
-                    goal=request.goal,
-                    context=request.context,
-                    started_at=now,
-                    last_activity_at=now,
-                ),
-                predecessor,
-            )
+    def add(self, tx: Tx, caller: Caller, request: NewSession, *, at: datetime) -> AgentSession:
+        """
+        Start a session within the transaction *tx* and return it.
 
-        return await self._write_with_retry(write)
+        Raises:
+            Conflict: Another transaction has just started a session of the agent on the plan.
+            NotFound, PermissionDenied, PlanArchived, SessionActive, ValidationFailed: As for `start`.
+        """
+        agent_id = request.agent_id or caller.agent_id or request.agent_type
+        if agent_id is None:
+            raise ValidationFailed({"agent_type": ["is required if the request has no agent_id and the key belongs to no agent"]})
+        require_agent(caller, agent_id)
+        plan = None if request.plan is None else _get_unarchived_plan(tx, caller, request.plan)
+        org, project = (request.org, request.project) if plan is None else _resolve_org_and_project(plan, request)
+        require_org_and_project(caller, org, project)
+        predecessor = None if plan is None else self._take_over(tx, caller, plan.id, agent_id, takeover=request.takeover, at=at)
+        return self._store_session(
+            tx,
+            AgentSession(
+                id=f"sess_{self._ids()}",
+                workspace_id=caller.workspace_id,
+                agent_id=agent_id,
+                agent_type=request.agent_type or agent_id,
+                key_id=caller.key_id,
+                plan_id=None if plan is None else plan.id,
+                org=org,
+                project=project,
+                status=SessionStatus.ACTIVE,
+                goal=request.goal,
+                context=request.context,
+                started_at=at,
+                last_activity_at=at,
+            ),
+            predecessor,
+        )
 
     async def resume(
         self, caller: Caller, session_id: str, request: SessionResumeRequest, *, expected: ExpectedETags = None
@@ -102,49 +108,57 @@ class SessionStarter:
             PreconditionFailed: *expected* does not match the version of the session.
         """
         now = self._clock()
+        return await self._write_with_retry(lambda tx: self.add_successor(tx, caller, session_id, request, expected=expected, at=now))
 
-        def write(tx: Tx) -> AgentSession:
-            was = store.find_for_update(tx, caller.workspace_id, session_id)
-            if was is None or not can_read_session(caller, was):
-                raise NotFound("session", session_id)
-            require_match("session", was.version, expected)
-            if was.resumed_by is not None:
-                raise SessionResumed(was.id, was.resumed_by)
-            agent_id = request.agent_id or caller.agent_id or was.agent_id
-            require_agent(caller, agent_id)
-            if was.is_open:
-                if agent_id != was.agent_id:
-                    require_agent(caller, was.agent_id)
-                if was.status is SessionStatus.ACTIVE and not request.takeover:
-                    raise SessionActive(was)
-                reason = END_REASON_RESUMED if was.status is SessionStatus.PAUSED else END_REASON_SUPERSEDED
-                was = self._closer.close(
-                    tx, was, status=SessionStatus.HANDED_OFF, actor=EventActor.from_caller(caller, was.id), at=now, reason=reason
-                )
-            if was.plan_id is not None:
-                _get_unarchived_plan(tx, caller, was.plan_id)
-                self._take_over(tx, caller, was.plan_id, agent_id, takeover=request.takeover, at=now)
-            return self._store_session(
-                tx,
-                AgentSession(
-                    id=f"sess_{self._ids()}",
-                    workspace_id=caller.workspace_id,
-                    agent_id=agent_id,
-                    agent_type=request.agent_type or was.agent_type,
-                    key_id=caller.key_id,
-                    plan_id=was.plan_id,
-                    org=was.org,
-                    project=was.project,
-                    status=SessionStatus.ACTIVE,
-                    goal=was.goal if request.goal is None else request.goal,
-                    context=was.context if request.context is None else request.context,
-                    started_at=now,
-                    last_activity_at=now,
-                ),
-                was,
+    def add_successor(
+        self, tx: Tx, caller: Caller, session_id: str, request: SessionResumeRequest, *, expected: ExpectedETags = None, at: datetime
+    ) -> AgentSession:
+        """
+        Start the successor of a session within the transaction *tx* and return it.
+
+        Raises:
+            Conflict: Another transaction has just started a session of the agent on the plan.
+            NotFound, PermissionDenied, PlanArchived, SessionActive, SessionResumed, PreconditionFailed: As for `resume`.
+        """
+        was = store.find_for_update(tx, caller.workspace_id, session_id)
+        if was is None or not can_read_session(caller, was):
+            raise NotFound("session", session_id)
+        require_match("session", was.version, expected)
+        if was.resumed_by is not None:
+            raise SessionResumed(was.id, was.resumed_by)
+        agent_id = request.agent_id or caller.agent_id or was.agent_id
+        require_agent(caller, agent_id)
+        if was.is_open:
+            if agent_id != was.agent_id:
+                require_agent(caller, was.agent_id)
+            if was.status is SessionStatus.ACTIVE and not request.takeover:
+                raise SessionActive(was)
+            reason = END_REASON_RESUMED if was.status is SessionStatus.PAUSED else END_REASON_SUPERSEDED
+            was = self._closer.close(
+                tx, was, status=SessionStatus.HANDED_OFF, actor=EventActor.from_caller(caller, was.id), at=at, reason=reason
             )
-
-        return await self._write_with_retry(write)
+        if was.plan_id is not None:
+            _get_unarchived_plan(tx, caller, was.plan_id)
+            self._take_over(tx, caller, was.plan_id, agent_id, takeover=request.takeover, at=at)
+        return self._store_session(
+            tx,
+            AgentSession(
+                id=f"sess_{self._ids()}",
+                workspace_id=caller.workspace_id,
+                agent_id=agent_id,
+                agent_type=request.agent_type or was.agent_type,
+                key_id=caller.key_id,
+                plan_id=was.plan_id,
+                org=was.org,
+                project=was.project,
+                status=SessionStatus.ACTIVE,
+                goal=was.goal if request.goal is None else request.goal,
+                context=was.context if request.context is None else request.context,
+                started_at=at,
+                last_activity_at=at,
+            ),
+            was,
+        )
 
     async def load_previous_state(self, session: AgentSession) -> PreviousSessionState:
         """Return the offered hand-off and the last checkpoint for *session*, which has just started."""

@@ -16,6 +16,7 @@ _AFTER, _AFTER_OF_TYPE = (
     events.order_by(_c.seq).limit(bindparam("most")).offset(bindparam("skip")) for events in (_EVENTS, _EVENTS_OF_TYPE)
 )
 _COUNT, _COUNT_OF_TYPE = (events.with_only_columns(func.count()) for events in (_EVENTS, _EVENTS_OF_TYPE))
+_LAST_OF_TYPE = select(session_events).where(_OF_SESSION, _c.type == bindparam("kind")).order_by(_c.seq.desc()).limit(1)
 _LAST_CHECKPOINT = select(session_events).where(_OF_SESSION, _c.state.is_not(None)).order_by(_c.seq.desc()).limit(1)
 _LAST_PLAN_CHECKPOINT = (
     select(session_events)
@@ -52,6 +53,11 @@ def list_page(
 def find_last_checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:
     """Return the last checkpoint of a session, or None."""
     return SESSION_EVENTS.fetch_one(tx, _LAST_CHECKPOINT, {"workspace": workspace_id, "session": session_id})
+
+
+def find_last_of_type(tx: Tx, workspace_id: int, session_id: str, kind: SessionEventType) -> SessionEvent | None:
+    """Return the last event of a type in a session, or None."""
+    return SESSION_EVENTS.fetch_one(tx, _LAST_OF_TYPE, {"workspace": workspace_id, "session": session_id, "kind": kind.value})
 
 
 def find_last_plan_checkpoint(tx: Tx, workspace_id: int, plan_id: str) -> SessionEvent | None:

@@ -40,6 +40,7 @@ sessions = Table(
 SESSIONS = Mapper(AgentSession, sessions)
 Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at, sessions.c.id)
 Index("ix_agent_sessions_plan", sessions.c.plan_id)
+Index("ix_agent_sessions_project", sessions.c.workspace_id, sessions.c.project, sessions.c.started_at, sessions.c.id)
 _is_open = sessions.c.ended_at.is_(None)
 # At most one open session for each agent and plan, even if two start at the same moment (D-62).
 Index(

@@ -62,6 +62,12 @@ _IDLE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
+_LATEST_OF_PROJECT = (
+    select(sessions)
+    .where(_c.workspace_id == bindparam("workspace"), _c.project == bindparam("project"))
+    .order_by(_c.started_at.desc(), _c.id.desc())
+    .limit(bindparam("most"))
+)
 _MEMORIES_DUE = (
     select(sessions)
     .where(_c.memories_due.is_not(None), _c.memories_due <= _NOW)
@@ -137,6 +143,11 @@ def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, 
     condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
     newest = select(sessions).where(condition).order_by(_c.started_at.desc(), _c.id.desc())
     return SESSIONS.fetch_page(tx, newest, limit=limit, offset=offset)
+
+
+def list_latest_of_project(tx: Tx, workspace_id: int, project: str, *, limit: int) -> list[AgentSession]:
+    """Return the sessions of a project in any org, newest first."""
+    return SESSIONS.fetch_all(tx, _LATEST_OF_PROJECT, {"workspace": workspace_id, "project": project, "most": limit})
 
 
 def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:

@@ -161,6 +161,8 @@ class Operation:
         allows_slash: The path with a slash at its end is served too.
         allowed_on_full_disk: A nearly full disk does not block the route, because it only reads, or removes rights or memories (D-17).
         ignores_query: Any query is accepted and ignored, for URLs that monitors request.
+        outage_body: The body of a 200 that the route sends in place of a failure of the server (a status of 500 and above), for clients
+            that must not be disturbed by it. The failure is logged. None: the error is sent.
         tools: The MCP tools that run the same handler.
     """
 
@@ -199,6 +201,7 @@ class Operation:
     allows_slash: bool = False
     allowed_on_full_disk: bool = False
     ignores_query: bool = False
+    outage_body: Mapping[str, object] | None = None
     tools: Sequence[ToolDeclaration] = ()
 
     @property

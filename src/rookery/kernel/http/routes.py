@@ -38,6 +38,7 @@ from rookery.kernel.http.operations import (
 from rookery.kernel.http.pagination import page_response
 from rookery.kernel.http.request_body import ClientDisconnected, UnsupportedMediaType, parse_json, read_body
 from rookery.kernel.http.responses import ERROR_FORMAT, STATUS_CLIENT_CLOSED, ErrorFormat, MethodNotAllowed, error_response, json_response
+from rookery.kernel.logs import FailureLog
 from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
 from rookery.kernel.schema import PageQuery, map_validation_error
 
@@ -45,6 +46,7 @@ _log = structlog.stdlib.get_logger("rookery.http")
 
 NO_QUERY_MESSAGE = "this path takes no query parameters"
 
+STATUS_SERVER_ERROR = 500
 _MAX_QUERY_FIELDS = 100
 _MAX_ERROR_FIELDS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -94,6 +96,7 @@ class RouteEndpoint:
         self.path = path
         self.idempotency = idempotency if route.idempotent else None
         self._guard = guard
+        self._outages = FailureLog(_log, "http.outage_hidden")
         self._signature = parse_signature(route.handler)
         self._list_parameters = _list_fields(self._signature.query[1]) if self._signature.query else frozenset[str]()
         self.refuses_body = self._signature.body is None and not route.request_media_types and route.method not in _SAFE_METHODS
@@ -142,7 +145,8 @@ class RouteEndpoint:
         except Exception:
             _log.exception("http.failed", route=self.path, method=self.route.method, request_id=state["request_id"])
             msg = "The server failed to process the request. The log of the server has the details under this request id."
-            response = error_response(InternalError(msg, request_id=state["request_id"]))
+            failure = InternalError(msg, request_id=state["request_id"])
+            response = self._outage_response(failure) or error_response(failure)
         try:
             await response(scope, receive, send)
         finally:
@@ -264,7 +268,17 @@ class RouteEndpoint:
         except ValidationError as error:
             raise map_validation_error(error, model) from None
 
+    def _outage_response(self, error: RookeryError) -> Response | None:
+        """Return the response that hides a failure of the server from its client, for routes that have one (`Operation.outage_body`)."""
+        if self.route.outage_body is None or error.status < STATUS_SERVER_ERROR:
+            return None
+        self._outages.report(error, route=self.path)
+        return json_response(self.route.outage_body)
+
     def _error_response(self, error: RookeryError, body: object, path: Mapping[str, str]) -> Response:
+        outage_response = self._outage_response(error)
+        if outage_response is not None:
+            return outage_response
         return error_response(error if self.route.map_error is None else self.route.map_error(error, body, path))
 
 

@@ -1,0 +1,320 @@
+"""The events of coding agents: the start and the end of their sessions, prompts, and the end of turns (D-93)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import structlog
+
+from rookery.access.models import Caller
+from rookery.agents.hooks.client_sessions import ClientSessions
+from rookery.agents.hooks.payloads import is_injected
+from rookery.agents.hooks.texts import build_prompt_text, build_start_text, strip_own_text
+from rookery.agents.models.agent_hooks import (
+    HookCall,
+    HookOutcome,
+    HookProject,
+    HookResult,
+    PastMemory,
+    PastSession,
+    ReadyTask,
+    StartContext,
+)
+from rookery.agents.models.drafts import TaskState
+from rookery.agents.models.plans import PlanAccessFilter
+from rookery.agents.models.sessions import SessionEndRequest, SessionStatus
+from rookery.agents.ports import FreeSpace, MemoryFinder
+from rookery.agents.sessions.end import SessionEnder
+from rookery.agents.store import handoffs, plans, tasks
+from rookery.agents.store import hooks as store
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.logs import FailureLog
+
+DEADLINE_S = 0.8
+"""Seconds after which a hook answers with nothing. `rookery hook` waits for 1 s."""
+
+MAX_MEMORIES = 5
+MIN_RELEVANCE = 0.3
+"""The lowest relevance of a memory in a text. `python -m benchmarks.coding_agent_hooks` shows the effect of other values."""
+
+_MAX_TASKS = 5
+_MAX_QUERY_CHARS = 2_000
+_MEMORY_DEADLINE_SHARE = 0.6
+"""The share of the deadline after which the text for a start goes on without memories."""
+
+_SERVER_ERROR = 500
+_RETENTION = timedelta(days=30)
+_PLANS_SCOPE, _SESSIONS_SCOPE = "plans.read", "sessions.read"
+_NOTHING = HookResult(outcome=HookOutcome.EMPTY)
+_IGNORED = HookResult(outcome=HookOutcome.IGNORED)
+_DUPLICATE = HookResult(outcome=HookOutcome.DUPLICATE)
+_RECORDED = HookResult(outcome=HookOutcome.RECORDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StartState:
+    """What the record store has for a start."""
+
+    project: HookProject | None
+    session_id: str | None
+    is_duplicate: bool
+    given_ids: frozenset[str]
+    past_session: PastSession | None
+    tasks: Sequence[ReadyTask]
+
+
+class AgentHooks:
+    """
+    The hooks of coding agents.
+
+    Args:
+        disk: Rejects records while the disk is nearly full.
+        deadline_s: Seconds after which a hook answers with nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        clock: Clock,
+        sessions: ClientSessions,
+        ender: SessionEnder,
+        memories: MemoryFinder,
+        disk: FreeSpace,
+        deadline_s: float = DEADLINE_S,
+        min_relevance: float = MIN_RELEVANCE,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._sessions = sessions
+        self._ender = ender
+        self._memories = memories
+        self._disk = disk
+        self._deadline_s = deadline_s
+        self._min_relevance = min_relevance
+        self._failures = FailureLog(structlog.stdlib.get_logger("rookery.agents"), "agents.hook_failed")
+
+    async def handle(self, caller: Caller, call: HookCall, project: HookProject | None) -> HookResult:
+        """
+        Handle an event and return the text for the conversation. Never raises; a failure is logged and returns no text.
+
+        Args:
+            project: The project as the request names it. None: that of the session, as its start named it.
+        """
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                match call.event:
+                    case "session-start":
+                        return await self._start(caller, call, project)
+                    case "prompt":
+                        return await self._submit_prompt(caller, call, project)
+                    case "stop":
+                        return await self._stop(caller, call, project)
+                    case "end":
+                        return await self._end(caller, call)
+        except TimeoutError:
+            self._failures.report(HookTimedOut(self._deadline_s), client=call.client, hook=call.event)
+        except RookeryError as error:
+            if error.status < _SERVER_ERROR:
+                return _IGNORED  # the session belongs to another agent, or the key does not allow the project
+            self._failures.report(error, client=call.client, hook=call.event)
+        except Exception as error:  # noqa: BLE001 - a hook must never disturb the work of the agent
+            self._failures.report(error, client=call.client, hook=call.event)
+        return HookResult(outcome=HookOutcome.FAILED)
+
+    async def delete_old(self) -> int:
+        """Delete what hooks stored about sessions that were not used for 30 days, and return the number of rows."""
+        before = self._clock() - _RETENTION
+        return await self._db.write(lambda tx: store.delete_unused(tx, before))
+
+    async def _start(self, caller: Caller, call: HookCall, project: HookProject | None) -> HookResult:
+        now = self._clock()
+        state = await self._db.read(lambda tx: self._load_start(tx, caller, call, project, now))
+        if state.is_duplicate:
+            return _DUPLICATE
+        known = state.project
+        if known is None:
+            return _IGNORED
+        memories = await self._find_memories_for_start(caller, known, state)
+        context = StartContext(past_session=state.past_session, memories=memories, tasks=state.tasks)
+
+        def write(tx: Tx) -> HookResult:
+            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.START, call.source, at=now):
+                return _DUPLICATE
+            session = self._sessions.open(tx, caller, call, known, at=now)
+            if session is None:
+                return _IGNORED
+            for memory in memories:
+                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory.id, at=now)
+            text = build_start_text(context, project=known.project, session_id=session.id, now=now)
+            return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
+
+        self._disk.require()
+        return await self._db.write(write, is_synced=False)
+
+    def _load_start(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject | None, now: datetime) -> _StartState:
+        session = self._sessions.find(tx, caller, call.session_id)
+        if project is None and session is not None and session.project is not None:
+            project = HookProject(project=session.project, org=session.org)
+        starts = store.list_marks(tx, caller.workspace_id, call.session_id, store.START)
+        is_duplicate = call.source in starts
+        past_session, ready = None, list[ReadyTask]()
+        if project is not None and not is_duplicate:
+            caller.require_in_allow_lists(org=project.org, project=project.project)
+            own_ids = [] if session is None else [session.id, *([session.resumed_from] if session.resumed_from else [])]
+            if caller.has_scope(_SESSIONS_SCOPE):
+                past_session = self._sessions.find_past_session(tx, caller, project, without=own_ids)
+            if caller.has_scope(_PLANS_SCOPE):
+                ready = _list_ready_tasks(tx, caller, project, now)
+        return _StartState(
+            project=project,
+            session_id=None if session is None else session.id,
+            is_duplicate=is_duplicate,
+            given_ids=frozenset(store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)),
+            past_session=past_session,
+            tasks=ready,
+        )
+
+    async def _find_memories_for_start(self, caller: Caller, project: HookProject, state: _StartState) -> Sequence[PastMemory]:
+        """Return memories that relate to the work in progress. Without them, the text has the other parts."""
+        try:
+            async with asyncio.timeout(self._deadline_s * _MEMORY_DEADLINE_SHARE):
+                return await self._memories.find_related(
+                    caller,
+                    _build_queries(project, state),
+                    org=project.org,
+                    project=project.project,
+                    session_id=state.session_id,
+                    without=frozenset[str](),
+                    limit=MAX_MEMORIES,
+                    min_relevance=self._min_relevance,
+                )
+        except (RookeryError, TimeoutError) as error:
+            self._failures.report(error if isinstance(error, RookeryError) else HookTimedOut(self._deadline_s), hook="session-start")
+            return ()
+
+    async def _submit_prompt(self, caller: Caller, call: HookCall, project: HookProject | None) -> HookResult:
+        if not call.prompt or not is_injected(call.client, call.event):
+            return _IGNORED
+        now = self._clock()
+
+        def read(tx: Tx) -> tuple[HookProject | None, str | None, frozenset[str]]:
+            session = self._sessions.find(tx, caller, call.session_id)
+            known = project
+            if known is None and session is not None and session.project is not None:
+                known = HookProject(project=session.project, org=session.org)
+            given = store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)
+            return known, None if session is None else session.id, frozenset(given)
+
+        known, session_id, given_ids = await self._db.lookup(read)
+        if known is None:
+            return _IGNORED
+        found = await self._memories.find_related(
+            caller,
+            [call.prompt[:_MAX_QUERY_CHARS]],
+            org=known.org,
+            project=known.project,
+            session_id=session_id,
+            without=given_ids,
+            limit=MAX_MEMORIES,
+            min_relevance=self._min_relevance,
+        )
+        text, shown_ids = build_prompt_text(found, now=now)
+
+        def write(tx: Tx) -> HookResult:
+            stops = store.count_marks(tx, caller.workspace_id, call.session_id, store.STOP)
+            turn = call.turn or f"{stops}:{_digest(call.prompt)}"
+            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.PROMPT, turn, at=now):
+                return _DUPLICATE
+            self._sessions.open(tx, caller, call, known, at=now)
+            for memory_id in shown_ids:
+                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
+            return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
+
+        self._disk.require()
+        return await self._db.write(write, is_synced=False)
+
+    async def _stop(self, caller: Caller, call: HookCall, project: HookProject | None) -> HookResult:
+        message = strip_own_text(call.message)
+        if not message:
+            return _NOTHING
+        now = self._clock()
+
+        def write(tx: Tx) -> HookResult:
+            prompts = store.count_marks(tx, caller.workspace_id, call.session_id, store.PROMPT)
+            turn = f"{call.turn or prompts}:{_digest(call.message)}"
+            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.STOP, turn, at=now):
+                return _DUPLICATE
+            session = self._sessions.open(tx, caller, call, project, at=now)
+            if session is None:
+                raise _UnknownSession
+            self._sessions.append_message(tx, caller, session, call, message, at=now)
+            return _RECORDED
+
+        self._disk.require()
+        try:
+            return await self._db.write(write)
+        except _UnknownSession:  # the mark is rolled back too
+            return _IGNORED
+
+    async def _end(self, caller: Caller, call: HookCall) -> HookResult:
+        def read(tx: Tx) -> tuple[str, bool] | None:
+            session = self._sessions.find(tx, caller, call.session_id)
+            if session is None or not session.is_open:
+                return None
+            return session.id, handoffs.find_by_session(tx, caller.workspace_id, session.id) is not None
+
+        found = await self._db.lookup(read)
+        if found is None:
+            return _IGNORED
+        session_id, has_handoff = found
+        status = SessionStatus.HANDED_OFF if has_handoff else SessionStatus.COMPLETED
+        await self._ender.end(caller, session_id, SessionEndRequest(status=status))
+        return _RECORDED
+
+
+class HookTimedOut(RookeryError):
+    """A hook took longer than its deadline. It is logged, and the client gets an empty answer."""
+
+    def __init__(self, deadline_s: float) -> None:
+        super().__init__(f"A hook of a coding agent took longer than {deadline_s:g} s and answered with nothing.")
+
+
+class _UnknownSession(Exception):
+    """The client's session is unknown, and the request names no project."""
+
+
+def _list_ready_tasks(tx: Tx, caller: Caller, project: HookProject, now: datetime) -> list[ReadyTask]:
+    access_filter = replace(PlanAccessFilter.from_caller(caller), projects=frozenset({project.project}))
+    if project.org is not None:
+        access_filter = replace(access_filter, orgs=frozenset({project.org}))
+    ready, _ = tasks.list_page(
+        tx, access_filter, TaskState.READY, plan_id=None, phase_id=None, session_id=None, at=now, limit=_MAX_TASKS, offset=0
+    )
+    slugs = {plan.id: plan.slug for plan in plans.find_by_ids(tx, sorted({task.plan_id for task in ready})).values()} if ready else {}
+    return [ReadyTask(id=task.id, name=task.name, plan=slugs.get(task.plan_id, "")) for task in ready]
+
+
+def _build_queries(project: HookProject, state: _StartState) -> list[str]:
+    """Return the questions for memories at a start: the last session, the ready tasks, and the last work in the repository."""
+    queries = list[str]()
+    past = state.past_session
+    if past is not None and past.handoff is not None:
+        notes = past.handoff.notes
+        queries.append("; ".join([*notes.next_steps, *notes.remaining, *notes.blockers]) or notes.summary or "")
+    elif past is not None:
+        queries.append(past.message)
+    queries.append("; ".join(task.name for task in state.tasks))
+    branch = (project.branch or "").replace("-", " ").replace("_", " ").replace("/", " ")
+    queries.append(" ".join([branch, project.commit or ""]).strip())
+    return [query[:_MAX_QUERY_CHARS] for query in queries if query.strip()]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]

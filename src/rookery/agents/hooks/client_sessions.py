@@ -1,0 +1,126 @@
+"""The agent sessions of the sessions of coding agents: found, started, continued and recorded (D-93)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rookery.access.models import Caller
+from rookery.agents.models.agent_hooks import HookCall, HookProject, PastSession
+from rookery.agents.models.sessions import (
+    AgentSession,
+    HandoffOutcome,
+    NewSession,
+    NewSessionEvent,
+    SessionEventType,
+    SessionResumeRequest,
+)
+from rookery.agents.sessions.access import can_read_session, require_agent
+from rookery.agents.sessions.errors import SessionResumed
+from rookery.agents.sessions.records import SessionRecords
+from rookery.agents.sessions.start import SessionStarter
+from rookery.agents.store import handoffs, session_events
+from rookery.agents.store import hooks as store
+from rookery.agents.store import sessions as session_store
+from rookery.kernel.db import Tx
+
+MAX_MESSAGE_CHARS = 50_000
+"""Characters of a message that are recorded, as in other events of sessions."""
+
+_MAX_PAST_SESSIONS = 5
+"""Last sessions of a project in which a hand-off or a message is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSessions:
+    """The sessions of coding agents. All methods run within a transaction."""
+
+    starter: SessionStarter
+    records: SessionRecords
+
+    def find(self, tx: Tx, caller: Caller, client_session: str) -> AgentSession | None:
+        """
+        Return the agent session of a client's session, open or not, or None.
+
+        Raises:
+            PermissionDenied: It belongs to another agent.
+        """
+        session_id = store.find_session_id(tx, caller.workspace_id, client_session)
+        session = None if session_id is None else session_store.find(tx, caller.workspace_id, session_id)
+        if session is None or not can_read_session(caller, session):
+            return None
+        require_agent(caller, session.agent_id)
+        return session
+
+    def open(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject | None, *, at: datetime) -> AgentSession | None:
+        """
+        Return the open agent session of the client's session. Start it, or the successor of one that has ended.
+
+        Return None if the client's session is unknown and its *project* too, because then nothing is recorded.
+
+        Raises:
+            PermissionDenied: The session belongs to another agent, or the key does not allow the project.
+        """
+        workspace_id, client_session = caller.workspace_id, call.session_id
+        if project is not None and store.add_client_session(tx, workspace_id, client_session, at=at):
+            return self._start(tx, caller, call, project, at)
+        session_id = store.find_session_id(tx, workspace_id, client_session, lock=True)
+        if session_id is None:
+            return None
+        session = session_store.find_for_update(tx, workspace_id, session_id)
+        if session is None or not can_read_session(caller, session):
+            return None
+        require_agent(caller, session.agent_id)
+        if session.is_open:
+            return session
+        try:
+            successor = self.starter.add_successor(tx, caller, session.id, SessionResumeRequest(), at=at)
+        except SessionResumed:
+            known = HookProject(project=session.project or "", org=session.org)
+            return self._start(tx, caller, call, project or known, at)
+        store.set_session_id(tx, workspace_id, client_session, successor.id, at=at)
+        return successor
+
+    def _start(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject, at: datetime) -> AgentSession:
+        request = NewSession(
+            agent_type=call.client,
+            org=project.org,
+            project=project.project or None,
+            context={"client": call.client, "client_session": call.session_id},
+        )
+        session = self.starter.add(tx, caller, request, at=at)
+        store.set_session_id(tx, caller.workspace_id, call.session_id, session.id, at=at)
+        return session
+
+    def append_message(self, tx: Tx, caller: Caller, session: AgentSession, call: HookCall, message: str, *, at: datetime) -> None:
+        """Append the last message of a turn to the events of *session*."""
+        event = NewSessionEvent(
+            type=SessionEventType.NOTE,
+            message=message[:MAX_MESSAGE_CHARS],
+            data={"hook": call.event, "client": call.client, **({} if call.turn is None else {"turn": call.turn})},
+        )
+        self.records.add_event(tx, caller, session.id, event, at=at)
+
+    def find_past_session(self, tx: Tx, caller: Caller, project: HookProject, *, without: Sequence[str]) -> PastSession | None:
+        """
+        Return the last session of *project* with a hand-off or a note, or None.
+
+        Args:
+            without: Ids of sessions that are left out: the present one and those that it continues.
+        """
+        latest = session_store.list_latest_of_project(tx, caller.workspace_id, project.project, limit=_MAX_PAST_SESSIONS + len(without))
+        sessions = [
+            session
+            for session in latest
+            if session.id not in without and can_read_session(caller, session) and project.org in (None, session.org)
+        ]
+        written = handoffs.find_by_sessions(tx, caller.workspace_id, [session.id for session in sessions])
+        for session in sessions:
+            handoff = written.get(session.id)
+            if handoff is not None and handoff.taken_how is not HandoffOutcome.IGNORED_STALE:
+                return PastSession(agent_id=session.agent_id, at=handoff.written_at, handoff=handoff)
+            note = session_events.find_last_of_type(tx, caller.workspace_id, session.id, SessionEventType.NOTE)
+            if note is not None and note.message:
+                return PastSession(agent_id=session.agent_id, at=note.created_at, handoff=None, message=note.message)
+        return None

@@ -1,0 +1,68 @@
+"""Request and response models of the hooks of coding agents (D-93)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from rookery.agents.models.agent_hooks import HookPayload, HookProject
+from rookery.kernel.schema import OMITTED_IF_NONE, OmittedIfNone, QueryModel, RequestModel, ResponseModel
+
+
+class HookBody(RequestModel):
+    """
+    The payload of the client, with its own fields. No field is required. Unknown fields and fields of another type are ignored.
+
+    Other names that clients use are read too: `sessionId` and `conversation_id`, `generation_id` and `prompt_id` for the turn, and `text`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    session_id: Annotated[object, Field(description="The client's id of the session. Without it, nothing happens.")] = None
+    turn_id: Annotated[object, Field(description="The client's id of the turn, if it has one.")] = None
+    source: Annotated[object, Field(description="The reason of a start, such as startup, resume or compact.")] = None
+    prompt: Annotated[object, Field(description="The prompt of the user.")] = None
+    last_assistant_message: Annotated[object, Field(description="The last message of the agent in the turn that ended.")] = None
+
+    def to_payload(self) -> HookPayload:
+        """Return the payload."""
+        return {
+            **{name: getattr(self, name) for name in self.model_fields_set if name in type(self).model_fields},
+            **(self.model_extra or {}),
+        }
+
+
+class HookQuery(QueryModel):
+    """The project in which the agent works, as `rookery hook` finds it. Without it, it is that of the session's start."""
+
+    org: Annotated[str, Field(min_length=1, max_length=100, description="The org of the project.")] | None = None
+    project: Annotated[str, Field(min_length=1, max_length=255, description="The project of the session.")] | None = None
+    branch: Annotated[str, Field(max_length=500, description="The branch of the repository.")] | None = None
+    commit: Annotated[str, Field(max_length=500, description="The subject of the last commit.")] | None = None
+
+    def to_project(self) -> HookProject | None:
+        """Return the project, or None if the request does not name it."""
+        if self.project is None:
+            return None
+        return HookProject(project=self.project, org=self.org, branch=self.branch, commit=self.commit)
+
+
+class HookSpecificOutput(ResponseModel):
+    """The part of an answer that adds a text to the conversation, for Claude Code, Codex and VS Code."""
+
+    hookEventName: Annotated[str, Field(description="The client's name of the event.")]  # noqa: N815 - the clients' name
+    additionalContext: Annotated[str, Field(description="The text.")]  # noqa: N815 - the clients' name
+
+
+class HookResponse(ResponseModel):
+    """The answer in the schema of the client. An empty object changes nothing."""
+
+    hookSpecificOutput: Annotated[HookSpecificOutput | None, OMITTED_IF_NONE] = None  # noqa: N815 - the clients' name
+    additional_context: Annotated[OmittedIfNone, Field(description="The text, for Cursor.")] = None
+
+
+def to_hook_response(answer: Mapping[str, object]) -> HookResponse:
+    """Return the response for the answer of a client."""
+    return HookResponse.model_validate(answer)

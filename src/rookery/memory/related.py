@@ -1,0 +1,83 @@
+"""The memories that relate to the work of a coding agent, which gets them without asking (D-93)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rookery.access.models import Caller
+from rookery.memory.models import MemoryFilter, RecallHit, RecallMode, RecallRequest
+from rookery.memory.recall import Recall
+from rookery.memory.sessions import READ_SCOPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedMemory:
+    """A memory as another domain shows it. *author* is its agent, or else its source."""
+
+    id: str
+    content: str
+    type: str
+    author: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedMemories:
+    """A finder of memories, which the agents domain uses. *mode* is the search method of recall."""
+
+    recall: Recall
+    mode: RecallMode
+
+    async def find_related(
+        self,
+        caller: Caller,
+        queries: Sequence[str],
+        *,
+        org: str | None,
+        project: str,
+        session_id: str | None,
+        without: Collection[str],
+        limit: int,
+        min_relevance: float,
+    ) -> list[RelatedMemory]:
+        """
+        Return the memories that *caller* may recall for one of *queries*, most relevant first. Nothing without the scope to read memories.
+
+        Args:
+            session_id: A session whose memories are included.
+            without: Ids of memories that are left out.
+            min_relevance: The lowest relevance of a memory, 0..1.
+
+        Raises:
+            EngineUnavailable, NotEmbeddable, PermissionDenied: As for `Recall.find`.
+        """
+        if not caller.has_scope(READ_SCOPE):
+            return []
+        best = dict[str, RecallHit]()
+        for query in queries:
+            request = RecallRequest(
+                query=query,
+                filters=MemoryFilter(org=org, project=project, session_id=session_id),
+                top_k=limit + len(without),
+                mode=self.mode,
+                min_relevance=min_relevance,
+            )
+            for hit in (await self.recall.find(caller, request)).hits:
+                known = best.get(hit.memory.id)
+                if hit.memory.id not in without and (known is None or known.relevance < hit.relevance):
+                    best[hit.memory.id] = hit
+        ranked = sorted(best.values(), key=lambda hit: hit.relevance, reverse=True)
+        return [_to_related(hit) for hit in ranked[:limit]]
+
+
+def _to_related(hit: RecallHit) -> RelatedMemory:
+    memory = hit.memory
+    return RelatedMemory(
+        id=memory.id,
+        content=memory.content,
+        type=memory.type,
+        author=memory.agent_id or memory.source,
+        created_at=memory.created_at,
+    )
