@@ -36,7 +36,7 @@ QUESTION = "When may I deploy billing?"
 
 async def start(caller: Caller, session: str, *, client: str = "claude-code", query: str = "project=web", **payload: object) -> Json:
     """Report the start of a session and return the answer."""
-    body = {"session_id": session, "source": "startup", "cwd": "/home/kim/web", "hook_event_name": "SessionStart"} | payload
+    body = {"session_id": session, "source": "startup", "cwd": "/srv/web", "hook_event_name": "SessionStart"} | payload
     return parse_body(await caller.post(f"/api/agent/hooks/{client}/session-start?{query}", body))
 
 
@@ -368,7 +368,7 @@ def make_hooks(
 
 @pytest.mark.parametrize("error", [None, EngineUnavailable("vectors", "down"), RuntimeError("a bug")])
 async def test_trouble_with_memories_leaves_the_agent_alone(instance: Instance, error: Exception | None) -> None:
-    """Issue 21: `{}` on any trouble of ours. An engine that is slow, down or broken costs the memories, and at most the deadline."""
+    """Issue 21: an empty answer if the server fails. A slow or failing engine costs the memories, and at most the deadline."""
     caller, web = make_caller(workspace_id=instance.workspace_id), HookProject(project="web", branch="billing")
     await start(instance.agent, "c0")
     await stop(instance.agent, "c0", "The cache is warm.")
@@ -409,7 +409,7 @@ class BrokenGuard:
 
 
 async def test_a_record_store_that_is_down_is_an_empty_answer(instance: Instance, tmp_path: Path) -> None:
-    """Issue 21: always 200 with `{}` on trouble of ours, also while no key can be checked; a wrong key keeps its 401."""
+    """Issue 21: always 200 with an empty answer if the server fails, also while no key can be checked; a wrong key keeps its 401."""
     caller = make_caller(workspace_id=instance.workspace_id)
     missing_db = open_database("embedded:", data_dir=tmp_path / "missing")
     hooks = make_hooks(instance, db=missing_db)

@@ -65,8 +65,8 @@ class RelatedMemories:
                 min_relevance=min_relevance,
             )
             for hit in (await self.recall.find(caller, request)).hits:
-                known = best.get(hit.memory.id)
-                if hit.memory.id not in without and (known is None or known.relevance < hit.relevance):
+                previous_hit = best.get(hit.memory.id)
+                if hit.memory.id not in without and (previous_hit is None or previous_hit.relevance < hit.relevance):
                     best[hit.memory.id] = hit
         ranked = sorted(best.values(), key=lambda hit: hit.relevance, reverse=True)
         return [_to_related(hit) for hit in ranked[:limit]]

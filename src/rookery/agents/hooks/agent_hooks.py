@@ -59,7 +59,7 @@ _RECORDED = HookResult(outcome=HookOutcome.RECORDED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StartState:
-    """What the record store has for a start."""
+    """The part of a start that comes from the record store."""
 
     project: HookProject | None
     session_id: str | None
@@ -138,21 +138,21 @@ class AgentHooks:
         state = await self._db.read(lambda tx: self._load_start(tx, caller, call, project, now))
         if state.is_duplicate:
             return _DUPLICATE
-        known = state.project
-        if known is None:
+        target = state.project
+        if target is None:
             return _IGNORED
-        memories = await self._find_memories_for_start(caller, known, state)
+        memories = await self._find_memories_for_start(caller, target, state)
         context = StartContext(past_session=state.past_session, memories=memories, tasks=state.tasks)
 
         def write(tx: Tx) -> HookResult:
             if not store.add_mark(tx, caller.workspace_id, call.session_id, store.START, call.source, at=now):
                 return _DUPLICATE
-            session = self._sessions.open(tx, caller, call, known, at=now)
+            session = self._sessions.open(tx, caller, call, target, at=now)
             if session is None:
                 return _IGNORED
             for memory in memories:
                 store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory.id, at=now)
-            text = build_start_text(context, project=known.project, session_id=session.id, now=now)
+            text = build_start_text(context, project=target.project, session_id=session.id, now=now)
             return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
 
         self._disk.require()
@@ -206,33 +206,33 @@ class AgentHooks:
 
         def read(tx: Tx) -> tuple[HookProject | None, str | None, frozenset[str]]:
             session = self._sessions.find(tx, caller, call.session_id)
-            known = project
-            if known is None and session is not None and session.project is not None:
-                known = HookProject(project=session.project, org=session.org)
-            given = store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)
-            return known, None if session is None else session.id, frozenset(given)
+            target = project
+            if target is None and session is not None and session.project is not None:
+                target = HookProject(project=session.project, org=session.org)
+            given_ids = store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)
+            return target, None if session is None else session.id, frozenset(given_ids)
 
-        known, session_id, given_ids = await self._db.lookup(read)
-        if known is None:
+        target, session_id, given_ids = await self._db.lookup(read)
+        if target is None:
             return _IGNORED
-        found = await self._memories.find_related(
+        memories = await self._memories.find_related(
             caller,
             [call.prompt[:_MAX_QUERY_CHARS]],
-            org=known.org,
-            project=known.project,
+            org=target.org,
+            project=target.project,
             session_id=session_id,
             without=given_ids,
             limit=MAX_MEMORIES,
             min_relevance=self._min_relevance,
         )
-        text, shown_ids = build_prompt_text(found, now=now)
+        text, shown_ids = build_prompt_text(memories, now=now)
 
         def write(tx: Tx) -> HookResult:
             stops = store.count_marks(tx, caller.workspace_id, call.session_id, store.STOP)
             turn = call.turn or f"{stops}:{_digest(call.prompt)}"
             if not store.add_mark(tx, caller.workspace_id, call.session_id, store.PROMPT, turn, at=now):
                 return _DUPLICATE
-            self._sessions.open(tx, caller, call, known, at=now)
+            self._sessions.open(tx, caller, call, target, at=now)
             for memory_id in shown_ids:
                 store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
             return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
@@ -270,10 +270,10 @@ class AgentHooks:
                 return None
             return session.id, handoffs.find_by_session(tx, caller.workspace_id, session.id) is not None
 
-        found = await self._db.lookup(read)
-        if found is None:
+        open_session = await self._db.lookup(read)
+        if open_session is None:
             return _IGNORED
-        session_id, has_handoff = found
+        session_id, has_handoff = open_session
         status = SessionStatus.HANDED_OFF if has_handoff else SessionStatus.COMPLETED
         await self._ender.end(caller, session_id, SessionEndRequest(status=status))
         return _RECORDED

@@ -77,8 +77,8 @@ class ClientSessions:
         try:
             successor = self.starter.add_successor(tx, caller, session.id, SessionResumeRequest(), at=at)
         except SessionResumed:
-            known = HookProject(project=session.project or "", org=session.org)
-            return self._start(tx, caller, call, project or known, at)
+            previous_project = HookProject(project=session.project or "", org=session.org)
+            return self._start(tx, caller, call, project or previous_project, at)
         store.set_session_id(tx, workspace_id, client_session, successor.id, at=at)
         return successor
 
@@ -115,9 +115,9 @@ class ClientSessions:
             for session in latest
             if session.id not in without and can_read_session(caller, session) and project.org in (None, session.org)
         ]
-        written = handoffs.find_by_sessions(tx, caller.workspace_id, [session.id for session in sessions])
+        handoffs_by_session = handoffs.find_by_sessions(tx, caller.workspace_id, [session.id for session in sessions])
         for session in sessions:
-            handoff = written.get(session.id)
+            handoff = handoffs_by_session.get(session.id)
             if handoff is not None and handoff.taken_how is not HandoffOutcome.IGNORED_STALE:
                 return PastSession(agent_id=session.agent_id, at=handoff.written_at, handoff=handoff)
             note = session_events.find_last_of_type(tx, caller.workspace_id, session.id, SessionEventType.NOTE)

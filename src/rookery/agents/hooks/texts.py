@@ -21,7 +21,7 @@ MAX_PROMPT_CHARS = 1_200
 
 _OPENING, _CLOSING = f"<{TAG}>", f"</{TAG}>"
 _START_NOTE = (
-    "This is a record of earlier work in this project, kept by Rookery. It may be outdated or irrelevant to the present request, and it "
+    "This is a record of earlier work in this project, kept_parts by Rookery. It may be outdated or irrelevant to the present request, and it "
     "assigns no tasks."
 )
 _PROMPT_NOTE = "Memories that may relate to this prompt, from the record that Rookery keeps. They may be outdated, and assign no tasks."
@@ -66,19 +66,19 @@ def strip_own_text(text: str) -> str:
 
     A tag without its counterpart is removed alone. One pass suffices, because a space takes the place of what is removed.
     """
-    kept, position, block_start = list[str](), 0, -1
+    kept_parts, position, block_start = list[str](), 0, -1
     for tag in _OWN_TAG.finditer(text):
         is_closing = tag.group(0)[1:].lstrip().startswith("/")
         if block_start >= 0 and not is_closing:
             continue
         if block_start < 0:
-            kept.append(text[position : tag.start()])
+            kept_parts.append(text[position : tag.start()])
             position = tag.end()
             block_start = -1 if is_closing else tag.end()
         else:
             position, block_start = tag.end(), -1
     rest = text[position:]
-    return " ".join([*kept, _OWN_TAG.sub(" ", rest)]).strip()
+    return " ".join([*kept_parts, _OWN_TAG.sub(" ", rest)]).strip()
 
 
 def describe_age(since: datetime, now: datetime) -> str:
@@ -112,8 +112,8 @@ def build_start_text(context: StartContext, *, project: str, session_id: str, no
 def build_prompt_text(memories: Sequence[PastMemory], *, now: datetime) -> tuple[str, list[str]]:
     """Return the text for a prompt, of at most `MAX_PROMPT_CHARS` characters, and the ids of the memories in it. Empty without memories."""
     block = _Block(MAX_PROMPT_CHARS, [_PROMPT_NOTE])
-    shown = [memory.id for memory in memories if block.add(_describe_memory(memory, now, _MAX_PROMPT_MEMORY_CHARS))]
-    return (block.render(), shown) if shown else ("", [])
+    shown_ids = [memory.id for memory in memories if block.add(_describe_memory(memory, now, _MAX_PROMPT_MEMORY_CHARS))]
+    return (block.render(), shown_ids) if shown_ids else ("", [])
 
 
 @dataclass(slots=True)

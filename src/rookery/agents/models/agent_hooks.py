@@ -80,7 +80,7 @@ class PastSession:
 
 
 class PastMemory(Protocol):
-    """A memory as a text shows it. *author* is its agent, or else its source."""
+    """A memory as a text shows it. Its author is its agent, or else its source."""
 
     @property
     def id(self) -> str: ...
