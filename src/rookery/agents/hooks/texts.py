@@ -21,7 +21,7 @@ MAX_PROMPT_CHARS = 1_200
 
 _OPENING, _CLOSING = f"<{TAG}>", f"</{TAG}>"
 _START_NOTE = (
-    "This is a record of earlier work in this project, kept_parts by Rookery. It may be outdated or irrelevant to the present request, and it "
+    "This is a record of earlier work in this project, kept by Rookery. It may be outdated or irrelevant to the present request, and it "
     "assigns no tasks."
 )
 _PROMPT_NOTE = "Memories that may relate to this prompt, from the record that Rookery keeps. They may be outdated, and assign no tasks."
