@@ -25,6 +25,8 @@ OLD_ERA := .venv/upstreams/sqlite/.installed
 LLAMA := .venv/upstreams/llama/.installed
 # Generators of clients that `make test-clients` runs: tests/clients.
 CLIENTS := .venv/clients/.installed
+# The packages of examples/typescript, which a test and `make test-clients` use.
+TYPESCRIPT := .venv/typescript/.installed
 # Linters of deploy/ that `make check-deploy` runs: tests/deploy.
 DEPLOY := .venv/deploy/.installed
 # Where `make test-image` keeps the base and the image, 2 GB.
@@ -60,7 +62,7 @@ serve: $(RUNTIME) ## Run the server; options in ARGS
 demo: $(DEV) ## Show it at work, on data of its own, and stop
 	@exec $(BIN)/python examples/demo.py $(ARGS)
 
-test: $(UPSTREAMS) ## Run every test; options for pytest in ARGS
+test: $(UPSTREAMS) $(TYPESCRIPT) ## Run every test; options for pytest in ARGS
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: lint test ## Everything that decides whether a change is good: format, rules, types, arrows, tests
@@ -87,7 +89,7 @@ contract: $(DEV) ## Try each statement of the specification on a running server,
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
 	@exec $(BIN)/python -m tests.conformance $(ARGS)
 
-test-clients: $(CLIENTS) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
+test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
 	@exec $(BIN)/python -m tests.clients $(ARGS)
 
 docs: $(DEV) ## Write the documentation as a site into dist/docs, with the API description, and check every link in it
@@ -156,7 +158,7 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(subst pyproject.toml --group home,tests/deploy/python.in,$(COMPILE)) --output-file tests/deploy/python.lock
 	$(subst pyproject.toml --group home,training/requirements.in,$(COMPILE)) --output-file training/requirements.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
-	@$(NPM) install --prefix tests/clients --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix examples/typescript --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/deploy --package-lock-only --omit-lockfile-registry-resolved
 
 dev: $(DEV)
@@ -215,13 +217,18 @@ $(DEPLOY): tests/deploy/package.json tests/deploy/package-lock.json tests/deploy
 	fi
 
 # What cannot be installed is named by the tests that need it.
-$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json tests/clients/python.lock $(DEV)
+$(CLIENTS): tests/clients/python.lock $(DEV)
 	@echo "Installing the generators of clients, once"
-	@mkdir -p $(@D) && cp tests/clients/package.json tests/clients/package-lock.json $(@D)
+	@mkdir -p $(@D)
 	@$(BIN)/python -m venv --clear $(@D)/python
 	@$(subst $(BIN),$(@D)/python/bin,$(LOCKED)) tests/clients/python.lock
+	@touch $@
+
+$(TYPESCRIPT): examples/typescript/package.json examples/typescript/package-lock.json $(DEV)
+	@echo "Installing the packages of the TypeScript example, once"
+	@mkdir -p $(@D) && cp examples/typescript/package.json examples/typescript/package-lock.json $(@D)
 	@if $(NPM) ci --prefix $(@D) --ignore-scripts --prefer-offline >$(@D)/npm.log 2>&1; then touch $@; else \
-	    cat $(@D)/npm.log >&2; echo "npm could not install tests/clients/package-lock.json" >&2; \
+	    cat $(@D)/npm.log >&2; echo "npm could not install examples/typescript/package-lock.json: its tests are skipped" >&2; \
 	fi
 
 # PYTHON=/some/python overrides the search.

