@@ -321,6 +321,7 @@ def open_terminal(model_folder: Path) -> Generator[Terminal]:
         lend_model(model_folder, folder / "data")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROOKERY_")}
         environment = {**inherited, "ROOKERY_DATA_DIR": str(folder / "data"), "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
+        environment["HOME"] = str(folder / "home")  # `rookery connect` writes to the files of clients
         environment["ROOKERY_EGRESS_ALLOW"] = "127.0.0.1/32"  # as the how-to of webhooks does
         serve = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
         with (

@@ -103,6 +103,13 @@ _OWN_COMMANDS = (
         "Start here",
     ),
     CommandEntry(
+        "connect",
+        "Show the configuration that connects a client to this server, write it, check it or remove it.",
+        "rookery.connect.commands:connect",
+        30,
+        "Start here",
+    ),
+    CommandEntry(
         "worker",
         "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.",
         "rookery.cli.worker:worker",

@@ -34,7 +34,7 @@ class CommandLine:
     def __init__(self, data_dir: Path) -> None:
         self.settings = replace(Settings(), data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0)
         self.app = typer.Typer()
-        add_commands(self.app, "servers", "tools", "connect")
+        add_commands(self.app, "servers", "tools")
 
     @property
     def file(self) -> Path:

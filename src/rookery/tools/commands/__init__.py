@@ -6,13 +6,6 @@ from rookery.terminal.entries import CommandEntry
 
 COMMANDS = (
     CommandEntry(
-        "connect",
-        "Show the configuration that connects a client to this server, or write it. The key stays in an environment variable.",
-        "rookery.tools.commands.connect:connect",
-        30,
-        "Start here",
-    ),
-    CommandEntry(
         "servers",
         "Add, check and remove tool servers, and log in where they require it.",
         "rookery.tools.commands.servers:app",

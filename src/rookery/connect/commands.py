@@ -1,0 +1,402 @@
+"""`rookery connect`: set-up of MCP clients and coding agents for this server (D-04, D-35, D-92)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import typer
+
+from rookery.connect.check import Report, check_setup
+from rookery.connect.client_files import render_diff, write_edits
+from rookery.connect.clients import CONFIGS, Places, Scope
+from rookery.connect.errors import ClientFileBroken, ServerUnusable
+from rookery.connect.hook_entries import HookTarget
+from rookery.connect.mcp_entries import get_file_key
+from rookery.connect.own_keys import KeyRequest, create_locally, create_over_http, describe_key
+from rookery.connect.server_client import ServerClient
+from rookery.connect.setups import Changes, Setup, is_in_repository, prepare_removal, prepare_write, read_entries
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.running_server import find_server
+from rookery.kernel.secret import Secret
+from rookery.kernel.suggestions import find_nearest
+from rookery.terminal.context import get_settings, run
+from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
+from rookery.terminal.output import print_json, print_notice
+from rookery.tools.discovery.client_guides import CLIENTS, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
+from rookery.tools.servers.entries import BUILTIN_IDS
+from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
+
+if TYPE_CHECKING:  # only for a key that is created
+    from rookery.access.wiring import AccessServices
+
+
+_Action: TypeAlias = Literal["show", "write", "check", "remove"]
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnKey:
+    """A new key for the client, or the reason why there is none. Neither: the client has a key already."""
+
+    secret: Secret | None = None
+    notice: str | None = None
+
+
+def connect(
+    context: typer.Context,
+    client: Annotated[str, typer.Argument(help=f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}.")],
+    *,
+    server: Annotated[str | None, typer.Option(help="Only this tool server; default: all servers.", show_default=False)] = None,
+    search: Annotated[bool, typer.Option("--search", help="Serve two tools that find and call all others.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="The URL of a server on another machine; default: the one on this data folder.", show_default=False)
+    ] = None,
+    to_write: Annotated[bool, typer.Option("--write", help="Write the set-up to the client's file instead of showing it.")] = False,
+    to_check: Annotated[
+        bool, typer.Option("--check", help="Read the client's files, call the server, and report problems. Exit code 1 if there is one.")
+    ] = False,
+    to_remove: Annotated[bool, typer.Option("--remove", help="Remove what --write has added, and nothing else.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes of --write or --remove as a diff. Write nothing.")] = False,
+    is_project: Annotated[
+        bool | None,
+        typer.Option("--project/--user", help="The files of this folder, or your own for all folders.", show_default=False),
+    ] = None,
+    hooks: Annotated[
+        bool | None,
+        typer.Option(
+            "--hooks/--no-hooks", help="Add or remove the hooks that give the agent its memory. Default: leave them.", show_default=False
+        ),
+    ] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Create no key.")] = False,
+    workspace: WorkspaceOption = None,
+    file: Annotated[Path | None, typer.Option(help="The client's file, if it is not in its usual place.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """
+    Show the configuration that connects a client to this server, write it, check it or remove it.
+
+    The key stays in an environment variable, or in the client's own secret store.
+    """
+    action = _choose_action(to_write=to_write or file is not None, to_check=to_check, to_remove=to_remove, dry_run=dry_run)
+    settings = get_settings(context)
+    target, base_url = _build_target(settings, server, url, search=search)
+    guide = next((guide for guide in list_setups(target) if guide.client == client), None)
+    if guide is None:
+        raise_usage_error(f"Unknown client {client!r}; use {', '.join(guide.client for guide in list_setups(target))}.")
+    if url is None:
+        _warn_if_not_running(settings, target)
+        _warn_if_unlisted(settings, server)
+    if client not in CONFIGS:
+        if action != "show":
+            raise_usage_error(f"{guide.name} has no file to write to; omit --write and the other options for files.")
+        _show(guide, as_json=as_json)
+        return
+    setup = Setup(
+        client=CONFIGS[client],
+        scope=_choose_scope(client, is_project=is_project),
+        places=Places(home=Path.home(), project=Path.cwd(), platform=sys.platform, environ=os.environ),
+        target=target,
+        hook_target=HookTarget(url=base_url, program=_find_program()),
+        file=file,
+        hooks=hooks,
+    )
+    try:
+        if action == "show" and not _offer_to_write(guide, setup, is_chosen=is_project is not None, as_json=as_json):
+            return
+        if action == "check":
+            _check(setup, any_scope=is_project is None and file is None, as_json=as_json)
+        elif dry_run:
+            _show_changes(setup, prepare_removal(setup) if action == "remove" else prepare_write(setup), as_json=as_json)
+        elif action == "remove":
+            _apply(setup, prepare_removal(setup), _OwnKey(), as_json=as_json)
+        else:
+            prepare_write(setup)  # an invalid file ends the command before a key is created
+            own_key = _OwnKey() if no_key else _provide_key(context, setup, url, workspace)
+            _write(setup, own_key, as_json=as_json)
+    except ClientFileBroken as error:
+        raise RookeryError(str(error)) from error
+
+
+def _choose_action(*, to_write: bool, to_check: bool, to_remove: bool, dry_run: bool) -> _Action:
+    if to_check and (to_remove or dry_run):
+        raise_usage_error("--check changes nothing. Omit --remove and --dry-run.")
+    if to_check:
+        return "check"
+    if to_remove:
+        return "remove"
+    return "write" if to_write or dry_run else "show"
+
+
+def _offer_to_write(guide: SetupGuide, setup: Setup, *, is_chosen: bool, as_json: bool) -> bool:
+    """Show the set-up. On a terminal, ask whether to write it, and return the answer."""
+    _show(_with_place(guide, setup) if is_chosen else guide, as_json=as_json)
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return typer.confirm(f"Write it to {setup.mcp_file}?", default=False, err=True)
+
+
+def _build_target(settings: Settings, server: str | None, url: str | None, *, search: bool) -> tuple[SetupTarget, str]:
+    """Return the endpoint, and the base URL of the hooks."""
+    if server is not None and search:
+        raise_usage_error("Use either --server or --search: the search covers all servers.")
+    if server is not None and not SERVER_ID_PATTERN.fullmatch(server):
+        raise_usage_error(f"{server!r} is not a valid server id; see `rookery servers list`.")
+    if url is not None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise_usage_error(f"--url takes the address of a server, such as https://agents.example.org, not {url!r}.")
+        settings = settings.with_public_url(url.rstrip("/").removesuffix("/mcp"))
+    elif not settings.has_public_urls:
+        running = find_server(settings.data_dir)
+        settings = settings if running is None else settings.with_public_url(running.url)
+    path = "/mcp" + (f"/{server}" if server else "") + ("?mode=search" if search else "")
+    target = SetupTarget(
+        name=server or "rookery",
+        url=settings.public_url_of("/mcp") + path,
+        api=settings.public_url_of("/api/v1/mcp") + "/api/v1/mcp",
+        server=server,
+    )
+    return target, settings.public_url_of("/api/agent")
+
+
+def _choose_scope(client: str, *, is_project: bool | None) -> Scope:
+    config = CONFIGS[client]
+    if is_project is None:
+        return config.default_scope
+    scope: Scope = "project" if is_project else "user"
+    if scope not in config.scopes:
+        raise_usage_error(f"{config.name} has no files of a project. Omit --project.")
+    return scope
+
+
+def _find_program() -> tuple[str, ...]:
+    """Return the words that start this program from any folder."""
+    if shutil.which("rookery") is not None:
+        return ("rookery",)
+    beside = Path(sys.executable).with_name("rookery")
+    return (str(beside),) if beside.exists() else (sys.executable, "-m", "rookery")
+
+
+def _warn_if_not_running(settings: Settings, target: SetupTarget) -> None:
+    if not settings.has_public_urls and find_server(settings.data_dir) is None:
+        print_notice(f"No Rookery runs on {settings.data_dir}. Its URL will be {target.url} if it is started with these settings.")
+
+
+def _warn_if_unlisted(settings: Settings, server: str | None) -> None:
+    """Print a notice if neither Rookery nor servers.json has the server. A workspace may have added it over HTTP."""
+    if server is None:
+        return
+    try:
+        known_ids = {*BUILTIN_IDS, *read_servers_file(settings.servers_file, os.environ).servers}
+    except InvalidServersFile:  # `servers check` and `doctor` report it
+        return
+    if server not in known_ids:
+        near = find_nearest(server, known_ids)
+        hint = f"Did you mean {near!r}?" if near else "`rookery servers list` shows its servers."
+        print_notice(f"servers.json has no server {server!r}. {hint} A workspace may have added it over HTTP.")
+
+
+def _with_place(guide: SetupGuide, setup: Setup) -> SetupGuide:
+    """Return the guide with the file of the chosen scope."""
+    command = guide.command and guide.command.replace("--scope project", f"--scope {setup.scope}")
+    return replace(guide, file=_shorten(setup.mcp_file, setup), command=command)
+
+
+def _shorten(path: Path, setup: Setup) -> str:
+    """Return *path* relative to the project or to the home folder, as the pages show it."""
+    if path.is_relative_to(setup.places.project):
+        return str(path.relative_to(setup.places.project))
+    return f"~/{path.relative_to(setup.places.home)}" if path.is_relative_to(setup.places.home) else str(path)
+
+
+def _show(guide: SetupGuide, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"client": guide.client, "file": guide.file, "text": guide.text, "note": guide.note, "command": guide.command})
+        return
+    typer.echo(guide.text, nl=False)
+    location = f"{guide.file}: " if guide.file else ""
+    typer.echo(f"{location}{guide.note}", err=True)
+    if guide.command is not None:
+        typer.echo(f"Or: {guide.command}", nl=False, err=True)
+
+
+def _show_changes(setup: Setup, changes: Changes, *, as_json: bool) -> None:
+    diff = render_diff(changes.edits)
+    if as_json:
+        files = [str(edit.path) for edit in changes.edits if edit.is_change]
+        print_json({"client": setup.client.id, "files": files, "diff": diff, "notices": changes.notices})
+        return
+    typer.echo(diff, nl=False)
+    _print_notices(changes.notices)
+    if changes.is_empty:
+        typer.echo("Nothing would change.", err=True)
+
+
+def _write(setup: Setup, own_key: _OwnKey, *, as_json: bool) -> None:
+    secret = own_key.secret
+    if secret is None or setup.client.key_source != "file":
+        changes = prepare_write(setup)
+    elif is_in_repository(setup.mcp_file):
+        changes = prepare_write(setup)
+        changes.notices.append(f"{setup.mcp_file} lies in a git repository, so the key is not written to it. Put it there by hand.")
+    else:
+        changes = prepare_write(setup, key=secret.reveal())
+    _apply(setup, changes, own_key, as_json=as_json)
+
+
+def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -> None:
+    """Write the changes, and print them and the key."""
+    backups = write_edits(changes.edits)
+    files = [str(edit.path) for edit in changes.edits if edit.is_change]
+    notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice]), *_list_next_steps(setup, changes)]
+    secret = own_key.secret
+    if as_json:
+        print_json(
+            {
+                "client": setup.client.id,
+                "file": str(setup.mcp_file),
+                "name": setup.target.name,
+                "url": setup.target.url,
+                "key_variable": KEY_VARIABLE,
+                "changed": files,
+                "backups": [str(path) for path in backups],
+                "notices": notices,
+                **({} if secret is None else {"key": secret.reveal()}),
+            }
+        )
+        return
+    for edit in changes.edits:
+        if edit.is_change:
+            state = "is deleted" if edit.after is None else "is changed" if edit.before is not None else "is new"
+            typer.echo(f"{edit.path} {state}.")
+    for path in backups:
+        typer.echo(f"{path} has the content before.", err=True)
+    if not files:
+        typer.echo("Nothing has changed.", err=True)
+    if secret is not None:
+        _print_key(setup, secret)
+    _print_notices(notices)
+
+
+def _print_key(setup: Setup, secret: Secret) -> None:
+    """Print a new key on standard output, once."""
+    match setup.client.key_source:
+        case "variable":
+            typer.echo(f"A new key for {setup.client.name} on this machine; it is shown only once:", err=True)
+            typer.echo(f"export {KEY_VARIABLE}={secret.reveal()}")
+        case "input":
+            typer.echo(
+                f"A new key for {setup.client.name} on this machine; it is shown only once. Paste it when {setup.client.name} asks:",
+                err=True,
+            )
+            typer.echo(secret.reveal())
+        case "file":
+            if is_in_repository(setup.mcp_file):
+                typer.echo("A new key; it is shown only once:", err=True)
+                typer.echo(secret.reveal())
+            else:
+                typer.echo(f"{setup.mcp_file} has a new key for {setup.client.name} on this machine.", err=True)
+
+
+def _list_next_steps(setup: Setup, changes: Changes) -> list[str]:
+    """Return what the user must do before the client uses what was written."""
+    written = {edit.path for edit in changes.edits if edit.is_change and edit.after is not None}
+    steps = list[str]()
+    if setup.hooks_file in written and setup.client.id == "codex":
+        steps.append("Codex runs these hooks only after you trust them: open /hooks in Codex.")
+    if setup.hooks_file in written and setup.client.id == "vscode":
+        steps.append(f"The hooks read the key from {KEY_VARIABLE}: set it in the environment of VS Code too.")
+    return steps
+
+
+def _print_notices(notices: list[str]) -> None:
+    for notice in notices:
+        print_notice(notice)
+
+
+def _provide_key(context: typer.Context, setup: Setup, url: str | None, workspace: str | None) -> _OwnKey:
+    """
+    Create a key for this client on this machine if it is possible and there is none.
+
+    A local record store is used if the variable has no key; with --url, the key of the variable creates it if it may.
+    """
+    entry = read_entries(setup.client, setup.mcp_file).get(setup.target.name)
+    if setup.client.key_source == "file" and entry is not None and get_file_key(entry) is not None:
+        return _OwnKey()
+    request = describe_key(setup.client.id)
+    present = setup.places.environ.get(KEY_VARIABLE)
+    if url is not None:
+        if not present:
+            return _OwnKey(
+                notice=f"Set {KEY_VARIABLE} to a key of {url}. With a key that may create keys, this command creates one for you."
+            )
+        return _create_remotely(setup, request, Secret(present))
+    if present and setup.client.key_source != "file":
+        return _OwnKey()
+    return _create_in_store(context, setup, request, workspace)
+
+
+def _create_remotely(setup: Setup, request: KeyRequest, present: Secret) -> _OwnKey:
+    try:
+        secret = create_over_http(ServerClient(setup.hook_target.url, present), request)
+    except ServerUnusable as error:
+        if error.code == "key_lacks_scope":  # it is the key of this client, or one that another person gave
+            return _OwnKey()
+        return _OwnKey(notice=f"No key was created: {error}.")
+    return _OwnKey(secret, None if secret is not None else _describe_existing(request))
+
+
+def _create_in_store(context: typer.Context, setup: Setup, request: KeyRequest, workspace: str | None) -> _OwnKey:
+    async def work(services: AccessServices) -> Secret | None:
+        return await create_locally(services, workspace, request)
+
+    advice = f"Create one: rookery agent-keys create --name {setup.client.id} --preset agent"
+    try:
+        secret = run(context, work, part="keys")
+    except typer.BadParameter as error:
+        return _OwnKey(notice=f"No key was created: {error.message}")
+    except RookeryError as error:
+        return _OwnKey(notice=f"No key was created: {error.message} {advice}")
+    return _OwnKey(secret, None if secret is not None else _describe_existing(request))
+
+
+def _describe_existing(request: KeyRequest) -> str:
+    return (
+        f"The agent {request.agent_id} has a key already, which is not changed. If it is lost, `rookery agent-keys list` shows its id and "
+        "`rookery agent-keys rotate` replaces it."
+    )
+
+
+def _check(setup: Setup, *, any_scope: bool, as_json: bool) -> None:
+    """Print the findings. Exit with code 1 if there is a problem."""
+    report = check_setup(setup, any_scope=any_scope)
+    if as_json:
+        print_json(_to_fields(setup, report))
+    else:
+        for finding in report.findings:
+            typer.echo(f"{'problem' if finding.is_problem else 'note'}: {finding.message}")
+        if report.tools is not None:
+            typer.echo(f"{setup.target.url} answers with {report.tools} tools.")
+        if report.is_ok:
+            typer.echo(f"{setup.client.name} is connected.")
+    if not report.is_ok:
+        raise typer.Exit(1)
+
+
+def _to_fields(setup: Setup, report: Report) -> dict[str, object]:
+    findings = [
+        {
+            "code": finding.code,
+            "is_problem": finding.is_problem,
+            "message": finding.message,
+            "file": None if finding.file is None else str(finding.file),
+        }
+        for finding in report.findings
+    ]
+    return {"client": setup.client.id, "ok": report.is_ok, "url": setup.target.url, "tools": report.tools, "findings": findings}

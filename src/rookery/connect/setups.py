@@ -1,0 +1,256 @@
+"""Changes of a client's files: all of them are prepared before the first is written, so that an invalid file leaves every file as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from rookery.connect import hook_entries, mcp_entries, rule_files
+from rookery.connect.client_files import FileEdit, decode, encode, read_file
+from rookery.connect.clients import CONFIGS, ClientConfig, Places, Scope, locate_file, locate_hooks, locate_rule
+from rookery.connect.errors import ClientFileBroken, UneditableText
+from rookery.connect.hook_entries import HookTarget
+from rookery.tools.discovery.client_guides import SetupTarget
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """
+    The set-up of one client in one scope.
+
+    Attributes:
+        file: The file of the MCP servers, if it is not in its usual place.
+        hooks: True adds the hooks, False removes them. None updates those that are there.
+    """
+
+    client: ClientConfig
+    scope: Scope
+    places: Places
+    target: SetupTarget
+    hook_target: HookTarget
+    file: Path | None = None
+    hooks: bool | None = None
+
+    @property
+    def mcp_file(self) -> Path:
+        """The file of the MCP servers."""
+        return self.file or locate_file(self.client.id, self.scope, self.places)
+
+    @property
+    def hooks_file(self) -> Path | None:
+        """The file of the hooks, or None if the client has no hooks."""
+        return locate_hooks(self.client.id, self.scope, self.places)
+
+    @property
+    def rule_file(self) -> Path | None:
+        """The file of the rule, or None if there is none for this client, scope or tool server."""
+        return locate_rule(self.client.id, self.scope, self.places) if self.target.server in {None, "brain"} else None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntry:
+    """An entry of an MCP server in a file of a client; *scope* is a `Scope`, or `local` for one project in Claude Code's own file."""
+
+    scope: str
+    file: Path
+    entry: dict[str, object]
+
+
+@dataclass(slots=True)
+class Changes:
+    """
+    The changes of a run.
+
+    Attributes:
+        notices: What was left out, and why.
+    """
+
+    edits: list[FileEdit] = field(default_factory=list[FileEdit])
+    notices: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no file changes."""
+        return not any(edit.is_change for edit in self.edits)
+
+
+def prepare_write(setup: Setup, *, key: str | None = None) -> Changes:
+    """
+    Return the changes that connect the client. They are empty if it is connected already.
+
+    Args:
+        key: A new key for a client that reads it only from its file.
+
+    Raises:
+        ClientFileBroken: A file cannot be read, or is not in the format of the client.
+    """
+    changes = Changes()
+    other = None if setup.file is not None else _find_same_entry(setup)
+    if other is not None:
+        changes.notices.append(
+            f"{other.file} (scope {other.scope}) has {setup.target.name} with this address already, so {setup.mcp_file} does not "
+            "get it too. To move it, remove that entry first."
+        )
+    else:
+        edit = _edit(
+            setup.mcp_file, lambda text: mcp_entries.add_entry(setup.client, text, setup.target, key=key), is_secret=key is not None
+        )
+        if edit is not None:
+            changes.edits.append(edit)
+    _prepare_hooks(setup, changes)
+    return changes
+
+
+def prepare_removal(setup: Setup) -> Changes:
+    """
+    Return the changes that remove our entry, our hooks and our rule. Nothing else is changed.
+
+    Raises:
+        ClientFileBroken: A file cannot be read, or is not in the format of the client.
+    """
+    changes = Changes()
+    name = setup.target.name
+    entry = read_entries(setup.client, setup.mcp_file).get(name)
+    if entry is not None and mcp_entries.is_own_entry(entry):
+        changes.edits += _edits(setup.mcp_file, lambda text: mcp_entries.remove_entry(setup.client, text, name))
+    elif entry is not None:
+        changes.notices.append(f"{setup.mcp_file} has {name}, but not as this command writes it, so it stays. Remove it by hand.")
+    _remove_hooks(setup, changes)
+    return changes
+
+
+def find_entries(setup: Setup, name: str) -> list[FoundEntry]:
+    """
+    Return the entries *name* of all scopes, the one that the client uses first.
+
+    Raises:
+        ClientFileBroken: A file cannot be read, or is not in the format of the client.
+    """
+    found = list[FoundEntry]()
+    if setup.client.id == "claude-code":
+        file = locate_file("claude-code", "user", setup.places)
+        local = _read(file, lambda text: mcp_entries.read_local_entries(text, str(setup.places.project))).get(name)
+        found += [] if local is None else [FoundEntry("local", file, local)]
+    for scope in setup.client.scopes:
+        file = setup.mcp_file if scope == setup.scope else locate_file(setup.client.id, scope, setup.places)
+        entry = read_entries(setup.client, file).get(name)
+        if entry is not None and all(other.file != file or other.scope == "local" for other in found):
+            found.append(FoundEntry(scope, file, entry))
+    return found
+
+
+def read_entries(client: ClientConfig, file: Path) -> dict[str, dict[str, object]]:
+    """
+    Return the MCP servers of a file by name; empty if it does not exist.
+
+    Raises:
+        ClientFileBroken: The file cannot be read, or is not in the format of the client.
+    """
+    return _read(file, lambda text: mcp_entries.read_entries(client, text))
+
+
+def read_hooks(file: Path) -> list[hook_entries.FoundHook]:
+    """
+    Return our hooks in a file; empty if it does not exist.
+
+    Raises:
+        ClientFileBroken: The file cannot be read, or is not JSON with comments.
+    """
+    return _read(file, hook_entries.find_hooks)
+
+
+def is_in_repository(file: Path) -> bool:
+    """Return True if *file*, with links followed, lies in a git repository."""
+    real = Path(os.path.realpath(file))
+    return any((folder / ".git").exists() for folder in real.parents)
+
+
+def get_config(client: str) -> ClientConfig | None:
+    """Return the configuration of a client, or None if it has no file."""
+    return CONFIGS.get(client)
+
+
+def _find_same_entry(setup: Setup) -> FoundEntry | None:
+    """Return an entry of another scope that is the same, so that a second one would double its tools."""
+    for found in find_entries(setup, setup.target.name):
+        is_elsewhere = found.file != setup.mcp_file or found.scope == "local"
+        if is_elsewhere and mcp_entries.get_url(found.entry) == setup.target.url and mcp_entries.is_own_entry(found.entry):
+            return found
+    return None
+
+
+def _prepare_hooks(setup: Setup, changes: Changes) -> None:
+    file, client = setup.hooks_file, setup.client.id
+    if file is None:
+        if setup.hooks:
+            changes.notices.append(f"{setup.client.name} has no hooks. Its agent uses the memory by the tools alone.")
+        return
+    if setup.hooks is False:
+        _remove_hooks(setup, changes)
+        return
+    other = _find_hooks_elsewhere(setup)
+    if other is not None:
+        if setup.hooks:
+            changes.notices.append(f"{other} has the hooks already, so {file} does not get them too.")
+        return
+    if not setup.hooks and not read_hooks(file):
+        return
+    changes.edits += _edits(file, lambda text: hook_entries.add_hooks(client, text, setup.hook_target))
+    if setup.rule_file is not None:
+        changes.edits += _edits(setup.rule_file, lambda text: rule_files.add_rule(text, setup.target))
+
+
+def _remove_hooks(setup: Setup, changes: Changes) -> None:
+    file, rule = setup.hooks_file, setup.rule_file
+    if file is not None and read_hooks(file):
+        is_own_file = setup.client.id == "vscode"
+
+        def remove(text: str) -> str | None:
+            rest = hook_entries.remove_hooks(text)
+            return None if is_own_file and rest.strip() == "{}" else rest
+
+        changes.edits += _edits(file, remove)
+    if rule is not None and _read(rule, rule_files.has_rule, default=False):
+        changes.edits += _edits(rule, rule_files.remove_rule)
+
+
+def _find_hooks_elsewhere(setup: Setup) -> Path | None:
+    """Return the file of another scope that has our hooks, so that a second set would run each of them twice."""
+    for scope in setup.client.scopes:
+        file = locate_hooks(setup.client.id, scope, setup.places)
+        if scope != setup.scope and file is not None and file != setup.hooks_file and read_hooks(file):
+            return file
+    return None
+
+
+def _edits(path: Path, change: Callable[[str], str | None]) -> list[FileEdit]:
+    edit = _edit(path, change)
+    return [] if edit is None else [edit]
+
+
+def _edit(path: Path, change: Callable[[str], str | None], *, is_secret: bool = False) -> FileEdit | None:
+    before = read_file(path)
+    text = decode(path, before)
+    try:
+        after = change(text)
+    except UneditableText as error:
+        raise ClientFileBroken(f"{path}: {error}. The file stays as it is; correct it, or add the entry by hand.") from error
+    if after == text and before is not None:
+        return None
+    return FileEdit(path, before, None if after is None else encode(after, before), is_secret=is_secret)
+
+
+def _read(path: Path, read: Callable[[str], T], *, default: T | None = None) -> T:
+    """Return what *read* finds in the file at *path*. A file that does not exist counts as empty, or as *default*."""
+    content = read_file(path)
+    if content is None and default is not None:
+        return default
+    try:
+        return read(decode(path, content))
+    except UneditableText as error:
+        raise ClientFileBroken(f"{path}: {error}. The file stays as it is; correct it, or add the entry by hand.") from error
