@@ -250,8 +250,8 @@ def test_an_impossible_change_is_reported_and_changes_nothing(
 
 def test_printed_and_written_files_are_the_same() -> None:
     """D-35: the page shows the file that `--write` without a scope writes."""
-    places = Places(home=Path("/home"), project=Path("/project"), platform="linux", environ={})
-    shorten: Callable[[Path], str] = lambda path: str(path).replace("/project/", "").replace("/home/", "~/")  # noqa: E731 - two places
+    places = Places(home=Path("/h"), project=Path("/project"), platform="linux", environ={})
+    shorten: Callable[[Path], str] = lambda path: str(path).replace("/project/", "").replace("/h/", "~/")  # noqa: E731 - two places
 
     for setup in list_setups(TARGET):
         if setup.file is not None and setup.client != "claude-desktop":  # its place depends on the system
@@ -263,17 +263,17 @@ def test_printed_and_written_files_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("client", "platform", "environ", "file"),
     [
-        ("vscode", "linux", {}, "/home/.config/Code/User/mcp.json"),
-        ("vscode", "darwin", {}, "/home/Library/Application Support/Code/User/mcp.json"),
-        ("claude-desktop", "darwin", {}, "/home/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("vscode", "linux", {}, "/h/.config/Code/User/mcp.json"),
+        ("vscode", "darwin", {}, "/h/Library/Application Support/Code/User/mcp.json"),
+        ("claude-desktop", "darwin", {}, "/h/Library/Application Support/Claude/claude_desktop_config.json"),
         ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "/xdg"}, "/xdg/Claude/claude_desktop_config.json"),
-        ("zed", "darwin", {}, "/home/.config/zed/settings.json"),
+        ("zed", "darwin", {}, "/h/.config/zed/settings.json"),
         ("codex", "linux", {"CODEX_HOME": "/codex"}, "/codex/config.toml"),
         ("claude-code", "linux", {"CLAUDE_CONFIG_DIR": "/claude"}, "/claude/.claude.json"),
     ],
 )
 def test_a_file_is_where_the_client_of_that_system_reads_it(client: str, platform: str, environ: dict[str, str], file: str) -> None:
     """Clients have different folders on Linux and macOS, and variables that move them."""
-    places = Places(home=Path("/home"), project=Path("/project"), platform=platform, environ=environ)
+    places = Places(home=Path("/h"), project=Path("/project"), platform=platform, environ=environ)
 
     assert locate_file(CONFIGS[client].id, "user", places) == Path(file)

@@ -220,6 +220,6 @@ def test_any_text_is_parsed_as_the_standard_library_does_or_rejected(text: str) 
     [('{"a": []}', ("a", "b")), ("[]", ("a",)), ('{"a": {}, "a": {}}', ("a", "b")), ('{"a": 1}', ("a", "b", "c"))],
 )
 def test_a_value_of_another_kind_is_not_replaced(text: str, path: tuple[str, ...]) -> None:
-    """What the user wrote on the way to our entry is not overwritten."""
+    """A value of the user on the way to our entry is not overwritten."""
     with pytest.raises(UneditableJson):
         set_value(text, path, 1)

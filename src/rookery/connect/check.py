@@ -75,7 +75,7 @@ def _check_entries(setup: Setup, findings: list[Finding], *, any_scope: bool) ->
     name, target = setup.target.name, setup.target.url
     entries = find_entries(setup, name)
     used = entries[0] if entries else None
-    own = used if any_scope else next((found for found in entries if found.file == setup.mcp_file and found.scope != "local"), None)
+    own = used if any_scope else next((entry for entry in entries if entry.file == setup.mcp_file and entry.scope != "local"), None)
     if own is None or used is None:
         findings.append(Finding("missing", f"{setup.mcp_file} has no server {name}. Add it with --write.", file=setup.mcp_file))
         return used
@@ -157,7 +157,7 @@ def _check_hooks(setup: Setup, findings: list[Finding]) -> bool:
 
 
 def _check_hook_file(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterator[Finding]:
-    missing = [hook.name for hook in HOOKS[setup.client.id] if hook.name not in {found.event for found in hooks}]
+    missing = [hook.name for hook in HOOKS[setup.client.id] if hook.name not in {present.event for present in hooks}]
     if missing:
         yield Finding("hooks_incomplete", f"{file} lacks the hooks {', '.join(missing)}. Add them with --hooks --write.", file=file)
     addresses = {str(hook.handler["url"]) for hook in hooks if "url" in hook.handler}
@@ -181,10 +181,10 @@ def _check_codex_trust(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iter
     untrusted, disabled = list[str](), list[str]()
     for hook in hooks:
         group, handler = hook.place[2], hook.place[-1]
-        known = state.get(f"{file}:{_to_snake_case(hook.event)}:{group}:{handler}", {})
-        if known.get("enabled") is False:
+        trust = state.get(f"{file}:{_to_snake_case(hook.event)}:{group}:{handler}", {})
+        if trust.get("enabled") is False:
             disabled.append(hook.event)
-        elif not known.get("trusted_hash"):
+        elif not trust.get("trusted_hash"):
             untrusted.append(hook.event)
     if untrusted:
         message = f"Codex does not trust these hooks yet, so it does not run them: {', '.join(untrusted)}. Open /hooks in Codex."

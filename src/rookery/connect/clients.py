@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 from rookery.tools.discovery.client_guides import ClientId
 
 Scope: TypeAlias = Literal["project", "user"]
-"""Where a file counts: in one project, or in all projects of a user."""
+"""The reach of a file: one project, or all projects of a user."""
 
 KeySource: TypeAlias = Literal["variable", "input", "file"]
-"""From where a client reads its key: an environment variable, its own secret store, or only its own file."""
+"""The place from which a client reads its key: an environment variable, its own secret store, or only its own file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Places:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """
-    How a client is configured.
+    The configuration of a client.
 
     Attributes:
         section: The member of its JSON file that has the servers; for Codex, the table of its TOML file.

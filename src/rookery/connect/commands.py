@@ -42,7 +42,7 @@ _Action: TypeAlias = Literal["show", "write", "check", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class _OwnKey:
-    """A new key for the client, or the reason why there is none. Neither: the client has a key already."""
+    """A new key for the client, or the reason why it has no new one. Neither: the client has a key already."""
 
     secret: Secret | None = None
     notice: str | None = None
@@ -306,11 +306,11 @@ def _print_key(setup: Setup, secret: Secret) -> None:
 
 def _list_next_steps(setup: Setup, changes: Changes) -> list[str]:
     """Return what the user must do before the client uses what was written."""
-    written = {edit.path for edit in changes.edits if edit.is_change and edit.after is not None}
+    changed_files = {edit.path for edit in changes.edits if edit.is_change and edit.after is not None}
     steps = list[str]()
-    if setup.hooks_file in written and setup.client.id == "codex":
+    if setup.hooks_file in changed_files and setup.client.id == "codex":
         steps.append("Codex runs these hooks only after you trust them: open /hooks in Codex.")
-    if setup.hooks_file in written and setup.client.id == "vscode":
+    if setup.hooks_file in changed_files and setup.client.id == "vscode":
         steps.append(f"The hooks read the key from {KEY_VARIABLE}: set it in the environment of VS Code too.")
     return steps
 
@@ -322,7 +322,7 @@ def _print_notices(notices: list[str]) -> None:
 
 def _provide_key(context: typer.Context, setup: Setup, url: str | None, workspace: str | None) -> _OwnKey:
     """
-    Create a key for this client on this machine if it is possible and there is none.
+    Create a key for this client on this machine if it is possible and it has no key.
 
     A local record store is used if the variable has no key; with --url, the key of the variable creates it if it may.
     """

@@ -27,7 +27,7 @@ Place = tuple[str | int, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookTarget:
     """
-    What the hooks call.
+    The server and the program that hooks call.
 
     Attributes:
         url: The base URL of the server, for hooks that are sent over HTTP.
@@ -63,13 +63,13 @@ def find_hooks(text: str) -> list[FoundHook]:
     """
     root = parse_jsonc(text)
     section = None if root is None else root.get("hooks")
-    found = list[FoundHook]()
+    hooks = list[FoundHook]()
     for member in () if section is None else section.members:
         for place, node in _iter_handlers(("hooks", member.name), member.value):
             handler = node.to_value()
             if isinstance(handler, dict) and _is_own(cast("JsonObject", handler)):
-                found.append(FoundHook(member.name, place, cast("JsonObject", handler)))
-    return found
+                hooks.append(FoundHook(member.name, place, cast("JsonObject", handler)))
+    return hooks
 
 
 def add_hooks(client: str, text: str, target: HookTarget) -> str:
@@ -85,7 +85,7 @@ def add_hooks(client: str, text: str, target: HookTarget) -> str:
     if client == "cursor" and find_node(text, ("version",)) is None:
         text = _set_version(text)
     for name, handler in handlers.items():
-        present = [found for found in find_hooks(text) if found.event == name]
+        present = [hook for hook in find_hooks(text) if hook.event == name]
         if not present:
             matcher = next(hook.matcher for hook in HOOKS[client] if hook.name == name)
             group = {**({"matcher": matcher} if matcher else {}), "hooks": [handler]}
@@ -166,22 +166,22 @@ def _iter_handlers(place: Place, event: JsoncNode) -> Iterator[tuple[Place, Json
 def _find_surplus(text: str, handlers: Mapping[str, JsonObject]) -> list[FoundHook]:
     """Return our hooks of other events, and all but the first of each event."""
     surplus, events = list[FoundHook](), set[str]()
-    for found in find_hooks(text):
-        if found.event not in handlers or found.event in events:
-            surplus.append(found)
-        events.add(found.event)
+    for hook in find_hooks(text):
+        if hook.event not in handlers or hook.event in events:
+            surplus.append(hook)
+        events.add(hook.event)
     return surplus
 
 
 def _remove(text: str, hooks: Sequence[FoundHook]) -> str:
-    for found in reversed(hooks):
-        text = remove_value(text, found.place)
-        *parents, _ = found.place
+    for hook in reversed(hooks):
+        text = remove_value(text, hook.place)
+        *parents, _ = hook.place
         if "hooks" in parents[1:]:  # it stands in a group
             group = tuple(parents[:-1])
             node = find_node(text, (*group, "hooks"))
             text = text if node is None or node.items else remove_value(text, group)
-        text = prune(prune(text, ("hooks", found.event)), ("hooks",))
+        text = prune(prune(text, ("hooks", hook.event)), ("hooks",))
     return text
 
 

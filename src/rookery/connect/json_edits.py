@@ -29,7 +29,7 @@ class UneditableJson(UneditableText):
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How new lines of a text are written: one step of indentation, and the end of a line."""
+    """The form of new lines of a text: one step of indentation, and the end of a line."""
 
     indent: str
     newline: str
@@ -63,10 +63,10 @@ def set_value(text: str, path: JsonPath, value: object) -> str:
         if isinstance(step, int):
             node = _get_item(node, path[:depth], step)
             continue
-        found = _get_member(node, path[:depth], step)
-        if found is None:
+        member = _get_member(node, path[:depth], step)
+        if member is None:
             return _insert(text, node, style, step, _wrap(path[depth + 1 :], value))
-        node = found
+        node = member
     return _merge(text, path, node, value, style)
 
 
@@ -128,7 +128,7 @@ def remove_value(text: str, path: JsonPath) -> str:
 
 def find_node(text: str, path: JsonPath) -> JsoncNode | None:
     """
-    Return the value at *path*, or None if there is none.
+    Return the value at *path*, or None if nothing is there.
 
     Raises:
         InvalidJsonc: The text is not JSON with comments.

@@ -26,7 +26,7 @@ def build_block(target: SetupTarget) -> str:
 
 
 def add_rule(text: str, target: SetupTarget) -> str:
-    """Return the file with the block for *target*: in the place of the block that it has, or else at its end."""
+    """Return the file with the block for *target*: instead of the block that it has, or else at its end."""
     block = build_block(target)
     if "\r\n" in text:
         block = block.replace("\n", "\r\n")

@@ -49,7 +49,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """The message of an error, or the status if there is none."""
+        """The message of an error, or else the status."""
         error = self.fields.get("error")
         texts = [self.fields.get("message"), cast("dict[str, object]", error).get("message") if isinstance(error, dict) else None]
         return next((text for text in texts if isinstance(text, str)), f"HTTP status {self.status}")
@@ -79,9 +79,9 @@ class ServerClient:
             ServerUnusable: The server cannot be reached, rejects the key, or does not answer in the protocol.
         """
         hello = {"protocolVersion": _PROTOCOL_VERSION, "capabilities": {}, "clientInfo": {"name": "rookery-connect", "version": "1"}}
-        begun = self._call_mcp(mcp_url, 1, "initialize", hello, {})
-        session = {name: value for name, value in begun[1].items() if name.lower() == "mcp-session-id"}
-        headers = {**session, "MCP-Protocol-Version": str(begun[0].get("protocolVersion", _PROTOCOL_VERSION))}
+        result, answer_headers = self._call_mcp(mcp_url, 1, "initialize", hello, {})
+        session = {name: value for name, value in answer_headers.items() if name.lower() == "mcp-session-id"}
+        headers = {**session, "MCP-Protocol-Version": str(result.get("protocolVersion", _PROTOCOL_VERSION))}
         try:
             self._post(mcp_url, {"jsonrpc": "2.0", "method": "notifications/initialized"}, headers)
             count, cursor = 0, None

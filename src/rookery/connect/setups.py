@@ -48,7 +48,7 @@ class Setup:
 
     @property
     def rule_file(self) -> Path | None:
-        """The file of the rule, or None if there is none for this client, scope or tool server."""
+        """The file of the rule, or None for a client, scope or tool server without one."""
         return locate_rule(self.client.id, self.scope, self.places) if self.target.server in {None, "brain"} else None
 
 
@@ -131,17 +131,17 @@ def find_entries(setup: Setup, name: str) -> list[FoundEntry]:
     Raises:
         ClientFileBroken: A file cannot be read, or is not in the format of the client.
     """
-    found = list[FoundEntry]()
+    entries = list[FoundEntry]()
     if setup.client.id == "claude-code":
         file = locate_file("claude-code", "user", setup.places)
         local = _read(file, lambda text: mcp_entries.read_local_entries(text, str(setup.places.project))).get(name)
-        found += [] if local is None else [FoundEntry("local", file, local)]
+        entries += [] if local is None else [FoundEntry("local", file, local)]
     for scope in setup.client.scopes:
         file = setup.mcp_file if scope == setup.scope else locate_file(setup.client.id, scope, setup.places)
         entry = read_entries(setup.client, file).get(name)
-        if entry is not None and all(other.file != file or other.scope == "local" for other in found):
-            found.append(FoundEntry(scope, file, entry))
-    return found
+        if entry is not None and all(other.file != file or other.scope == "local" for other in entries):
+            entries.append(FoundEntry(scope, file, entry))
+    return entries
 
 
 def read_entries(client: ClientConfig, file: Path) -> dict[str, dict[str, object]]:
@@ -177,10 +177,10 @@ def get_config(client: str) -> ClientConfig | None:
 
 def _find_same_entry(setup: Setup) -> FoundEntry | None:
     """Return an entry of another scope that is the same, so that a second one would double its tools."""
-    for found in find_entries(setup, setup.target.name):
-        is_elsewhere = found.file != setup.mcp_file or found.scope == "local"
-        if is_elsewhere and mcp_entries.get_url(found.entry) == setup.target.url and mcp_entries.is_own_entry(found.entry):
-            return found
+    for other in find_entries(setup, setup.target.name):
+        is_elsewhere = other.file != setup.mcp_file or other.scope == "local"
+        if is_elsewhere and mcp_entries.get_url(other.entry) == setup.target.url and mcp_entries.is_own_entry(other.entry):
+            return other
     return None
 
 
