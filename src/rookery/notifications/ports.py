@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rookery.kernel.secret import Secret
 from rookery.notifications.messages import NotificationMessage, SendResult
+
+BeginSend = Callable[[], None]
+"""Called at the last moment at which a message has certainly not arrived. Nothing is sent if it raises."""
+
+
+def begin_freely() -> None:
+    """Do nothing. For messages that no journal needs to have."""
 
 
 class NotificationChannel(Protocol):
@@ -20,12 +27,19 @@ class NotificationChannel(Protocol):
     @property
     def max_concurrency(self) -> int: ...
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         """
         Send *message* once and return the outcome. Every wait is bounded.
 
         A fault of the address, the service or the configuration is an outcome, not an exception. If this is cancelled, the
         outcome is unknown.
+
+        Args:
+            begin: Called before the message may be accepted, immediately before the part that completes it is written. It may be called
+                again if the message is sent again on a new connection.
+
+        Raises:
+            RookeryError: What *begin* raises.
         """
         ...
 

@@ -17,7 +17,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.imports import import_in_thread
 from rookery.notifications.errors import ChannelNotReady
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
-from rookery.notifications.ports import ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder
+from rookery.notifications.ports import BeginSend, ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder, begin_freely
 
 __all__ = ["LOCAL_SUBJECT", "get_vapid_subject", "open"]
 
@@ -38,9 +38,9 @@ class LazyChannel:
         self._load = load
         self._loading: asyncio.Future[NotificationChannel] | None = None
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         """Send a message. The first calls wait for the import, which runs in a thread and does not block the event loop."""
-        return await (await self._get()).send(message)
+        return await (await self._get()).send(message, begin)
 
     async def check(self) -> None:
         await (await self._get()).check()
@@ -75,8 +75,8 @@ class UnsetChannel:
         self._channel = channel
         self._reason = reason
 
-    async def send(self, message: NotificationMessage) -> SendResult:
-        del message
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
+        del message, begin
         return SendResult(outcome=SendOutcome.BLOCKED, reason=self._reason)
 
     async def check(self) -> None:

@@ -15,6 +15,7 @@ import apprise
 
 from rookery.kernel.egress import AddressRefused, EgressGuard, HostNotResolved
 from rookery.notifications.messages import NotificationMessage, SendOutcome, SendResult
+from rookery.notifications.ports import BeginSend, begin_freely
 
 TIMEOUT_S = 20.0
 _SOCKET_TIMEOUT_S = 4.0
@@ -43,7 +44,7 @@ class AppriseChannel:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="apprise")
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         plugin = _create_plugin(message.target.address)
         if plugin is None:
             return SendResult(outcome=SendOutcome.REJECTED, reason="Apprise does not know this URL, or its service is not allowed.")
@@ -52,6 +53,7 @@ class AppriseChannel:
         except AddressRefused as error:
             return SendResult(outcome=SendOutcome.REJECTED, reason=error.message)
         body = message.body if message.url is None else f"{message.body}\n\n{message.url}"
+        begin()
         sending = asyncio.get_running_loop().run_in_executor(self._threads, _notify, plugin, message.title, body)
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -13,6 +13,7 @@ from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClie
 from rookery.kernel.redaction import redact
 from rookery.notifications.messages import NotificationMessage, SendOutcome, SendResult
 from rookery.notifications.ntfy_address import NtfyAddress, parse_ntfy_address
+from rookery.notifications.ports import BeginSend, begin_freely
 
 _MAX_DETAIL_CHARS = 200
 
@@ -25,7 +26,7 @@ class NtfyChannel:
         self._clock = clock
         self._http = GuardedHttpClient(egress, timeout_s=timeout_s)
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         try:
             address = parse_ntfy_address(message.target.address)
         except ValueError as error:
@@ -34,7 +35,7 @@ class NtfyChannel:
         if address.authorization is not None:
             headers["Authorization"] = address.authorization.reveal()
         try:
-            response = await self._http.post(address.server_url, headers, _render_message(message, address))
+            response = await self._http.post(address.server_url, headers, _render_message(message, address), begin)
         except PostFailed as failure:
             return evaluate_failure(failure)
         answer = _parse_answer(response)

@@ -16,6 +16,7 @@ from rookery.engines.notification_channels.smtp_pool import CONNECTION_ERRORS, S
 from rookery.kernel.clock import Clock
 from rookery.notifications.errors import ChannelNotReady
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
+from rookery.notifications.ports import BeginSend, begin_freely
 
 _FLUSH_INTERVAL_S = 0.005
 _MAX_REPLY_CHARS = 200
@@ -60,7 +61,7 @@ class EmailChannel:
         self._timeouts = timeouts or SmtpTimeouts()
         self._pool = SmtpPool(server, tls, self._timeouts)
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         try:
             recipient = parse_mail_address(message.target.address)
         except ValueError as error:
@@ -71,8 +72,8 @@ class EmailChannel:
             mail = self._signer.sign(mail, at=now)
         await self._pool.wait_for_rate()
         try:
-            result = await self._send_once(mail, recipient)
-            return result if result is not None else await self._send_once(mail, recipient, fresh=True) or _closed_result()
+            result = await self._send_once(mail, recipient, begin)
+            return result if result is not None else await self._send_once(mail, recipient, begin, fresh=True) or _closed_result()
         except ServerRefused as refusal:
             return refusal.result
 
@@ -95,13 +96,13 @@ class EmailChannel:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _send_once(self, mail: bytes, recipient: MailAddress, *, fresh: bool = False) -> SendResult | None:
+    async def _send_once(self, mail: bytes, recipient: MailAddress, begin: BeginSend, *, fresh: bool = False) -> SendResult | None:
         """Return the result; None if an older connection was closed before the mail, so that a fresh one should be tried."""
         async with self._pool.connect(fresh=fresh) as connection:
             was_fresh = connection.is_fresh
             connection.mail_count += 1
             try:
-                return await self._transfer(connection, mail, recipient, was_fresh=was_fresh)
+                return await self._transfer(connection, mail, recipient, begin, was_fresh=was_fresh)
             except _ConnectionLost as error:
                 if error.may_be_accepted:
                     reason = "did not confirm the mail in time" if error.is_timeout else "closed the connection after the mail"
@@ -110,7 +111,9 @@ class EmailChannel:
                     return None
                 return _closed_result(is_timeout=error.is_timeout)
 
-    async def _transfer(self, connection: SmtpConnection, mail: bytes, recipient: MailAddress, *, was_fresh: bool) -> SendResult | None:
+    async def _transfer(
+        self, connection: SmtpConnection, mail: bytes, recipient: MailAddress, begin: BeginSend, *, was_fresh: bool
+    ) -> SendResult | None:
         client, server = connection.client, self._server
         needs_utf8 = not (recipient.is_ascii and server.sender.is_ascii)
         if needs_utf8 and not client.supports_extension("smtputf8"):
@@ -129,7 +132,7 @@ class EmailChannel:
                 response = await client.execute_command(b"DATA")
                 result = None if response.code == 354 else _evaluate_mail(response)
                 if result is None:
-                    result = _evaluate_mail(await self._write_mail(connection, mail))
+                    result = _evaluate_mail(await self._write_mail(connection, mail, begin))
                     connection.can_be_reused = response.code != 421
                     return result
             if response.code != 421:
@@ -145,7 +148,7 @@ class EmailChannel:
         options = [b"BODY=8BITMIME", b"SMTPUTF8"] if utf8 else []
         return await connection.client.execute_command(b"MAIL", f"FROM:<{self._server.sender}>".encode(), *options)
 
-    async def _write_mail(self, connection: SmtpConnection, mail: bytes) -> SMTPResponse:
+    async def _write_mail(self, connection: SmtpConnection, mail: bytes, begin: BeginSend) -> SMTPResponse:
         """
         Send the content and its end, and return the answer.
 
@@ -161,6 +164,7 @@ class EmailChannel:
                 await asyncio.sleep(_FLUSH_INTERVAL_S)
         if not protocol.is_connected:
             raise SMTPServerDisconnected("closed")
+        begin()
         protocol.write(b".\r\n")
         try:
             return await protocol.read_response(timeout=self._timeouts.command)

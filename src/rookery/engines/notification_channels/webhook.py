@@ -11,7 +11,7 @@ from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClie
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.signing import sign
 from rookery.notifications.messages import NotificationMessage, SendOutcome, SendResult
-from rookery.notifications.ports import ChannelKeys
+from rookery.notifications.ports import BeginSend, ChannelKeys, begin_freely
 
 MESSAGE_TYPE = "notification"
 """The `type` of the body. Events of webhooks have other types, so one receiver can take both."""
@@ -30,7 +30,7 @@ class WebhookChannel:
         self._clock = clock
         self._http = GuardedHttpClient(egress, timeout_s=timeout_s)
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         try:
             secrets = await self._keys.get_signing_secrets(message.workspace_id)
         except EngineUnavailable:
@@ -38,7 +38,7 @@ class WebhookChannel:
         body = render_body(message)
         headers = sign(body, event_id=message.delivery_id, at=self._clock(), secrets=[secret.reveal() for secret in secrets])
         try:
-            response = await self._http.post(message.target.address, {"Content-Type": "application/json", **headers}, body)
+            response = await self._http.post(message.target.address, {"Content-Type": "application/json", **headers}, body, begin)
         except PostFailed as failure:
             return evaluate_failure(failure)
         return evaluate_response(response, self._clock(), service="The receiver")

@@ -21,6 +21,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.redaction import redact
 from rookery.notifications.errors import ChannelNotReady
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
+from rookery.notifications.ports import BeginSend, begin_freely
 
 LoadVapidKey = Callable[[], Awaitable[VapidKey]]
 
@@ -74,7 +75,7 @@ class WebPushChannel:
         self._http = GuardedHttpClient(egress, timeout_s=timeout_s)
         self._hosts: OrderedDict[str, _HostRecord] = OrderedDict()
 
-    async def send(self, message: NotificationMessage) -> SendResult:
+    async def send(self, message: NotificationMessage, begin: BeginSend = begin_freely) -> SendResult:
         try:
             key = await self._load_key()
         except EngineUnavailable as error:
@@ -97,7 +98,7 @@ class WebPushChannel:
             "Topic": _compute_topic(message.delivery_id),
         }
         try:
-            response = await self._http.post(endpoint, headers, body)
+            response = await self._http.post(endpoint, headers, body, begin)
         except PostFailed as failure:
             return evaluate_failure(failure)
         return self._evaluate(endpoint, response)

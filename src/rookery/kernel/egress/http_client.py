@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -96,14 +96,17 @@ class GuardedHttpClient:
         # A pool without a client: cookies, redirects and proxy settings are unwanted, and a client needs most of the time.
         self._pool = _ConnectionPool(egress, idle_timeout_s=idle_timeout_s)
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, on_send: Callable[[], None] | None = None) -> PostResponse:
         """
         Post *body* unchanged and return the response, whatever its status. Redirects are not followed.
+
+        Args:
+            on_send: Called before the body is written, on each connection that it is written to. What it raises is raised here.
 
         Raises:
             PostFailed: There was no response within the time limit.
         """
-        content = _TrackedBody(body)
+        content = _TrackedBody(body, on_send)
         try:
             request = _build_request(url, headers, content)
         except (httpx2.InvalidURL, UnicodeEncodeError):
@@ -157,11 +160,14 @@ class GuardedHttpClient:
 class _TrackedBody:
     """A request body that records when it is being sent. Until then, no receiver can have the whole request."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, on_send: Callable[[], None] | None) -> None:
         self.body = body
+        self._on_send = on_send
         self.is_being_sent = False
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
+        if self._on_send is not None:
+            self._on_send()
         self.is_being_sent = True
         yield self.body
 
