@@ -5,17 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
-import httpx2
-import pytest
-
 from tests.conftest import FakeClock, Settings, eventually
-from tests.deadlines import HANG_S
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
-from tests.processes import Server
-from tests.webhooks.receiver import Receiver, Reply, run_receiver
+from tests.webhooks.receiver import Reply, run_receiver
 
 _OK = Reply(status=204, body=b"")
 
@@ -210,80 +204,3 @@ async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) ->
 
     assert count_states(view) == {"sent": 400}
     assert {len([request for request in receiver.received if request.path == path]) for path in {r.path for r in receiver.received}} == {1}
-
-
-class _KilledServer:
-    """A server process that is killed and started again, and its client."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.server = self._start()
-        self.key = self.server.keys["api_key"]
-
-    def _start(self) -> Server:
-        return Server(self.folder, egress_allow="127.0.0.0/8")
-
-    def restart(self) -> None:
-        """Kill the server with SIGKILL and start another."""
-        self.server.kill()
-        self.server = self._start()
-
-    def request(self, method: str, path: str, body: object = None, content: str | None = None) -> Json:
-        """Send a request and return the body."""
-        headers = {"Authorization": f"Bearer {self.key}"} | ({} if content is None else {"Content-Type": "text/csv"})
-        response = httpx2.request(method, self.server.url + path, json=body, content=content, headers=headers, timeout=HANG_S)
-        assert response.is_success, response.text
-        return cast("Json", response.json())
-
-
-@pytest.mark.embedded_store
-async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: Settings) -> None:
-    """D-70; issue 18: a real process is killed three times in the middle; each message arrives at most once, and all rows are final."""
-    del settings  # lends the model
-    async with run_receiver(lambda _: _OK) as receiver:
-        killed = await asyncio.to_thread(_KilledServer, tmp_path / "killed")
-        try:
-            lines = "\n".join(f"s{number},http://127.0.0.1:{receiver.port}/s{number}" for number in range(2_000))
-            await asyncio.to_thread(killed.request, "POST", "/v1/notify/subscribers/import", None, f"external_id,webhook\n{lines}")
-            fields = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}}
-            campaign = str((await asyncio.to_thread(killed.request, "POST", "/v1/notify/campaigns", fields))["id"])
-            path = f"/v1/notify/campaigns/{campaign}"
-            await asyncio.to_thread(killed.request, "POST", f"{path}/send")
-            for number in (1, 2, 3):
-                await eventually(lambda number=number: len(receiver.received) >= number * 300)
-                await asyncio.to_thread(killed.restart)
-
-            def is_finished() -> Json | None:
-                view = killed.request("GET", path)
-                return view if view["status"] == "sent" else None
-
-            view = await eventually(lambda: asyncio.to_thread(is_finished))
-            assert view is not None
-            states = count_states(view)
-            unknown = await asyncio.to_thread(_list_unknown, killed, path)
-        finally:
-            await asyncio.to_thread(killed.server.stop)
-
-    arrivals = _count_paths(receiver)
-    assert max(arrivals.values()) == 1, "nothing is sent twice, not even what is unknown"
-    assert set(states) <= {"sent", "unknown"}
-    assert sum(cast("dict[str, int]", states).values()) == 2_000
-    assert 2_000 - len(arrivals) <= len(unknown), "a message that did not arrive is reported as unknown"
-    assert len(unknown) == states.get("unknown", 0)
-
-
-def _list_unknown(killed: _KilledServer, path: str) -> list[Json]:
-    rows = list[Json]()
-    while True:
-        page = killed.request("GET", f"{path}/deliveries?status=unknown&per_page=100&page={len(rows) // 100 + 1}")
-        data = cast("list[Json]", page["data"])
-        rows += data
-        if len(data) < 100:
-            return rows
-
-
-def _count_paths(receiver: Receiver) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for request in receiver.received:
-        counts[request.path] = counts.get(request.path, 0) + 1
-    return counts

@@ -17,6 +17,9 @@ SERVER_FILE = "listening.json"
 SETTINGS_FILE = "rookery.toml"
 """The settings file that the server and all commands on this data folder read."""
 
+JOURNAL_FOLDER = "sends"
+"""The folder in which each process writes the notifications that it is sending."""
+
 _OWNER_ONLY_MODE = 0o700
 _FORBIDDEN_MODE_BITS = 0o027
 """Forbidden access of other users. A group may have read access, as PostgreSQL allows for its data folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,7 +26,7 @@ from rookery.notifications.schedules import MISSED_AFTER
 from rookery.notifications.sending import SendAttempt
 from rookery.notifications.store import campaigns as store
 from rookery.notifications.store import log, queue, subscribers
-from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
+from rookery.notifications.store.queue import AbandonedClaim, ClaimedNotification, NotificationResult
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
@@ -118,7 +117,12 @@ class CampaignProgress:
                 campaigns[campaign.id] = self._change(tx, campaign, replace(campaign, status=status, status_reason=reason), now)
 
     def release(
-        self, tx: Tx, claims: Sequence[tuple[ClaimedNotification, datetime]], campaigns: Mapping[str, Campaign], *, worker_id: str
+        self,
+        tx: Tx,
+        claims: Sequence[tuple[ClaimedNotification | AbandonedClaim, datetime]],
+        campaigns: Mapping[str, Campaign],
+        *,
+        worker_id: str,
     ) -> None:
         """Release claims of which nothing was sent. Those of cancelled campaigns are skipped."""
         cancelled = {
@@ -127,11 +131,6 @@ class CampaignProgress:
             if claim.campaign_id not in campaigns or campaigns[claim.campaign_id].status is CampaignStatus.CANCELLED
         }
         queue.release_claims(tx, claims, worker_id=worker_id, skipped_campaigns=cancelled)
-
-    def report_abandoned(self, campaign_ids: Sequence[str]) -> None:
-        """Log the deliveries whose outcome is unknown because their process ended."""
-        for campaign_id, count in Counter(campaign_ids).items():
-            _log.warning("notifications.deliveries_unknown", campaign=campaign_id, count=count)
 
     def finish(self, tx: Tx, campaign: Campaign, now: datetime) -> None:
         """End a campaign without open deliveries."""

@@ -2,8 +2,8 @@
 The dispatcher: starts scheduled campaigns, claims due deliveries, sends them and stores the results, in rounds.
 
 A round is one transaction. It stores the results since the last round, leases campaigns, and claims deliveries for free slots. Only
-claims that are committed are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries that were claimed become
-unknown. One process leases a campaign and keeps its rate.
+claims that are committed and written to the journal are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries that
+were being sent become unknown. One process leases a campaign and keeps its rate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -24,10 +25,14 @@ from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.notifications.campaign_progress import CampaignProgress
+from rookery.notifications.crash_recovery import CrashRecovery, DeadWorkers
 from rookery.notifications.delivery_counters import DeliveryCounters
+from rookery.notifications.errors import ChannelNotReady
+from rookery.notifications.leased_campaigns import ClaimRelease, LeasedCampaign
 from rookery.notifications.messages import ChannelType, SendOutcome
 from rookery.notifications.models import Campaign, CampaignStatus
 from rookery.notifications.pacing import Allowance, HostRate, SendSlots, TokenBucket
+from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
 from rookery.notifications.store import host_rates, queue
 from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
@@ -41,38 +46,11 @@ _BATCH_DELAY_S = 0.005
 _STALL_S = 0.2
 """Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
 
+_NO_JOURNAL = "the folder sends in the data folder can be neither written nor emptied, so a crash could lead to a second message."
 MAX_LEASED_CAMPAIGNS = 64
 MAX_CLAIMS_PER_ROUND = 256
-_MAX_ABANDONED_PER_ROUND = 500
 _MAX_STARTS_PER_ROUND = 20
 _SANDBOX_ALLOWANCE = 1_000
-
-Release = tuple[ClaimedNotification, datetime]
-"""A claim of which nothing was sent, and the time when it is due again."""
-
-
-@dataclass(slots=True)
-class LeasedCampaign:
-    """
-    A campaign that this process sends.
-
-    Attributes:
-        campaign: The campaign when its row was last read.
-        waiting: Claims that are not sent yet, in order.
-        in_flight: Number of messages being sent.
-        stalled_until_s: No claim is tried until this monotonic time.
-    """
-
-    campaign: Campaign
-    bucket: TokenBucket
-    waiting: deque[ClaimedNotification] = field(default_factory=deque[ClaimedNotification])
-    in_flight: int = 0
-    stalled_until_s: float = 0.0
-
-    @property
-    def held_count(self) -> int:
-        """Number of claims of this process."""
-        return self.in_flight + len(self.waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +66,10 @@ class _RoundInput:
     now: datetime
     until: datetime
     results: Sequence[SendAttempt]
-    to_release: Sequence[Release]
+    to_release: Sequence[ClaimRelease]
     leased: Mapping[str, int]
     limits: Sequence[tuple[str, int]]
-    dead_owners: Sequence[str] | None
+    dead: DeadWorkers | None
     free_leases: int
     allowance: Allowance
 
@@ -104,12 +82,14 @@ class _RoundResult:
     Attributes:
         campaigns: The campaigns that this process leases now.
         has_more: More work may be ready.
+        has_more_abandoned: More claims of dead processes may be left.
     """
 
     campaigns: dict[str, Campaign]
     claims: list[ClaimedNotification]
     results: Sequence[NotificationResult]
     has_more: bool = False
+    has_more_abandoned: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +99,8 @@ class CampaignDispatcher:
     db: Database
     sender: NotificationSender
     progress: CampaignProgress
+    recovery: CrashRecovery
+    journal: SendJournal
     counters: DeliveryCounters
     slots: SendSlots
     clock: Clock
@@ -130,9 +112,8 @@ class CampaignDispatcher:
     _worker_id: str = ""
     _leased: dict[str, LeasedCampaign] = field(default_factory=dict[str, LeasedCampaign])
     _results: list[SendAttempt] = field(default_factory=list[SendAttempt])
-    _to_release: list[Release] = field(default_factory=list[Release])
+    _to_release: list[ClaimRelease] = field(default_factory=list[ClaimRelease])
     _lease_ends_s: float = 0.0
-    _next_search_s: float = 0.0
     _rotation: int = 0
     _is_running_round: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -161,13 +142,14 @@ class CampaignDispatcher:
     async def start(self) -> None:
         """Start. Call `stop` at the end."""
         self._worker_id = make_worker_id(self.ids())
+        await asyncio.to_thread(self.journal.open, self._worker_id)
         self._tasks = [
             asyncio.create_task(self._run_forever(), name="notifications-dispatch"),
             asyncio.create_task(self._renew_leases(), name="notifications-leases"),
         ]
 
     async def stop(self) -> None:
-        """Stop. Messages being sent get *stop_timeout_s* to finish, then their outcome is unknown; the other claims are released."""
+        """Stop. Messages being sent get *stop_timeout_s* to finish. Then those that may arrive are unknown; other claims are released."""
         running, self._tasks = self._tasks, []
         for task in running:
             task.cancel()
@@ -180,15 +162,22 @@ class CampaignDispatcher:
         for task, _ in remaining_sends:
             task.cancel()
         await asyncio.gather(*(task for task, _ in remaining_sends), return_exceptions=True)
-        self._results += [self.sender.interrupt(claim, started_at) for _, (_, claim, started_at) in remaining_sends]
+        for _, (_, claim, started_at) in remaining_sends:
+            if self.journal.has_begun(claim.attempt_key):
+                self._results.append(self.sender.interrupt(claim, started_at))
+            else:
+                self._to_release.append((claim, claim.due_at))
         self._sends.clear()
+        is_stored = False
         try:
-            await self._write(replace(self._collect_input(dead_owners=None), limits=(), free_leases=0))
+            await self._write(replace(self._collect_input(None), limits=(), free_leases=0))
+            is_stored = True
             await self.db.write(lambda tx: queue.free_campaigns(tx, self._worker_id, list(self._leased)))
         except Exception as error:
-            # Another process marks the claims of this dead process as unknown.
+            # Another process settles the claims of this process after its end.
             if not isinstance(error, OUTAGES):
                 _log.exception("notifications.round_failed")
+        self.journal.close(is_empty=is_stored)
 
     async def _run_forever(self) -> None:
         while True:
@@ -196,9 +185,9 @@ class CampaignDispatcher:
                 # A campaign whose wait ends between the check of what is due and the pause would wait a whole interval.
                 first_pause_s = self._get_pause_s()
                 await self.progress.start_scheduled(limit=_MAX_STARTS_PER_ROUND)
-                dead_owners = await self._find_abandoned_owners()
-                if self._results or self._to_release or dead_owners is not None or await self._is_any_due():
-                    await self._run_round_shielded(dead_owners)
+                dead = await self.recovery.find()
+                if self._results or self._to_release or dead is not None or await self._is_any_due():
+                    await self._run_round_shielded(dead)
                     await asyncio.sleep(_BATCH_DELAY_S)
                 if not self._wake.is_set():
                     with contextlib.suppress(TimeoutError):
@@ -212,14 +201,6 @@ class CampaignDispatcher:
                 await asyncio.sleep(self.pause_s)
                 self._wake.set()
 
-    async def _find_abandoned_owners(self) -> list[str] | None:
-        """Look for claims of dead workers once a second."""
-        now_s = time.monotonic()
-        if now_s < self._next_search_s:
-            return None
-        self._next_search_s = now_s + _POLL_INTERVAL_S
-        return await self.db.lookup(lambda tx: queue.find_abandoned_owners(tx, self.clock()))
-
     def _get_pause_s(self) -> float:
         """Return the time until the next round: less than usual if a rate or a stalled campaign ends its wait before."""
         now_s = time.monotonic()
@@ -229,7 +210,7 @@ class CampaignDispatcher:
 
     async def _store_separately(self) -> None:
         """Store each result of a failed round alone, and drop those that fail, so that one row cannot block all others."""
-        empty_input = replace(self._collect_input(dead_owners=None), results=(), to_release=(), limits=(), free_leases=0)
+        empty_input = replace(self._collect_input(None), results=(), to_release=(), limits=(), free_leases=0)
         for attempt in tuple(self._results):
             try:
                 await self._write(replace(empty_input, results=(attempt,)))
@@ -239,10 +220,10 @@ class CampaignDispatcher:
                 _log.exception("notifications.result_dropped", delivery=attempt.claim.id)
                 del self._results[:1]
 
-    async def _run_round_shielded(self, dead_owners: Sequence[str] | None) -> None:
+    async def _run_round_shielded(self, dead: DeadWorkers | None) -> None:
         """Run a round to its end even if cancelled: otherwise its claims would become unknown although nothing was sent."""
         self._is_running_round = True
-        task = asyncio.ensure_future(self._run_round(dead_owners))
+        task = asyncio.ensure_future(self._run_round(dead))
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -264,9 +245,9 @@ class CampaignDispatcher:
             lambda tx: queue.is_any_due(tx, self.clock(), ready_ids=ready, leased_ids=leased_ids, takes_more=has_room)
         )
 
-    async def _run_round(self, dead_owners: Sequence[str] | None) -> None:
+    async def _run_round(self, dead: DeadWorkers | None) -> None:
         started_s = time.monotonic()
-        result = await self._write(self._collect_input(dead_owners=dead_owners))
+        result = await self._write(self._collect_input(dead))
         self._lease_ends_s = started_s + self.lease_s
         self._update_leased(result.campaigns)
         by_campaign: dict[str, list[ClaimedNotification]] = {}
@@ -279,9 +260,9 @@ class CampaignDispatcher:
             if not claims:
                 leased.stalled_until_s = now_s + (_STALL_S if self.host_rate is None else self.host_rate.wait_s)
             self._accept_claims(leased, claims)
-        if result.has_more:
-            self._next_search_s = 0.0
-        if result.has_more or self._to_release or self._results:
+        if dead is not None:
+            await self.recovery.close_round(dead, has_more=result.has_more_abandoned)
+        if result.has_more or result.has_more_abandoned or self._to_release or self._results:
             self._wake.set()
 
     def _update_leased(self, campaigns: Mapping[str, Campaign]) -> None:
@@ -303,7 +284,7 @@ class CampaignDispatcher:
         leased.waiting.extend(claims)
         self._send_waiting(leased)
 
-    def _collect_input(self, *, dead_owners: Sequence[str] | None) -> _RoundInput:
+    def _collect_input(self, dead: DeadWorkers | None) -> _RoundInput:
         now = self.clock()
         result_count = dict[str, int]()
         for attempt in self._results:
@@ -315,7 +296,7 @@ class CampaignDispatcher:
             to_release=tuple(self._to_release),
             leased={campaign_id: leased.held_count for campaign_id, leased in self._leased.items()},
             limits=self._plan_claims(),
-            dead_owners=dead_owners,
+            dead=dead,
             free_leases=MAX_LEASED_CAMPAIGNS - len(self._leased),
             allowance=self.slots.get_allowance(),
         )
@@ -347,6 +328,7 @@ class CampaignDispatcher:
     async def _write(self, round_input: _RoundInput) -> _RoundResult:
         result = await self.db.write(lambda tx: self._apply(tx, round_input))
         del self._results[: len(round_input.results)], self._to_release[: len(round_input.to_release)]
+        self.journal.forget_stored(self._results)
         self.counters.record_results(result.results)
         return result
 
@@ -357,12 +339,11 @@ class CampaignDispatcher:
             *(attempt.claim.campaign_id for attempt in round_input.results),
             *(claim.campaign_id for claim, _ in round_input.to_release),
         }
+        dead = round_input.dead
+        if dead is not None:
+            touched_ids.update(queue.find_abandoned_campaigns(tx, dead.ids, now))
         campaigns = queue.lock_campaigns(tx, touched_ids) if touched_ids else {}
-        abandoned_count = 0
-        if round_input.dead_owners is not None:
-            abandoned = queue.mark_abandoned(tx, round_input.dead_owners, now, limit=_MAX_ABANDONED_PER_ROUND)
-            abandoned_count = len(abandoned)
-            self.progress.report_abandoned(abandoned)
+        recovered = None if dead is None else self.recovery.settle(tx, dead, campaigns, now)
         results = [evaluate_attempt_result(attempt) for attempt in round_input.results]
         self.progress.store_results(tx, round_input.results, results, campaigns, now)
         if round_input.to_release:
@@ -380,8 +361,9 @@ class CampaignDispatcher:
         return _RoundResult(
             campaigns=leased,
             claims=claims,
-            results=results,
-            has_more=bool(new) or abandoned_count == _MAX_ABANDONED_PER_ROUND,
+            results=results if recovered is None else [*results, *recovered.results],
+            has_more=bool(new),
+            has_more_abandoned=recovered is not None and recovered.has_more,
         )
 
     def _lease(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign]) -> list[Campaign]:
@@ -443,7 +425,7 @@ class CampaignDispatcher:
         leased.waiting = blocked
 
     async def _send(self, leased: LeasedCampaign, claim: ClaimedNotification) -> None:
-        attempt = await self.sender.send(leased.campaign, claim)
+        attempt = await self.sender.send(leased.campaign, claim, partial(self._begin, claim))
         task = asyncio.current_task()
         if task is not None:
             self._sends.pop(task, None)
@@ -454,6 +436,7 @@ class CampaignDispatcher:
         self.slots.finish(kind, host, is_answered=result.status is not None or result.outcome is not SendOutcome.RETRY)
         self.slots.remove_claim(kind, host)
         self._results.append(attempt)
+        self.journal.finish(attempt)
         self.counters.record_attempt(attempt)
         if result.outcome is SendOutcome.BLOCKED:
             self._release_waiting(leased)
@@ -463,6 +446,11 @@ class CampaignDispatcher:
             if other.waiting:
                 self._send_waiting(other)
         self._wake.set()
+
+    def _begin(self, claim: ClaimedNotification) -> None:
+        """Write to the journal that a message may arrive from now on. Raise ChannelNotReady if it must not be sent."""
+        if not self.journal.begin(claim.attempt_key):
+            raise ChannelNotReady(claim.channel.type, _NO_JOURNAL)
 
     def _release_waiting(self, leased: LeasedCampaign) -> None:
         self._release(leased, list(leased.waiting))

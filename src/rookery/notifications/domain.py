@@ -40,6 +40,7 @@ def build(runtime: Runtime) -> Domain:
         periodic_tasks=[
             PeriodicTask(name="old notifications", interval_s=3600, run=delete_old_deliveries),
             PeriodicTask(name="idle hosts of notifications", interval_s=3600, run=dispatcher.delete_idle_hosts),
+            PeriodicTask(name="journals of dead processes", interval_s=3600, run=services.crash_recovery.delete_old_journals),
             PeriodicTask(name="notification secrets past their grace", interval_s=600, run=services.secrets.delete_expired),
         ],
         purgers=[campaigns.purge, subscribers.purge, log.purge, secrets.purge],

@@ -26,7 +26,7 @@ from rookery.notifications.models import (
     SubscriberChannel,
 )
 from rookery.notifications.outcomes import clean_reason, get_final_state, get_next_attempt
-from rookery.notifications.ports import NotificationChannel
+from rookery.notifications.ports import BeginSend, NotificationChannel
 from rookery.notifications.rendering import render
 from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
 
@@ -71,10 +71,10 @@ class NotificationSender:
     ids: IdFactory
     build_unsubscribe_url: Callable[[SubscriberChannel], Awaitable[str | None]]
 
-    async def send(self, campaign: Campaign, claim: ClaimedNotification) -> SendAttempt:
-        """Make one attempt. Raises nothing but CancelledError."""
+    async def send(self, campaign: Campaign, claim: ClaimedNotification, begin: BeginSend) -> SendAttempt:
+        """Make one attempt, with *begin* as in the port of channels. Raises nothing but CancelledError."""
         started_at, started_s = self.clock(), time.perf_counter()
-        result = await self._send(campaign, claim, started_at)
+        result = await self._send(campaign, claim, begin, started_at)
         return self._finish(claim, result, started_at, started_s)
 
     def store_in_outbox(self, campaign: Campaign, claim: ClaimedNotification) -> SendAttempt:
@@ -104,7 +104,7 @@ class NotificationSender:
         result = SendResult(outcome=SendOutcome.UNKNOWN, reason=STOPPED)
         return SendAttempt(claim=claim, result=result, started_at=started_at, ended_at=now, duration_s=(now - started_at).total_seconds())
 
-    async def _send(self, campaign: Campaign, claim: ClaimedNotification, now: datetime) -> SendResult:
+    async def _send(self, campaign: Campaign, claim: ClaimedNotification, begin: BeginSend, now: datetime) -> SendResult:
         engine = self.channels.get(claim.channel.type)
         if engine is None:
             reason = f"The channel {claim.channel.type.value} is not available on this server."
@@ -130,10 +130,10 @@ class NotificationSender:
         )
         try:
             async with asyncio.timeout(_MAX_ATTEMPT_S):
-                return await engine.send(message)
+                return await engine.send(message, begin)
         except TimeoutError:
             return SendResult(outcome=SendOutcome.UNKNOWN, reason=_TOO_SLOW)
-        except RookeryError as error:  # a channel that cannot be opened; nothing was sent
+        except RookeryError as error:  # a channel that cannot be opened, or the journal; nothing was sent
             return SendResult(outcome=SendOutcome.BLOCKED, reason=error.message)
         except Exception:
             _log.exception("notifications.attempt_failed", delivery=claim.id, channel=claim.channel.type.value)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import cast
 
 from rookery.access.wiring import AccessServices
+from rookery.kernel.data_folder import JOURNAL_FOLDER
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
@@ -16,6 +17,7 @@ from rookery.notifications.campaign_progress import CampaignProgress
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.channel_check import ChannelChecker
 from rookery.notifications.channel_secrets import ChannelSecrets
+from rookery.notifications.crash_recovery import CrashRecovery
 from rookery.notifications.deliveries_log import NotificationLog
 from rookery.notifications.delivery_counters import DeliveryCounters
 from rookery.notifications.dispatcher import CampaignDispatcher
@@ -25,6 +27,7 @@ from rookery.notifications.messages import ChannelType
 from rookery.notifications.pacing import HostRate, SendSlots
 from rookery.notifications.ports import ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder
 from rookery.notifications.public_subscriptions import PublicSubscriptions
+from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender
 from rookery.notifications.subscriber_import import SubscriberImport
 from rookery.notifications.subscribers import Subscribers
@@ -98,7 +101,9 @@ class NotificationServices:
             sender=NotificationSender(
                 channels=channels, clock=runtime.clock, ids=runtime.ids, build_unsubscribe_url=self.links.build_unsubscribe_url
             ),
-            progress=CampaignProgress(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock),
+            progress=self.progress,
+            recovery=self.crash_recovery,
+            journal=self.send_journal,
             counters=DeliveryCounters(runtime.use(Metrics), runtime.db, runtime.clock),
             slots=SendSlots(limits, runtime.settings.notify_host_concurrency),
             clock=runtime.clock,
@@ -108,6 +113,19 @@ class NotificationServices:
         )
         self.campaigns.wake = dispatcher.wake
         return dispatcher
+
+    @cached_property
+    def progress(self) -> CampaignProgress:
+        runtime = self._runtime
+        return CampaignProgress(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock)
+
+    @cached_property
+    def send_journal(self) -> SendJournal:
+        return SendJournal(self._runtime.settings.data_dir / JOURNAL_FOLDER)
+
+    @cached_property
+    def crash_recovery(self) -> CrashRecovery:
+        return CrashRecovery(self._runtime.db, self.progress, self.send_journal, self._runtime.clock)
 
     @cached_property
     def links(self) -> PublicLinks:

@@ -115,6 +115,12 @@ def _is_visible(worker_id: str) -> bool:
     return start.rpartition("-")[0] == _read_boot() and namespace == _read_namespace()
 
 
+def is_from_this_boot(worker_id: str) -> bool:
+    """Return whether the process of a worker of this host started since the last boot of the machine; False if that is unknown."""
+    _, _, *rest = worker_id.split(":")
+    return len(rest) > 1 and _read_boot() is not None and rest[0].partition(".")[0].rpartition("-")[0] == _read_boot()
+
+
 def _is_alive(worker_id: str) -> bool:
     _, pid, *rest = worker_id.split(":")
     start = rest[0].partition(".")[0] if len(rest) > 1 else None  # older versions stored no start, or no namespace

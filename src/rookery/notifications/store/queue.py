@@ -2,8 +2,8 @@
 The dispatcher's queries: leases of campaigns, claims of due deliveries, results.
 
 They cover all tenants; each row has its workspace_id. One process leases a campaign, so that its rate holds over all processes. A claimed
-delivery has an owner, whose lease ends at `next_at`. It is claimed and committed before anything is sent. If its worker dies, its
-outcome is unknown, and it is not sent again.
+delivery has an owner, whose lease ends at `next_at`. It is claimed and committed before anything is sent. `crash_recovery` says what
+happens to the claims of a worker that dies.
 """
 
 from __future__ import annotations
@@ -82,13 +82,30 @@ _SELECT_OWNERS = (
 )
 _SELECT_CAMPAIGN_OWNERS = select(campaigns.c.owner).where(campaigns.c.owner.is_not(None), _IS_SENDING).distinct()
 _END_CAMPAIGN_LEASES = update(campaigns).where(campaigns.c.owner.in_(_IDS)).values(lease_until=_NOW)
+_IS_ABANDONED = and_(
+    deliveries.c.owner.is_not(None),
+    deliveries.c.state == _SENDING,
+    or_(deliveries.c.next_at <= _NOW, deliveries.c.owner.in_(_IDS)),
+)
+_SELECT_ABANDONED_CAMPAIGNS = select(deliveries.c.campaign_id).where(_IS_ABANDONED).distinct()
+_CLAIM_COLUMNS = (
+    deliveries.c.id,
+    deliveries.c.workspace_id,
+    deliveries.c.campaign_id,
+    deliveries.c.external_id,
+    deliveries.c.channel_id,
+    deliveries.c.host,
+    deliveries.c.channel_type,
+    deliveries.c.locale,
+    deliveries.c.attributes,
+    deliveries.c.attempts,
+    deliveries.c.spent,
+    deliveries.c.next_at,
+    deliveries.c.expires_at,
+)
 _SELECT_ABANDONED = (
-    select(deliveries.c.id, deliveries.c.workspace_id, deliveries.c.campaign_id, deliveries.c.attempts, deliveries.c.claimed_at)
-    .where(
-        deliveries.c.owner.is_not(None),
-        deliveries.c.state == _SENDING,
-        or_(deliveries.c.next_at <= _NOW, deliveries.c.owner.in_(_IDS)),
-    )
+    select(*_CLAIM_COLUMNS, deliveries.c.owner, deliveries.c.claimed_at)
+    .where(_IS_ABANDONED)
     .order_by(deliveries.c.id)
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True)
@@ -99,21 +116,7 @@ _MARK_UNKNOWN = (
     .values(state=NotificationState.UNKNOWN.value, owner=None, next_at=None, ended_at=_NOW, reason=bindparam("new_reason"), attributes=None)
 )
 _SELECT_DUE = (
-    select(
-        deliveries.c.id,
-        deliveries.c.workspace_id,
-        deliveries.c.campaign_id,
-        deliveries.c.external_id,
-        deliveries.c.channel_id,
-        deliveries.c.host,
-        deliveries.c.channel_type,
-        deliveries.c.locale,
-        deliveries.c.attributes,
-        deliveries.c.attempts,
-        deliveries.c.spent,
-        deliveries.c.next_at,
-        deliveries.c.expires_at,
-    )
+    select(*_CLAIM_COLUMNS)
     .where(
         deliveries.c.campaign_id == bindparam("of_campaign"),
         _IS_DUE,
@@ -189,6 +192,10 @@ ABANDONED_REASON = "The server stopped while it was being sent. It may have arri
 EXPIRED_REASON = "It was not sent before its time to live ended."
 
 
+AttemptKey = tuple[str, int]
+"""The id of a delivery and the number of an attempt. Each claim that is not released has a new number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedNotification:
     """
@@ -212,6 +219,30 @@ class ClaimedNotification:
     used_attempts: int
     due_at: datetime
     expires_at: datetime
+
+    @property
+    def attempt_key(self) -> AttemptKey:
+        """The coming attempt."""
+        return self.id, self.attempt_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonedClaim:
+    """
+    A claim of a process that died, or that did not renew its lease.
+
+    Attributes:
+        attempt_number: The number of the attempt for which it was claimed.
+        claim: The claim as that process had it; None: the channel was removed since.
+    """
+
+    id: str
+    workspace_id: int
+    campaign_id: str
+    owner: str
+    attempt_number: int
+    claimed_at: datetime
+    claim: ClaimedNotification | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,35 +288,56 @@ def find_abandoned_owners(tx: Tx, now: datetime) -> list[str] | None:
     return dead if dead or is_any_over else None
 
 
-def mark_abandoned(tx: Tx, dead_owners: Sequence[str], now: datetime, *, limit: int) -> list[str]:
-    """
-    Mark at most *limit* claims of dead workers, and those whose lease ended, as unknown. End the leases of the campaigns of dead workers.
+def find_abandoned_campaigns(tx: Tx, dead_owners: Sequence[str], now: datetime) -> list[str]:
+    """Return the campaigns with claims of dead workers, or with claims whose lease ended."""
+    return [row.text("campaign_id") for row in tx.fetch_all(_SELECT_ABANDONED_CAMPAIGNS, {"now": to_micros(now), "ids": list(dead_owners)})]
 
-    Returns:
-        The campaigns of these deliveries, one entry for each delivery.
-    """
+
+def end_campaign_leases(tx: Tx, dead_owners: Sequence[str], now: datetime) -> None:
+    """End the leases of the campaigns of dead workers."""
     tx.execute(_END_CAMPAIGN_LEASES, {"ids": list(dead_owners), "now": to_micros(now)})
+
+
+def lock_abandoned(tx: Tx, dead_owners: Sequence[str], now: datetime, *, limit: int) -> list[AbandonedClaim]:
+    """Return at most *limit* claims of dead workers, and claims whose lease ended, locked until the transaction ends."""
     rows = tx.fetch_all(_SELECT_ABANDONED, {"now": to_micros(now), "ids": list(dead_owners), "at_most": limit})
-    if not rows:
-        return []
-    tx.execute(_MARK_UNKNOWN, {"ids": [row.text("id") for row in rows], "now": to_micros(now), "new_reason": ABANDONED_REASON})
-    tx.execute_many(_ADD_ATTEMPT, [_abandoned_attempt(row, now) for row in rows])
-    return [row.text("campaign_id") for row in rows]
+    by_id = _find_channels(tx, rows)
+    return [
+        AbandonedClaim(
+            id=row.text("id"),
+            workspace_id=row.integer("workspace_id"),
+            campaign_id=row.text("campaign_id"),
+            owner=row.text("owner"),
+            attempt_number=row.integer("attempts"),
+            claimed_at=now if claimed_at is None else from_micros(claimed_at),
+            claim=None if channel is None else _to_claim(row, channel, row.maybe_text("external_id") or "", row.integer("attempts")),
+        )
+        for row in rows
+        for channel in (by_id.get(row.text("channel_id")),)
+        for claimed_at in (row.maybe_integer("claimed_at"),)
+    ]
 
 
-def _abandoned_attempt(row: Row, now: datetime) -> dict[str, str | int | float | None]:
-    claimed_at = row.maybe_integer("claimed_at")
-    return {
-        "delivery_id": row.text("id"),
-        "number": row.integer("attempts"),
-        "workspace_id": row.integer("workspace_id"),
-        "started_at": to_micros(now) if claimed_at is None else claimed_at,
-        "ended_at": None,
-        "outcome": SendOutcome.UNKNOWN.value,
-        "status": None,
-        "reason": ABANDONED_REASON,
-        "duration_ms": None,
-    }
+def mark_unknown(tx: Tx, claims: Sequence[AbandonedClaim], now: datetime) -> None:
+    """Mark claims as unknown: their messages may have arrived."""
+    if not claims:
+        return
+    tx.execute(_MARK_UNKNOWN, {"ids": [claim.id for claim in claims], "now": to_micros(now), "new_reason": ABANDONED_REASON})
+    unknown = [
+        NotificationAttempt(
+            delivery_id=claim.id,
+            workspace_id=claim.workspace_id,
+            number=claim.attempt_number,
+            started_at=claim.claimed_at,
+            ended_at=None,
+            outcome=SendOutcome.UNKNOWN,
+            status=None,
+            reason=ABANDONED_REASON,
+            duration_ms=None,
+        )
+        for claim in claims
+    ]
+    tx.execute_many(_ADD_ATTEMPT, [ATTEMPTS.to_row(attempt) for attempt in unknown])
 
 
 def lock_scheduled(tx: Tx, now: datetime, *, limit: int) -> list[Campaign]:
@@ -359,7 +411,7 @@ def claim(
     rows = _select_due(tx, campaign, now, allowance=allowance, host_rate=host_rate, limit=limit)
     if not rows:
         return []
-    by_id = {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
+    by_id = _find_channels(tx, rows)
     claims, skipped = list[ClaimedNotification](), dict[str, list[str]]()
     for row in rows:
         channel, external_id = by_id.get(row.text("channel_id")), row.maybe_text("external_id")
@@ -368,7 +420,7 @@ def claim(
         elif channel.status is not ChannelStatus.ACTIVE:
             skipped.setdefault(f"The channel is {channel.status.value}.", []).append(row.text("id"))
         elif allowance.take(channel.type, row.text("host")):
-            claims.append(_to_claim(row, channel, external_id))
+            claims.append(_to_claim(row, channel, external_id, row.integer("attempts") + 1))
     for reason, ids in skipped.items():
         tx.execute(_SKIP, {"ids": ids, "now": to_micros(now), "new_reason": reason})
     if claims:
@@ -377,6 +429,13 @@ def claim(
     if host_rate is not None:
         host_rates.take(tx, Counter(claimed.channel.host for claimed in claims if claimed.channel.host), host_rate, now)
     return claims
+
+
+def _find_channels(tx: Tx, rows: Sequence[Row]) -> dict[str, SubscriberChannel]:
+    """Return the channels of deliveries that still exist, by id."""
+    if not rows:
+        return {}
+    return {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
 
 
 def _select_due(tx: Tx, campaign: Campaign, now: datetime, *, allowance: Allowance, host_rate: HostRate | None, limit: int) -> list[Row]:
@@ -424,7 +483,11 @@ def store_results(tx: Tx, results: Sequence[NotificationResult]) -> None:
 
 
 def release_claims(
-    tx: Tx, claims: Sequence[tuple[ClaimedNotification, datetime]], *, worker_id: str, skipped_campaigns: Collection[str]
+    tx: Tx,
+    claims: Sequence[tuple[ClaimedNotification | AbandonedClaim, datetime]],
+    *,
+    worker_id: str,
+    skipped_campaigns: Collection[str],
 ) -> None:
     """
     Release claims of which nothing was sent.
@@ -461,7 +524,7 @@ def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
     return row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
-def _to_claim(row: Row, channel: SubscriberChannel, external_id: str) -> ClaimedNotification:
+def _to_claim(row: Row, channel: SubscriberChannel, external_id: str, attempt_number: int) -> ClaimedNotification:
     return ClaimedNotification(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -470,7 +533,7 @@ def _to_claim(row: Row, channel: SubscriberChannel, external_id: str) -> Claimed
         channel=channel,
         locale=row.maybe_text("locale"),
         attributes=row.maybe_text("attributes") or "{}",
-        attempt_number=row.integer("attempts") + 1,
+        attempt_number=attempt_number,
         used_attempts=row.integer("spent"),
         due_at=from_micros(row.integer("next_at")),
         expires_at=from_micros(row.integer("expires_at")),

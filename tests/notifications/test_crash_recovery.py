@@ -1,0 +1,145 @@
+"""A server that is killed by SIGKILL in the middle of a campaign (D-70, issue 18): what is sent, what is sent again, what is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from tests.conftest import Settings, eventually
+from tests.deadlines import HANG_S
+from tests.notifications.rig import Json, count_states
+from tests.processes import Server
+from tests.webhooks.receiver import Receiver, Reply, run_receiver
+
+_AT_ONCE = 8
+"""Messages to a host at the same time. As many more are claimed and wait."""
+
+
+class _KilledServer:
+    """A server process that is killed and started again, and its client."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self._settings: dict[str, Any] = {"egress_allow": "127.0.0.0/8", "notify_host_concurrency": str(_AT_ONCE)}
+        if settings.secret_key is not None:
+            self._settings |= {"database_url": settings.database_url.reveal(), "secret_key": settings.secret_key.reveal()}
+        self.start()
+        self.key = self.server.keys["api_key"]
+
+    def start(self) -> None:
+        """Start the server."""
+        self.server = Server(self.folder, **self._settings)
+
+    async def send_campaign(self, receiver: Receiver, count: int) -> str:
+        """Create subscribers and send a campaign to them; return its path."""
+        lines = "\n".join(f"s{number},http://127.0.0.1:{receiver.port}/s{number}" for number in range(count))
+        await self.request("POST", "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}")
+        fields = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}}
+        path = f"/v1/notify/campaigns/{(await self.request('POST', '/v1/notify/campaigns', fields))['id']}"
+        await self.request("POST", f"{path}/send")
+        return path
+
+    async def wait_until_sent(self, path: str) -> Json:
+        """Wait for the end of a campaign; return the numbers of its deliveries by state."""
+
+        async def find() -> Json | None:
+            view = await self.request("GET", path)
+            return view if view["status"] == "sent" else None
+
+        view = await eventually(find)
+        assert view is not None
+        return count_states(view)
+
+    async def request(self, method: str, path: str, body: object = None, content: str | None = None) -> Json:
+        """Send a request and return the body."""
+        headers = {"Authorization": f"Bearer {self.key}"} | ({} if content is None else {"Content-Type": "text/csv"})
+        async with httpx2.AsyncClient(timeout=HANG_S) as client:
+            response = await client.request(method, self.server.url + path, json=body, content=content, headers=headers)
+        assert response.is_success, response.text
+        return cast("Json", response.json())
+
+
+@asynccontextmanager
+async def _run(folder: Path, settings: Settings) -> AsyncGenerator[tuple[_KilledServer, Receiver]]:
+    async with run_receiver(lambda _: Reply(status=204, body=b"")) as receiver:
+        killed = await asyncio.to_thread(_KilledServer, folder, settings)
+        try:
+            yield killed, receiver
+        finally:
+            await asyncio.to_thread(killed.server.stop)
+
+
+async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: Settings) -> None:
+    """Issue 18: killed three times in the middle, each message arrives at most once, and all rows are final: sent or unknown."""
+    async with _run(tmp_path / "killed", settings) as (killed, receiver):
+        path = await killed.send_campaign(receiver, 2_000)
+        for number in (1, 2, 3):
+            await eventually(lambda number=number: len(receiver.received) >= number * 300)
+            killed.server.kill()
+            await asyncio.to_thread(killed.start)
+        states = await killed.wait_until_sent(path)
+        arrivals = Counter(request.path for request in receiver.received)
+        journals = list((tmp_path / "killed" / "sends").iterdir())
+
+    assert max(arrivals.values()) == 1, "nothing is sent twice, not even what is unknown"
+    assert set(states) <= {"sent", "unknown"}
+    assert sum(cast("dict[str, int]", states).values()) == 2_000
+    unknown = cast("int", states.get("unknown", 0))
+    assert unknown <= 3 * _AT_ONCE, "only messages that were being sent are unknown"
+    assert 2_000 - len(arrivals) <= unknown, "a message that did not arrive is reported as unknown"
+    assert len(journals) == 1, "the journals of the killed processes are deleted"
+
+
+@pytest.mark.parametrize("has_journal", [True, False], ids=["with its journal", "without its journal"])
+async def test_only_messages_that_were_being_sent_are_unknown(tmp_path: Path, settings: Settings, *, has_journal: bool) -> None:
+    """D-70: claims that were not begun are sent after the crash. If the journal is lost, nobody knows which these are: all are unknown."""
+    async with _run(tmp_path / "killed", settings) as (killed, receiver):
+        receiver.gate = asyncio.Event()
+        path = await killed.send_campaign(receiver, 3 * _AT_ONCE)
+        await eventually(lambda: len(receiver.received) == _AT_ONCE)
+        killed.server.kill()
+        receiver.gate.set()
+        if not has_journal:
+            shutil.rmtree(tmp_path / "killed" / "sends")
+        await asyncio.to_thread(killed.start)
+        states = await killed.wait_until_sent(path)
+
+    unknown = _AT_ONCE if has_journal else 2 * _AT_ONCE
+    assert states == {"sent": 3 * _AT_ONCE - unknown, "unknown": unknown}
+    assert max(Counter(request.path for request in receiver.received).values()) == 1
+
+
+@pytest.mark.embedded_store
+async def test_results_that_were_not_stored_survive_the_crash(tmp_path: Path, settings: Settings) -> None:
+    """D-70: what is known sent is `sent` after the crash, and what was refused is `failed`, although the record store had no result."""
+    folder = tmp_path / "killed"
+    async with _run(folder, settings) as (killed, receiver):
+        receiver.reply = lambda request: Reply(status=204 if request.path != "/s3" else 410, body=b"")
+        receiver.gate = asyncio.Event()
+        path = await killed.send_campaign(receiver, _AT_ONCE)
+        await eventually(lambda: len(receiver.received) == _AT_ONCE)
+        with closing(sqlite3.connect(folder / "records.db", timeout=HANG_S, isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+            receiver.gate.set()
+            await eventually(lambda: _count_ended(folder) == _AT_ONCE)
+            killed.server.kill()
+        await asyncio.to_thread(killed.start)
+        states = await killed.wait_until_sent(path)
+        gone = await killed.request("GET", "/v1/notify/subscribers/s3")
+
+    assert states == {"sent": _AT_ONCE - 1, "failed": 1}
+    assert cast("list[Json]", gone["channels"])[0]["status"] == "invalid"
+    assert max(Counter(request.path for request in receiver.received).values()) == 1
+
+
+def _count_ended(folder: Path) -> int:
+    return sum(journal.read_text(encoding="utf-8").count('"ended"') for journal in (folder / "sends").iterdir())
