@@ -52,7 +52,7 @@ class DeadWorkers:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryResult:
     """
-    What a transaction has settled.
+    The outcome of a transaction that settles claims.
 
     Attributes:
         results: The results that dead processes had not stored.
@@ -100,14 +100,14 @@ class CrashRecovery:
             attempt = (abandoned.id, abandoned.attempt_number)
             if journal is not None and attempt not in journal.begun:
                 unsent.setdefault(abandoned.owner, []).append(abandoned)
-            elif journal is not None and abandoned.claim is not None and (found := journal.results.get(attempt)) is not None:
+            elif journal is not None and abandoned.claim is not None and (stored_result := journal.results.get(attempt)) is not None:
                 ended.append(
                     SendAttempt(
                         claim=abandoned.claim,
-                        result=found.result,
-                        started_at=found.started_at,
-                        ended_at=found.ended_at,
-                        duration_s=found.duration_s,
+                        result=stored_result.result,
+                        started_at=stored_result.started_at,
+                        ended_at=stored_result.ended_at,
+                        duration_s=stored_result.duration_s,
                     )
                 )
             else:
@@ -140,6 +140,6 @@ class CrashRecovery:
             return set(workers) - set(find_dead_workers(tx, workers)) | set(queue.find_abandoned_owners(tx, self.clock()) or [])
 
         needed = await self.db.lookup(find_needed)
-        settled = [worker for worker in workers if worker not in needed or not is_from_this_boot(worker)]
-        await asyncio.to_thread(self.journal.delete, settled)
-        return len(settled)
+        old_workers = [worker for worker in workers if worker not in needed or not is_from_this_boot(worker)]
+        await asyncio.to_thread(self.journal.delete, old_workers)
+        return len(old_workers)

@@ -49,7 +49,7 @@ class JournalResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContent:
     """
-    What a process had written.
+    The content of a journal.
 
     Attributes:
         begun: The attempts that may have been sent.
@@ -147,13 +147,13 @@ class SendJournal:
             content = self._get_path(worker_id).read_bytes()
         except OSError:
             return None
-        begun, results = set[AttemptKey](), dict[AttemptKey, JournalResult]()
+        attempts, results = set[AttemptKey](), dict[AttemptKey, JournalResult]()
         for line in content.split(b"\n")[:-1]:
             try:
-                _add_line(cast("dict[str, Any]", orjson.loads(line)), begun, results)
+                _add_line(cast("dict[str, Any]", orjson.loads(line)), attempts, results)
             except (ValueError, KeyError, TypeError):
                 return None
-        return JournalContent(begun=begun, results=results)
+        return JournalContent(begun=attempts, results=results)
 
     def delete(self, worker_ids: Iterable[str]) -> None:
         """Delete the journals of processes whose claims are settled."""
@@ -232,9 +232,9 @@ def _to_line(attempt: SendAttempt) -> dict[str, object]:
     }
 
 
-def _add_line(line: Mapping[str, Any], begun: set[AttemptKey], results: dict[AttemptKey, JournalResult]) -> None:
+def _add_line(line: Mapping[str, Any], attempts: set[AttemptKey], results: dict[AttemptKey, JournalResult]) -> None:
     if "begun" in line:
-        begun.update((str(id_), int(number)) for id_, number in line["begun"])
+        attempts.update((str(id_), int(number)) for id_, number in line["begun"])
         return
     id_, number = line["ended"]
     result = line["result"]
