@@ -49,10 +49,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 install: $(RUNTIME) ## Make .venv with exactly the locked packages, and the command .venv/bin/rookery
 
@@ -117,6 +117,9 @@ dist: $(RUNTIME) ## Build the wheel, with the embedding model inside, the source
 
 test-dist: dist ## Install the wheel from dist/ into an empty environment, by the registry, and use it
 	@$(BIN)/python distribution/try_wheel.py dist
+
+test-installers: dist ## Do the same by pip, pipx, uv tool and uvx; takes minutes
+	@$(BIN)/python distribution/try_wheel.py dist --with all
 
 sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (CycloneDX)
 	@$(BIN)/python -m venv --clear $(SBOM)/tool && $(BIN)/python -m venv --clear --without-pip $(SBOM)/described
