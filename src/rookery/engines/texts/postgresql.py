@@ -79,7 +79,7 @@ class PostgresTextIndex:
             rows = await asyncio.to_thread(_make_rows, ordered[start : start + _BATCH_DOCUMENTS])
 
             async def put(connection: PostgresConnection, rows: Sequence[postgresql_sql.Parameters] = rows) -> None:
-                async with connection.transaction(), connection.cursor() as cursor:
+                async with connection.pipeline(), connection.transaction(), connection.cursor() as cursor:  # in one round trip
                     await cursor.execute(_SET_LOCAL, {"timeout": f"{_WRITE_TIMEOUT_S}s", "commit": "off" if is_early else "on"})
                     await cursor.executemany(statement, rows)
 

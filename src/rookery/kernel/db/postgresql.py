@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import select
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Executable
+import psycopg
+from sqlalchemy import Connection, Executable, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
@@ -111,9 +114,10 @@ class PostgresDatabase:
             sqlalchemy_url(url),
             pool_size=_POOL_SIZE,
             max_overflow=0,
-            pool_pre_ping=True,
+            pool_use_lifo=True,  # PostgreSQL keeps the prepared statements of each connection, so few connections should do the work
             connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": options, **TCP_OPTIONS},
         )
+        event.listen(self._engine.sync_engine, "checkout", self._replace_if_closed)
         self._check_engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args=dict(TCP_OPTIONS))
         self._check: asyncio.Task[None] | None = None
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -205,6 +209,22 @@ class PostgresDatabase:
         if not (await asyncio.wait({check}, timeout=_CHECK_TIMEOUT_S))[0]:
             raise EngineUnavailable("database", f"no answer within {_CHECK_TIMEOUT_S:g} s")
         # An error, such as too many connections or a refusal, is an answer: then open connections work, or fail by themselves.
+
+    def _replace_if_closed(self, connection: DBAPIConnection, entry: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        """
+        Let the pool open its connections again if the server closed this one while it was idle.
+
+        A closed connection is readable, which costs no round trip to see. It is also readable after a message, so the server is asked then.
+        """
+        driver_connection = cast("psycopg.AsyncConnection", entry.driver_connection)
+        poll = select.poll()
+        poll.register(driver_connection.fileno(), select.POLLIN)
+        if not poll.poll(0):
+            return
+        try:
+            self._engine.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            raise InvalidatePoolError from error
 
     async def _ask(self) -> None:
         async with self._check_engine.connect() as connection:
