@@ -145,6 +145,11 @@ async def measure_texts(count: int, queries: int, folder: Path, address: str) ->
             lambda within=within: index.search(replace(next(text_queries), is_question=True), access_filter=within, limit=30),
         )
     since = AccessFilter(workspace_id=1, at=NOW, org="org3", since=NOW)
+    common_queries = iter(
+        itertools.cycle([TextQuery(any_of=tuple(f"word{dice.choice(range(60)):x}q" for _ in range(3))) for _ in range(queries)])
+    )
+    tagged = AccessFilter(workspace_id=1, at=NOW, tags=frozenset({"tag7"}))
+    await report("match of common words, a tag of 1 %", queries, lambda: index.search(next(common_queries), access_filter=tagged, limit=30))
     await report("match, org, since", queries, lambda: index.search(next(text_queries), access_filter=since, limit=30))
     await report("total, no filter", queries, lambda: index.count(1, query=next(text_queries), access_filter=FILTERS["no filter"]))
     documents_ = itertools.cycle(list(documents_of(queries, seed=9)))

@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import psutil
@@ -306,6 +306,55 @@ def _print_table(sets: Sequence[EngineSet], clients: int) -> None:
     Console(width=200).print(table)
 
 
+_TITLES = {
+    "embedded": "embedded, 1 process",
+    "postgres-1": "PostgreSQL, 1 process",
+    "postgres-2": "PostgreSQL, 2 processes",
+    "postgres-4": "PostgreSQL, 4 processes",
+    "opensearch": "OpenSearch for texts, 2 processes",
+}
+
+
+def render_markdown(result: Mapping[str, Any]) -> str:
+    """Return the tables of benchmarks/README.md for the JSON that this benchmark prints."""
+    sets: Mapping[str, Mapping[str, Any]] = result["sets"]
+    header = ["", *(_TITLES[name] for name in sets)]
+    routes: list[str] = list(next(iter(sets.values())))
+
+    def name(route: str) -> str:
+        title, _, clients = route.rpartition(", ")
+        return f"{title}, {clients} client{'s' if clients != '1' else ''}"
+
+    times = [
+        [
+            name(route),
+            *(
+                f"{figures[route]['p50_ms']:.1f} / {figures[route]['p99_ms']:.0f}, {figures[route]['per_s']:,.0f}/s"
+                for figures in sets.values()
+            ),
+        ]
+        for route in routes
+    ]
+    cpu = [
+        [name(route), *(" + ".join(f"{ms:.1f}" for ms in figures[route]["cpu_ms"].values()) for figures in sets.values())]
+        for route in routes
+        if route.rpartition(", ")[0] in _ROUTES
+    ]
+    parts = ["p50 / p99 in ms, and requests a second:", "", *_render_table(header, times)]
+    engines = max((figures[routes[0]]["cpu_ms"] for figures in sets.values()), key=len)
+    parts += ["", f"CPU of a request in ms ({' + '.join(engines)}):", "", *_render_table(header, cpu)]
+    hops: Mapping[str, Mapping[str, float]] = result["hops_ms"]
+    if len(hops) > 1:
+        rows = [[hop, *(f"{figures[hop]:.1f}" for name, figures in hops.items() if name != "embedded")] for hop in hops["embedded"]]
+        parts += ["", "Milliseconds that a hop adds to the p50 at one client:", ""]
+        parts += _render_table(["", *(_TITLES[name] for name in hops if name != "embedded")], rows)
+    return "\n".join(parts)
+
+
+def _render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -316,7 +365,15 @@ def main() -> None:
     parser.add_argument("--memories", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sets", nargs="+", choices=list(_WORKERS), default=list(_DEFAULT_SETS))
+    parser.add_argument("--markdown", action="store_true", help="print the tables of benchmarks/README.md after the JSON")
+    parser.add_argument(
+        "--render", type=Path, metavar="FILE", help="measure nothing, and print these tables for the JSON of an earlier run"
+    )
     options = parser.parse_args()
+    if options.render:
+        earlier, _ = json.JSONDecoder().raw_decode(options.render.read_text(encoding="utf-8"))
+        print(render_markdown(earlier))
+        return
     started, load = time.perf_counter(), os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="rookery-processes-") as name, ExitStack() as stack:
         folder = Path(name)
@@ -334,7 +391,10 @@ def main() -> None:
             "took_s": round(time.perf_counter() - started),
         }
         print(json.dumps(result, indent=1))
-        _print_table(sets, options.clients)
+        if options.markdown:
+            print(render_markdown(result))
+        else:
+            _print_table(sets, options.clients)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import os
 import random
 import zlib
 from collections.abc import Generator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,10 +20,11 @@ from rookery.engines import texts
 from rookery.engines.texts import TextEngine
 from rookery.engines.texts.postgresql import PostgresTextIndex
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.models import TextQuery
+from rookery.memory.models import MemoryScope, TextQuery
 from rookery.memory.ports import TextFeature
+from tests.conftest import eventually
 from tests.deadlines import HANG_S
-from tests.engines.conftest import CloseAtEnd, make_document, make_filter
+from tests.engines.conftest import NOW, CloseAtEnd, make_document, make_filter
 from tests.engines.engine_contracts import HowTested
 from tests.engines.text_contract import TextContract, any_of, fill, find_ids
 
@@ -145,6 +148,42 @@ class TestPostgres(TextContract):
 
         assert await find_ids(index) == ["b"]
         assert TextFeature.ERASURE in PostgresTextIndex.lacks
+
+
+async def test_narrow_filters_are_answered_by_their_indexes(postgres_database: str, tmp_path: Path) -> None:
+    """Issue 20: otherwise a search for a common word reads all rows with it. A table of an older version gets the indexes by setup."""
+    rare = make_document("", content="heron", memory_scope=MemoryScope.SHARED)
+    searches = {
+        "facets": (replace(rare, tags=("rare",)), make_filter(tags=frozenset({"rare"}))),
+        "agents": (
+            replace(rare, memory_scope=MemoryScope.AGENT, agent_id="rare"),
+            make_filter(agent_id="rare", scopes=frozenset({MemoryScope.AGENT})),
+        ),
+        "sessions": (
+            replace(rare, memory_scope=MemoryScope.SESSION, session_id="rare"),
+            make_filter(session_id="rare", scopes=frozenset({MemoryScope.SESSION})),
+        ),
+        "times": (replace(rare, created_at=NOW + timedelta(hours=2)), make_filter(since=NOW + timedelta(hours=1))),
+    }
+    index = texts.open(postgres_database, data_dir=tmp_path)
+    await index.put([make_document(f"common{number:04}", content="heron") for number in range(4_000)])
+    await index.put([replace(document, memory_id=name) for name, (document, _) in searches.items()])
+    async with await psycopg.AsyncConnection.connect(postgres_database, autocommit=True) as connection:
+        for name in searches:
+            await connection.execute(f"DROP INDEX rookery_texts_{name}".encode())
+        await index.setup()
+        await connection.execute("VACUUM ANALYZE rookery_texts")
+        found = {name: await find_ids(index, access_filter=access_filter) for name, (_, access_filter) in searches.items()}
+        await index.close()  # a connection reports the use of indexes when it ends, at the latest
+
+        async def are_used() -> bool:
+            await connection.execute("SELECT pg_stat_clear_snapshot()")
+            cursor = await connection.execute("SELECT indexrelname FROM pg_stat_user_indexes WHERE idx_scan > 0")
+            return {name for (name,) in await cursor.fetchall()} >= {f"rookery_texts_{name}" for name in searches}
+
+        await eventually(are_used)
+
+    assert found == {name: [name] for name in searches}
 
 
 async def test_a_server_that_is_down_is_unavailable(tmp_path: Path) -> None:

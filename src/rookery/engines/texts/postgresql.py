@@ -67,9 +67,15 @@ class PostgresTextIndex:
     async def setup(self) -> None:
         self._is_set_up = False
 
-        async def do_nothing(_: PostgresConnection) -> None: ...
+        async def create_filter_indexes(connection: PostgresConnection) -> None:
+            # A table of an older version lacks them. Its writes wait meanwhile, so no request does this.
+            async with connection.transaction():
+                await connection.execute(_SET_LOCAL, {"timeout": f"{_LONG_TIMEOUT_S}s", "commit": "on"})
+                await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": postgresql_sql.SETUP_LOCK})
+                for statement in postgresql_sql.CREATE_FILTER_INDEXES:
+                    await connection.execute(statement)
 
-        await self._run(do_nothing)
+        await self._run(create_filter_indexes)
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
         latest = {(document.workspace_id, document.memory_id): document for document in documents}
@@ -212,7 +218,8 @@ async def _create_table(connection: PostgresConnection) -> None:
         await connection.execute(_SET_LOCAL, {"timeout": f"{_WRITE_TIMEOUT_S}s", "commit": "on"})
         await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": postgresql_sql.SETUP_LOCK})
         await connection.execute(postgresql_sql.CREATE_TABLE)
-        await connection.execute(postgresql_sql.CREATE_INDEX)
+        for statement in (postgresql_sql.CREATE_INDEX, *postgresql_sql.CREATE_FILTER_INDEXES):
+            await connection.execute(statement)
 
 
 def _make_rows(documents: Sequence[IndexDocument]) -> list[postgresql_sql.Parameters]:
