@@ -72,8 +72,7 @@ class PostgresTextIndex:
             async with connection.transaction():
                 await connection.execute(_SET_LOCAL, {"timeout": f"{_LONG_TIMEOUT_S}s", "commit": "on"})
                 await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": postgresql_sql.SETUP_LOCK})
-                for statement in postgresql_sql.CREATE_FILTER_INDEXES:
-                    await connection.execute(statement)
+                await _create_filter_indexes(connection)
 
         await self._run(create_filter_indexes)
 
@@ -218,7 +217,15 @@ async def _create_table(connection: PostgresConnection) -> None:
         await connection.execute(_SET_LOCAL, {"timeout": f"{_WRITE_TIMEOUT_S}s", "commit": "on"})
         await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": postgresql_sql.SETUP_LOCK})
         await connection.execute(postgresql_sql.CREATE_TABLE)
-        for statement in (postgresql_sql.CREATE_INDEX, *postgresql_sql.CREATE_FILTER_INDEXES):
+        await connection.execute(postgresql_sql.CREATE_INDEX)
+        await _create_filter_indexes(connection)
+
+
+async def _create_filter_indexes(connection: PostgresConnection) -> None:
+    for name, statement in postgresql_sql.CREATE_FILTER_INDEXES.items():
+        cursor = await connection.execute(postgresql_sql.LACKS_INDEX, {"name": name})
+        ((is_missing,),) = await cursor.fetchall()
+        if is_missing:
             await connection.execute(statement)
 
 

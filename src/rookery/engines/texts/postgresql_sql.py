@@ -43,22 +43,19 @@ CREATE_TABLE = sql.SQL(
 CREATE_INDEX = sql.SQL("CREATE INDEX IF NOT EXISTS rookery_texts_words ON rookery_texts USING gin (words) WITH (fastupdate = off)")
 """Without `fastupdate`, whose list of pending entries every search would read."""
 
-CREATE_FILTER_INDEXES = tuple(
-    map(
-        sql.SQL,
-        (
-            "CREATE INDEX IF NOT EXISTS rookery_texts_facets ON rookery_texts USING gin (facets) WITH (fastupdate = off)",
-            "CREATE INDEX IF NOT EXISTS rookery_texts_agents ON rookery_texts (agent_id) WHERE agent_id IS NOT NULL",
-            "CREATE INDEX IF NOT EXISTS rookery_texts_sessions ON rookery_texts (session_id) WHERE session_id IS NOT NULL",
-            "CREATE INDEX IF NOT EXISTS rookery_texts_times ON rookery_texts (created_at)",
-        ),
-    )
-)
+CREATE_FILTER_INDEXES = {
+    "rookery_texts_facets": sql.SQL("CREATE INDEX rookery_texts_facets ON rookery_texts USING gin (facets) WITH (fastupdate = off)"),
+    "rookery_texts_agents": sql.SQL("CREATE INDEX rookery_texts_agents ON rookery_texts (agent_id) WHERE agent_id IS NOT NULL"),
+    "rookery_texts_sessions": sql.SQL("CREATE INDEX rookery_texts_sessions ON rookery_texts (session_id) WHERE session_id IS NOT NULL"),
+    "rookery_texts_times": sql.SQL("CREATE INDEX rookery_texts_times ON rookery_texts (created_at)"),
+}
 """
 Indexes for filters that few memories meet. Otherwise a search for common words reads the rows of all memories that have one.
 
 They lack the workspace, which searches compare by a sum: PostgreSQL combines them with the index of words.
 """
+LACKS_INDEX = sql.SQL("SELECT to_regclass(%(name)s) IS NULL")
+"""`CREATE INDEX IF NOT EXISTS` would wait for all writers of the table, even if the index exists."""
 
 DROP = sql.SQL("DELETE FROM rookery_texts WHERE workspace_id = %(workspace_id)s AND memory_id = ANY(%(ids)s)")
 COUNT_ALL = sql.SQL("SELECT count(*) FROM rookery_texts WHERE workspace_id = %(workspace_id)s")
