@@ -190,6 +190,51 @@ async def test_a_killed_move_of_vectors_continues(tmp_path: Path, model_folder: 
     assert (back.returncode, json.loads(back.stdout)["copied"]) == (0, 281)
 
 
+async def test_a_killed_move_of_texts_to_postgresql_continues_and_they_move_back(
+    tmp_path: Path, model_folder: Path, postgres_empty: str
+) -> None:
+    """Issue 20: beside a running server, kill -9 in the middle; the next run copies only the rest. Words are found in each engine."""
+    folder = tmp_path / "data"
+    lend_model(model_folder, folder)
+    with run_server(folder):
+        _import(folder, 0, 1)
+        assert _move(folder, "texts", postgres_empty).returncode == 0
+    _import(folder, 1, 280)
+    ids = sorted(json.loads(line)["id"] for line in _export(folder) if "content" in line)
+    with run_server(folder) as server:
+        with psycopg.connect(postgres_empty) as blocker:
+            # The move waits for this row of the last memory, in its second batch.
+            blocker.execute(_COPY_ROW.format(memory_id=ids[-1]).replace("rookery_vectors_1", "rookery_texts").encode())
+            blocker.execute("INSERT INTO rookery_texts SELECT * FROM row")
+            command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "move-engine", "texts", "--to", postgres_empty]
+            process = subprocess.Popen(command, env=_environment(""), stderr=subprocess.DEVNULL)
+            try:
+                await eventually(lambda: is_waiting(postgres_empty) or process.poll() is not None)
+            finally:
+                process.kill()
+            assert process.wait(HANG_S) == -signal.SIGKILL
+            blocker.rollback()
+        preview = json.loads(_move(folder, "texts", postgres_empty, "--dry-run", "--json").stdout)
+        report = json.loads(_move(folder, "texts", postgres_empty, "--json").stdout)
+        late = _remember(server.client, "The bittern booms.")
+    with run_server(folder, texts=postgres_empty) as server:
+        finished = json.loads(_move(folder, "texts", postgres_empty, "--json", texts=postgres_empty).stdout)
+        found = [_search(server, query) for query in ("bittern", "280")]
+        for path in folder.glob("texts.db*"):
+            path.unlink()
+        back = _move(folder, "texts", "embedded:", "--json", texts=postgres_empty)
+        assert server.client.delete(f"/v1/brain/memories/{late}").is_success
+    with run_server(folder) as server:
+        returned = json.loads(_move(folder, "texts", "embedded:", "--json").stdout)
+        found_at_last = [_search(server, query) for query in ("bittern", "280")]
+
+    assert preview["to_copy"] == report["copied"] == 281 - 256
+    assert (report["total"], report["missing"], finished["is_complete"]) == (281, 0, True)
+    assert (found[0], len(found[1])) == ({late}, 1)
+    assert (back.returncode, json.loads(back.stdout)["copied"], returned["is_complete"]) == (0, 282, True)
+    assert found_at_last == [set(), found[1]]
+
+
 def _export(folder: Path) -> list[str]:
     result = run_rookery("export", "--workspace", "default", data_dir=folder, environment=_environment(""))
     return [line for line in result.stdout.splitlines() if line]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 pytest.importorskip("qdrant_edge", reason="qdrant-edge-py has no wheel for this platform")
 
 from tests.conftest import eventually, lend_model
+from tests.deadlines import HANG_S
 from tests.fault_proxy import FaultProxy
 from tests.processes import get_environment, run_rookery, run_server
 from tests.qdrant_stand_in import QdrantStandIn, run_qdrant_stand_in
@@ -52,21 +55,44 @@ def _find_finding(folder: Path, name: str, *arguments: str, address: str) -> dic
     return next(finding for finding in findings if finding["about"] == name)
 
 
-async def test_vectors_move_to_qdrant(tmp_path: Path, model_folder: Path) -> None:
-    """`rookery move-engine vectors` copies them without embedding them again."""
+async def test_vectors_move_to_qdrant_and_back(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 20: beside a running server, with kill -9 in the middle. `rookery move-engine vectors` does not embed them again."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
-    with run_server(folder) as server:
-        ids = {_remember(server.client, f"The heron nests on roof {number}.") for number in range(8)}
-        await eventually(lambda: set(_recall_ids(server.client)) == ids)
-    with run_qdrant_stand_in() as qdrant:
-        environment = get_environment() | {"TARGET": qdrant.address(), "ROOKERY_MIN_FREE_DISK_MB": "0"}
-        moved = run_rookery("move-engine", "vectors", "--to", "${TARGET}", data_dir=folder, environment=environment)
-        (folder / "vectors.db").unlink()
-        with run_server(folder, vectors=qdrant.address()) as server:
+    with run_qdrant_stand_in() as qdrant, FaultProxy(qdrant.port) as proxy:
+        address = qdrant.address(port=proxy.port)
+        with run_server(folder) as server:
+            ids = {_remember(server.client, f"The heron nests on roof {number}.") for number in range(8)}
+            await eventually(lambda: set(_recall_ids(server.client)) == ids)
+            preview = json.loads(_move(folder, address, "--dry-run", "--json").stdout)
+            points_after_preview = _count_points(qdrant)
+            proxy.latency_s = 0.5  # so that the move is killed before the answer to its batch arrives
+            command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "move-engine", "vectors", "--to", address]
+            process = subprocess.Popen(command, env=get_environment(), stderr=subprocess.DEVNULL)
+            try:
+                await eventually(lambda: _count_points(qdrant) == 8 or process.poll() is not None)
+            finally:
+                process.kill()
+            assert process.wait(HANG_S) == -signal.SIGKILL
+            proxy.heal()
+            moved = _move(folder, address, "--json")
+        with run_server(folder, vectors=address) as server:
+            finished = json.loads(_move(folder, address, "--json", present=address).stdout)
             found = set(_recall_ids(server.client))
+            for path in folder.glob("vectors.db*"):
+                path.unlink()
+            back = _move(folder, "embedded:", "--json", present=address)
+    with run_server(folder) as server:
+        returned = json.loads(_move(folder, "embedded:", "--json").stdout)
+        found_at_last = set(_recall_ids(server.client))
 
-    assert (moved.returncode, found) == (0, ids), moved.stderr
+    assert (preview["to_copy"], points_after_preview) == (8, 0)
+    assert (moved.returncode, json.loads(moved.stdout)["missing"], finished["is_complete"], found) == (0, 0, True, ids), moved.stderr
+    assert (back.returncode, json.loads(back.stdout)["copied"], returned["is_complete"], found_at_last) == (0, 8, True, ids), back.stderr
+
+
+def _move(folder: Path, to: str, *options: str, present: str = "embedded:") -> subprocess.CompletedProcess[str]:
+    return _run(folder, "move-engine", "vectors", "--to", to, *options, address=present)
 
 
 async def test_a_server_keeps_its_vectors_in_qdrant(tmp_path: Path, model_folder: Path) -> None:
