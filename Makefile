@@ -80,7 +80,11 @@ fix: $(DEV) ## Mend what can be mended by machine
 test-engines: $(UPSTREAMS) $(LLAMA) ## Run the tests of every store again, on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --engines $(ARGS)
 
-engine-table: $(DEV) ## Write docs/reference/engines.md, which says how each engine is tested, from the test suites
+RECORD := tests/engines/engine_record.json
+engine-table: $(DEV) ## Run the contract of each engine, and write docs/reference/engines.md, which says how it is tested
+	@rm -f $(RECORD)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --engine-record $(RECORD) tests/engines
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --engine-record $(RECORD) --engines tests/engines
 	@exec $(BIN)/python -m tests.engines.engine_table
 
 contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="spec 4.3"
