@@ -123,6 +123,13 @@ _OWN_COMMANDS = (
         210,
         "Operate",
     ),
+    CommandEntry(
+        "hook",
+        "Send an event of a coding agent to the server, and print the answer. `rookery connect` writes the hooks that call it.",
+        "rookery.cli.hook:hook",
+        41,
+        "Tools",
+    ),
     CommandEntry("secrets", "Manage the key that encrypts confidential values.", "rookery.cli.secrets:app", 220, "Operate"),
     CommandEntry(
         "version",

@@ -1,0 +1,200 @@
+"""`rookery hook` as clients run it: exit code, streams, deadline, and what it imports (issue 21, D-93)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import cast
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from rookery.coding_agents.hook_command import HookOptions, find_folder, parse_options
+from tests.deadlines import HANG_S
+from tests.stopwatch import Stopwatch
+
+ANSWER = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "<rookery_memory>\n…\n</rookery_memory>"}}
+KEY = "ak_" + "k" * 32
+
+
+class HookServer(ThreadingHTTPServer):
+    """A server that records requests and sends one answer."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status, self.body = 200, json.dumps(ANSWER).encode()
+        self.requests: list[tuple[str, str, object]] = []
+
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server = cast("HookServer", self.server)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server.requests.append((self.path, str(self.headers["Authorization"]), json.loads(body)))
+        self.send_response(server.status)
+        self.send_header("Content-Length", str(len(server.body)))
+        self.end_headers()
+        self.wfile.write(server.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[HookServer]:
+    """A running server."""
+    with HookServer() as running:
+        thread = Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join(HANG_S)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a project."""
+    (tmp_path / ".rookery.toml").write_text('project = "web"\norg = "acme"\n')
+    return tmp_path
+
+
+def run_hook(*arguments: str, stdin: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `rookery hook` in *folder*."""
+    command = [sys.executable, "-m", "rookery", "hook", *arguments]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, cwd=folder, env={"ROOKERY_KEY": KEY, **variables}, timeout=HANG_S, check=False
+    )
+
+
+def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: HookServer, folder: Path) -> None:
+    """Issue 21: the payload on standard input, the project from the machine of the agent, the answer of the server as it is."""
+    payload = {"session_id": "c1", "source": "startup", "cwd": str(folder), "odd": [None, {"x": 1}]}
+    done = run_hook("session-start", "--client", "claude-code", "--url", f"{server.url}/rookery/", stdin=json.dumps(payload), folder=folder)
+
+    assert (done.returncode, done.stderr, json.loads(done.stdout)) == (0, "", ANSWER)
+    ((path, authorization, body),) = server.requests
+    assert urlsplit(path).path == "/rookery/api/agent/hooks/claude-code/session-start"
+    assert dict(parse_qsl(urlsplit(path).query)) == {"project": "web", "org": "acme"}
+    assert (authorization, body) == (f"Bearer {KEY}", payload)
+
+
+def test_the_url_and_the_key_come_from_variables_or_a_file(server: HookServer, folder: Path) -> None:
+    """Issue 21: an own key per client, by environment variable; a file for clients that pass on none."""
+    (folder / "key").write_text("ak_from_file\n")
+    run_hook(
+        "stop", "--client=codex", "--key-variable", "OTHER_KEY", stdin="{}", folder=folder, OTHER_KEY="ak_other", ROOKERY_URL=server.url
+    )
+    run_hook("stop", "--client=codex", "--key-file", "key", "--url", server.url, stdin="{}", folder=folder)
+    assert [authorization for _, authorization, _ in server.requests] == ["Bearer ak_other", "Bearer ak_from_file"]
+
+
+def test_nothing_is_printed_for_an_empty_or_wrong_answer(server: HookServer, folder: Path) -> None:
+    """Issue 21: prints the answer or nothing, exit code 0 and an empty standard error in any case."""
+    for status, body in ((200, b"{}"), (200, b"[]"), (200, b"<html>"), (401, b'{"error":"unauthorised"}'), (500, b""), (302, b"{}")):
+        server.status, server.body = status, body
+        done = run_hook("end", "--client", "cursor", "--url", server.url, stdin='{"session_id":"c1"}', folder=folder)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "variables"),
+    [
+        (("stop", "--client", "emacs"), "{}", {}),
+        (("pre-tool-use", "--client", "codex"), "{}", {}),
+        ((), "{}", {}),
+        (("stop", "--client"), "{}", {}),
+        (("stop", "--client", "codex", "--surprise", "1"), "{}", {}),
+        (("stop", "--client", "codex"), "no JSON", {}),
+        (("stop", "--client", "codex"), "[1]", {}),
+        (("stop", "--client", "codex"), "", {}),
+        (("stop", "--client", "codex"), "{}", {"ROOKERY_HOOKS": "off"}),
+        (("stop", "--client", "codex"), "{}", {"ROOKERY_KEY": ""}),
+        (("stop", "--client", "codex", "--key-file", "/nowhere/key"), "{}", {}),
+    ],
+)
+def test_nothing_is_sent_and_nothing_is_said(
+    server: HookServer, folder: Path, arguments: tuple[str, ...], stdin: str, variables: dict[str, str]
+) -> None:
+    """Issue 21: always exit 0, nothing on standard error; ROOKERY_HOOKS=off, a missing key and wrong input send nothing."""
+    done = run_hook(*arguments, stdin=stdin, folder=folder, **{"ROOKERY_URL": server.url, **variables})
+    assert (done.returncode, done.stdout, done.stderr, server.requests) == (0, "", "", [])
+
+
+def test_a_folder_that_is_switched_off_or_has_no_project_sends_nothing(server: HookServer, tmp_path: Path) -> None:
+    """D-93: `hooks = false` in .rookery.toml, and folders without a project."""
+    assert run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=tmp_path).stdout == ""
+    (tmp_path / ".rookery.toml").write_text('project = "web"\nhooks = false\n')
+    assert run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=tmp_path).stdout == ""
+    assert server.requests == []
+
+
+def test_a_server_that_does_not_answer_costs_at_most_the_deadline(folder: Path) -> None:
+    """Issue 21: own deadline of 1 s, exit 0, nothing on standard error, also if the server accepts and never answers, or is not there."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Stopwatch() as stopwatch:
+            done = run_hook("session-start", "--client", "codex", "--url", url, stdin='{"session_id":"c1"}', folder=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert stopwatch.elapsed_s >= 0.9
+    assert stopwatch.reference_s < 2.5
+    done = run_hook("session-start", "--client", "codex", "--url", url, stdin='{"session_id":"c1"}', folder=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_client_that_keeps_standard_input_open_is_not_waited_for(folder: Path) -> None:
+    """Issue 21: the deadline covers the read of the payload too."""
+    command = [sys.executable, "-m", "rookery", "hook", "stop", "--client", "vscode"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder, env={}) as process:
+        assert process.wait(HANG_S) == 0
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
+
+
+def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) -> None:
+    """Issue 21: fast start. Only the standard library and the modules of hooks are imported."""
+    code = (
+        "import sys, rookery.__main__\n"
+        "from rookery.coding_agents import hook_command\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('rookery')))\n"
+        "print(*sorted({'typer', 'rich', 'pydantic', 'structlog', 'asyncio', 'sqlalchemy', 'urllib.request'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True, timeout=HANG_S)
+    names, others = done.stdout.splitlines()
+    assert names.split() == [
+        "rookery",
+        "rookery.__main__",
+        "rookery.coding_agents",
+        "rookery.coding_agents.hook_command",
+        "rookery.coding_agents.hook_declarations",
+        "rookery.coding_agents.projects",
+    ]
+    assert others == ""
+
+
+def test_options_and_folders_are_read() -> None:
+    """D-93: options in both spellings; the folder as each client sends it."""
+    expected = HookOptions(event="prompt", client="codex", url="http://a=b")
+    assert parse_options(["prompt", "--client", "codex", "--url", "http://a=b"]) == expected
+    assert parse_options(["prompt", "--client=codex", "--url=http://a=b"]) == expected
+    assert parse_options(["prompt", "codex"]) is None
+    assert find_folder({"cwd": "/a"}, {"CLAUDE_PROJECT_DIR": "/b"}) == Path("/a")
+    assert find_folder({"workspace_roots": ["/c", "/d"]}, {}) == Path("/c")
+    assert find_folder({"workspace_roots": []}, {"CURSOR_PROJECT_DIR": "/e"}) == Path("/e")
+    assert find_folder({"cwd": 3}, {}) == Path.cwd()
