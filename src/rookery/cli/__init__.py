@@ -127,8 +127,8 @@ _OWN_COMMANDS = (
         "hook",
         "Send an event of a coding agent to the server, and print the answer. `rookery connect` writes the hooks that call it.",
         "rookery.cli.hook:hook",
-        41,
-        "Tools",
+        31,
+        "Start here",
     ),
     CommandEntry("secrets", "Manage the key that encrypts confidential values.", "rookery.cli.secrets:app", 220, "Operate"),
     CommandEntry(

@@ -93,7 +93,7 @@ def parse_options(arguments: Sequence[str]) -> HookOptions | None:
     if len(values) != len(names) or values.get("client") not in CLIENTS:
         return None
     return HookOptions(
-        event=cast("HookEvent", words[0]),
+        event=words[0],
         client=values["client"],
         url=values.get("url", ""),
         key_variable=values.get("key_variable") or KEY_VARIABLE,
