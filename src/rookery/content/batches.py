@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rookery.access.workspaces import require_workspace
-from rookery.content.active_calls import ActiveCalls
-from rookery.content.budgets import Budgets
-from rookery.content.execution import GenerationRunner
+from rookery.content.generation_services import GenerationServices
 from rookery.content.generations import cancel_in
 from rookery.content.models import (
     BatchView,
@@ -21,14 +19,11 @@ from rookery.content.models import (
     JsonObject,
 )
 from rookery.content.queued_work import enqueue, require_room
-from rookery.content.requests import Generators, add_position, resolve_draft
+from rookery.content.requests import add_position, resolve_draft
 from rookery.content.store import batches as store
 from rookery.content.store import generations
-from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.ids import IdFactory
-from rookery.kernel.jobs import JobQueue
 
 MAX_BATCH_SIZE = 500
 """Maximum generations of a batch."""
@@ -37,26 +32,9 @@ MAX_BATCH_SIZE = 500
 class GenerationBatches:
     """Creates, reads and cancels batches."""
 
-    def __init__(
-        self,
-        db: Database,
-        *,
-        runner: GenerationRunner,
-        calls: ActiveCalls,
-        budgets: Budgets,
-        generators: Generators,
-        jobs: JobQueue,
-        clock: Clock,
-        ids: IdFactory,
-    ) -> None:
-        self._db = db
-        self._runner = runner
-        self._calls = calls
-        self._budgets = budgets
-        self._generators = generators
-        self._jobs = jobs
-        self._clock = clock
-        self._ids = ids
+    def __init__(self, services: GenerationServices) -> None:
+        self._services = services
+        self._db = services.db
 
     async def create(self, tenant: ContentTenant, drafts: Sequence[GenerationDraft], *, metadata: JsonObject) -> BatchView:
         """
@@ -68,19 +46,20 @@ class GenerationBatches:
             BudgetExhausted, ModelNotPriced: The budget would not cover a single one of the calls now.
             GenerationQueueFull: The workspace has too many queued generations.
         """
-        now, batch_id = self._clock(), self._ids()
-        ids = [self._ids() for _ in drafts]
+        services = self._services
+        now, batch_id = services.clock(), services.ids()
+        ids = [services.ids() for _ in drafts]
 
         def work(tx: Tx) -> BatchView:
             require_workspace(tx, tenant.public_workspace_id)
             new = list[Generation]()
             for index, draft in enumerate(drafts):
                 try:
-                    generation = resolve_draft(tx, tenant, draft, self._generators, id=ids[index], mode=GenerationMode.QUEUED, now=now)
+                    generation = resolve_draft(tx, tenant, draft, services.generators, id=ids[index], mode=GenerationMode.QUEUED, now=now)
                 except RookeryError as error:
                     raise add_position(error, index) from error
                 new.append(replace(generation, batch_id=batch_id, batch_index=index))
-            self._budgets.require_left_for_any(tx, new, now)
+            self._services.budgets.require_left_for_any(tx, new, now)
             batch = GenerationBatch(
                 id=batch_id,
                 workspace_id=tenant.workspace_id,
@@ -92,10 +71,10 @@ class GenerationBatches:
             )
             store.insert_batch(tx, batch)
             generations.insert_generations(tx, *new)
-            enqueue(tx, self._jobs, new)
+            enqueue(tx, self._services.jobs, new)
             return load_batch_view(tx, tenant.workspace_id, batch_id)
 
-        await require_room(self._jobs, tenant.workspace_id, len(drafts))
+        await require_room(self._services.jobs, tenant.workspace_id, len(drafts))
         return await self._db.write(work)
 
     async def get(self, tenant: ContentTenant, batch_id: str) -> BatchView:
@@ -125,19 +104,19 @@ class GenerationBatches:
 
     async def cancel(self, tenant: ContentTenant, batch_id: str) -> BatchView:
         """Cancel all generations of a batch that are not final. Raises NotFound."""
-        now = self._clock()
+        now = self._services.clock()
 
         def work(tx: Tx) -> tuple[list[Generation], BatchView]:
             require_workspace(tx, tenant.public_workspace_id)
             _require_batch(tx, tenant.workspace_id, batch_id)
             open_generations = generations.list_open_of_batch(tx, tenant.workspace_id, batch_id)
             for generation in open_generations:
-                cancel_in(tx, self._runner, generation, now)
+                cancel_in(tx, self._services.runner, generation, now)
             return open_generations, load_batch_view(tx, tenant.workspace_id, batch_id)
 
         cancelled, view = await self._db.write(work)
         for generation in cancelled:
-            self._calls.cancel(generation.id)
+            self._services.calls.cancel(generation.id)
         return view
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rookery.access.workspaces import require_workspace
-from rookery.content.active_calls import ActiveCalls
-from rookery.content.budgets import Budgets
 from rookery.content.chat import Delta
 from rookery.content.errors import GenerationCancelled
 from rookery.content.execution import INTERRUPTED, GenerationRunner
+from rookery.content.generation_services import GenerationServices
 from rookery.content.models import (
     ContentTenant,
     Generation,
@@ -24,15 +23,12 @@ from rookery.content.models import (
     day_of,
 )
 from rookery.content.queued_work import enqueue, require_room
-from rookery.content.requests import Generators, resolve_draft
+from rookery.content.requests import resolve_draft
 from rookery.content.store import batches
 from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
-from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import Conflict, NotFound
-from rookery.kernel.ids import IdFactory
-from rookery.kernel.jobs import JobQueue
 
 CANCELLED = "cancelled"
 _CANCELLED_MESSAGE = "The generation was cancelled on request."
@@ -51,26 +47,9 @@ class StartedGeneration:
 class Generations:
     """Creates, reads, cancels and repeats generations."""
 
-    def __init__(
-        self,
-        db: Database,
-        *,
-        runner: GenerationRunner,
-        calls: ActiveCalls,
-        budgets: Budgets,
-        generators: Generators,
-        jobs: JobQueue,
-        clock: Clock,
-        ids: IdFactory,
-    ) -> None:
-        self._db = db
-        self._runner = runner
-        self._calls = calls
-        self._budgets = budgets
-        self._generators = generators
-        self._jobs = jobs
-        self._clock = clock
-        self._ids = ids
+    def __init__(self, services: GenerationServices) -> None:
+        self._services = services
+        self._db = services.db
 
     async def generate(self, tenant: ContentTenant, draft: GenerationDraft) -> Generation:
         """
@@ -83,7 +62,7 @@ class Generations:
             GenerationCancelled: Another request cancelled it.
         """
         generation = await self.start(tenant, draft, GenerationMode.SYNC)
-        finished = await self._runner.complete(generation)
+        finished = await self._services.runner.complete(generation)
         if finished.error is not None:
             finished.error.detail["generation_id"] = generation.id
             raise finished.error
@@ -93,12 +72,12 @@ class Generations:
 
     async def start(self, tenant: ContentTenant, draft: GenerationDraft, mode: GenerationMode) -> Generation:
         """Store a running generation with its budget reserved; the caller runs it at once. Raises as `generate`."""
-        now, generation_id = self._clock(), self._ids()
+        now, generation_id = self._services.clock(), self._services.ids()
 
         def work(tx: Tx) -> StartedGeneration:
             require_workspace(tx, tenant.public_workspace_id)
-            new = resolve_draft(tx, tenant, draft, self._generators, id=generation_id, mode=mode, now=now)
-            generation = self._runner.begin(tx, new, now)
+            new = resolve_draft(tx, tenant, draft, self._services.generators, id=generation_id, mode=mode, now=now)
+            generation = self._services.runner.begin(tx, new, now)
             store.insert_generations(tx, generation)
             return StartedGeneration(generation)
 
@@ -107,11 +86,11 @@ class Generations:
 
     def stream(self, generation: Generation) -> AsyncGenerator[Delta | Generation]:
         """Yield the pieces of the answer of a started generation, then the stored generation, whatever its status."""
-        return self._runner.stream(generation)
+        return self._services.runner.stream(generation)
 
     async def abandon(self, generation: Generation) -> None:
         """Cancel a started generation whose stream nobody has read."""
-        await self._runner.abandon(generation)
+        await self._services.runner.abandon(generation)
 
     async def queue(self, tenant: ContentTenant, draft: GenerationDraft) -> Generation:
         """
@@ -122,17 +101,17 @@ class Generations:
             BudgetExhausted, ModelNotPriced: The budget would not cover the call now.
             GenerationQueueFull: The workspace has too many queued generations.
         """
-        now, generation_id = self._clock(), self._ids()
+        now, generation_id = self._services.clock(), self._services.ids()
 
         def work(tx: Tx) -> Generation:
             require_workspace(tx, tenant.public_workspace_id)
-            generation = resolve_draft(tx, tenant, draft, self._generators, id=generation_id, mode=GenerationMode.QUEUED, now=now)
-            self._budgets.require_left(tx, generation, now)
+            generation = resolve_draft(tx, tenant, draft, self._services.generators, id=generation_id, mode=GenerationMode.QUEUED, now=now)
+            self._services.budgets.require_left(tx, generation, now)
             store.insert_generations(tx, generation)
-            enqueue(tx, self._jobs, [generation])
+            enqueue(tx, self._services.jobs, [generation])
             return generation
 
-        await require_room(self._jobs, tenant.workspace_id, 1)
+        await require_room(self._services.jobs, tenant.workspace_id, 1)
         return await self._db.write(work)
 
     async def get(self, tenant: ContentTenant, generation_id: str) -> Generation:
@@ -153,7 +132,7 @@ class Generations:
             NotFound: The generation does not exist.
             Conflict: It has succeeded or failed.
         """
-        now = self._clock()
+        now = self._services.clock()
 
         def work(tx: Tx) -> Generation:
             require_workspace(tx, tenant.public_workspace_id)
@@ -162,10 +141,10 @@ class Generations:
                 return current
             if not current.is_open:
                 raise Conflict(f"The generation has ended with the status {current.status.value}, so it cannot be cancelled.")
-            return cancel_in(tx, self._runner, current, now)
+            return cancel_in(tx, self._services.runner, current, now)
 
         cancelled = await self._db.write(work)
-        self._calls.cancel(generation_id)
+        self._services.calls.cancel(generation_id)
         return cancelled
 
     async def retry(self, tenant: ContentTenant, generation_id: str) -> Generation:
@@ -177,14 +156,14 @@ class Generations:
             Conflict: It has succeeded or is not finished.
             GenerationNotConfigured, BudgetExhausted, ModelNotPriced, GenerationQueueFull: As `queue`.
         """
-        now, new_id = self._clock(), self._ids()
+        now, new_id = self._services.clock(), self._services.ids()
 
         def work(tx: Tx) -> Generation:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_generation(tx, tenant.workspace_id, generation_id)
             if old.status not in {GenerationStatus.FAILED, GenerationStatus.CANCELLED}:
                 raise Conflict(f"Only a failed or cancelled generation can be repeated; the status of this one is {old.status.value}.")
-            self._generators.find(old)
+            self._services.generators.find(old)
             new = Generation(
                 id=new_id,
                 workspace_id=old.workspace_id,
@@ -204,12 +183,12 @@ class Generations:
                 wants_score=old.wants_score,
                 created_at=now,
             )
-            self._budgets.require_left(tx, new, now)
+            self._services.budgets.require_left(tx, new, now)
             store.insert_generations(tx, new)
-            enqueue(tx, self._jobs, [new])
+            enqueue(tx, self._services.jobs, [new])
             return new
 
-        await require_room(self._jobs, tenant.workspace_id, 1)
+        await require_room(self._services.jobs, tenant.workspace_id, 1)
         return await self._db.write(work)
 
     async def fail_abandoned(self) -> int:
@@ -218,7 +197,7 @@ class Generations:
 
         Queued generations are not among them: another worker takes over their jobs.
         """
-        now = self._clock()
+        now = self._services.clock()
         outcome = GenerationOutcome(
             status=GenerationStatus.FAILED, latency_ms=0.0, attempts=0, error_code=INTERRUPTED, error_message=_INTERRUPTED_MESSAGE
         )
@@ -227,7 +206,7 @@ class Generations:
             store.end_orphaned_leases(tx, at=now)
             abandoned = store.list_abandoned(tx, now=now, limit=_SWEEP_BATCH_SIZE)
             for generation in abandoned:
-                self._runner.end(tx, generation, outcome, now)
+                self._services.runner.end(tx, generation, outcome, now)
             return len(abandoned)
 
         if not await self._db.lookup(store.has_owned):

@@ -10,6 +10,7 @@ from rookery.content.batches import GenerationBatches
 from rookery.content.budgets import Budgets, DefaultBudgets
 from rookery.content.execution import GenerationRunner
 from rookery.content.generation_metrics import GenerationMetrics
+from rookery.content.generation_services import GenerationServices
 from rookery.content.generations import Generations
 from rookery.content.metered_calls import MeteredCalls
 from rookery.content.ports import ContentPorts, OutputScorer
@@ -91,10 +92,10 @@ class ContentServices:
         return QueuedGenerations(self._runtime.db, self.runner, self.budgets, self._runtime.jobs, clock=self._runtime.clock)
 
     @cached_property
-    def generations(self) -> Generations:
+    def generation_services(self) -> GenerationServices:
         runtime = self._runtime
-        return Generations(
-            runtime.db,
+        return GenerationServices(
+            db=runtime.db,
             runner=self.runner,
             calls=self.calls,
             budgets=self.budgets,
@@ -105,18 +106,12 @@ class ContentServices:
         )
 
     @cached_property
+    def generations(self) -> Generations:
+        return Generations(self.generation_services)
+
+    @cached_property
     def batches(self) -> GenerationBatches:
-        runtime = self._runtime
-        return GenerationBatches(
-            runtime.db,
-            runner=self.runner,
-            calls=self.calls,
-            budgets=self.budgets,
-            generators=self.generators,
-            jobs=runtime.jobs,
-            clock=runtime.clock,
-            ids=runtime.ids,
-        )
+        return GenerationBatches(self.generation_services)
 
     @cached_property
     def templates(self) -> PromptTemplates:
