@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 import structlog
 
@@ -29,12 +28,11 @@ from rookery.content.prices import compute_cost
 from rookery.content.store import batches
 from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
+from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.events import EventBus
-
-T = TypeVar("T")
 
 PlanRetry = Callable[[Generation, RookeryError], Callable[[Tx], None] | None]
 """Returns a function that queues a failed generation again in a transaction; None: the failure is final."""
@@ -361,14 +359,3 @@ def to_rookery_error(error: Exception, generation: Generation) -> RookeryError:
         return error
     _log.error("content.call_failed", generation=generation.id, exc_info=error)
     return GenerationError("The call failed because of an unexpected error. The log of the server has the details.")
-
-
-async def run_to_end(work: Awaitable[T]) -> T:
-    """Return the result of *work*, which runs to its end even if the current task is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
-            await asyncio.wait({task})
-        raise

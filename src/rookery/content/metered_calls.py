@@ -17,7 +17,7 @@ from rookery.access.models import Caller
 from rookery.access.workspaces import require_workspace
 from rookery.content.budgets import Budgets, make_usage_record
 from rookery.content.chat import NO_USAGE, ChatMessage, Completion
-from rookery.content.execution import make_cancelled, make_failure, make_success, run_to_end, to_rookery_error
+from rookery.content.execution import make_cancelled, make_failure, make_success, to_rookery_error
 from rookery.content.generation_metrics import GenerationMetrics
 from rookery.content.models import (
     CallReservation,
@@ -32,6 +32,7 @@ from rookery.content.prices import compute_cost
 from rookery.content.requests import Generators
 from rookery.content.store import budgets as budget_store
 from rookery.content.store import reservations
+from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound

@@ -19,6 +19,7 @@ from functools import partial
 
 import structlog
 
+from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.leases import make_worker_id
@@ -223,12 +224,8 @@ class CampaignDispatcher:
     async def _run_round_shielded(self, dead: DeadWorkers | None) -> None:
         """Run a round to its end even if cancelled: otherwise its claims would become unknown although nothing was sent."""
         self._is_running_round = True
-        task = asyncio.ensure_future(self._run_round(dead))
         try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            raise
+            await run_to_end(self._run_round(dead))
         finally:
             self._is_running_round = False
 

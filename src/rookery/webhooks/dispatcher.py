@@ -18,6 +18,7 @@ from typing import Protocol
 
 import structlog
 
+from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.leases import make_worker_id
@@ -227,12 +228,8 @@ class Dispatcher:
     async def _run_round_shielded(self) -> None:
         """Run a round to its end even if cancelled: otherwise its claims would be unusable until their leases expire."""
         self._is_running_round = True
-        task = asyncio.ensure_future(self._run_round())
         try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            raise
+            await run_to_end(self._run_round())
         finally:
             self._is_running_round = False
 
