@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
@@ -13,6 +15,8 @@ from rookery.kernel.clock import Clock
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _WEEK_S = 7 * _DAY_S
 _KIB = 1024
+_MARK_TAG = re.compile("(</?mark>)")
+_MARK_TAGS = {"<mark>": Markup("<mark>"), "</mark>": Markup("</mark>")}
 _SECONDS_FROM_MS = 10_000
 """Durations from this many milliseconds are shown in seconds."""
 
@@ -30,7 +34,19 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
         "duration": format_duration,
         "percent": format_percent,
         "json": to_json,
+        "highlighted": show_highlights,
+        "pairs": to_options,
     }
+
+
+def show_highlights(highlight: str) -> Markup:
+    """Return a highlight of the API, which is HTML, with its `mark` elements. Everything else of it is escaped again."""
+    return Markup("").join(_MARK_TAGS.get(part, escape(html.unescape(part))) for part in _MARK_TAG.split(highlight))
+
+
+def to_options(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the options of a select whose values are what it shows."""
+    return [(name, name) for name in names]
 
 
 def format_number(value: float | None) -> str:

@@ -23,5 +23,6 @@ class ConsoleSection:
 
 SECTIONS = (
     ConsoleSection("", "Overview", "overview", None),
+    ConsoleSection("memories", "Memories", "memories", "brain:read"),
     ConsoleSection("settings", "Settings", "settings", None),
 )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from rookery.console.routing import View
-from rookery.console.views import overview, settings
+from rookery.console.views import memories, memory_forms, overview, settings
 
-VIEWS: tuple[View, ...] = (*overview.VIEWS, *settings.VIEWS)
+VIEWS: tuple[View, ...] = (
+    *overview.VIEWS,
+    *memory_forms.VIEWS,
+    *memories.VIEWS,
+    *settings.VIEWS,
+)

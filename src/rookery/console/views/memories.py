@@ -1,0 +1,84 @@
+"""The memories: the list, the page of one, and what removes it from recall or from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from rookery.console.routing import View
+from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, STATES, MemoryListFilters
+from rookery.console.visit import Visit
+from rookery_client import ApiError
+from rookery_client.generated import models
+
+_MAX_OPTIONS = 200
+"""The names that a filter offers. Others can be typed."""
+
+_MAX_VERSIONS = 100
+_REFUSED_FILTER = frozenset({403, 422})
+
+
+async def list_memories(visit: Visit) -> Response:
+    """Show the memories that the key may see, newest first, or best first if words are given."""
+    filters = MemoryListFilters.read(visit)
+    memories: Sequence[models.Memory] = ()
+    links, problem = None, ""
+    try:
+        if filters.q:
+            memories, links = await filters.search(visit)
+        else:
+            memories, links = await filters.list_page(visit)
+    except ApiError as error:
+        if error.status not in _REFUSED_FILTER:
+            raise
+        problem = error.message
+    scopes = await visit.client.memory.list_scopes()
+    tags = await visit.client.memory.list_tags()
+    projects = {project.name for org in scopes.scopes for project in org.projects}
+    return visit.render(
+        "memories/list.html",
+        filters=filters,
+        memories=memories,
+        links=links,
+        problem=problem,
+        types=sorted({*KNOWN_TYPES, *([filters.type] if filters.type else [])}),
+        projects=sorted({*sorted(projects)[:_MAX_OPTIONS], *([filters.project] if filters.project else [])}),
+        tags=[tag.name for tag in tags.tags[:_MAX_OPTIONS]],
+        scopes=SCOPES,
+        states=STATES,
+    )
+
+
+async def show_memory(visit: Visit) -> Response:
+    """Show a memory with all its fields, and what it replaced and what replaced it."""
+    memory = await visit.client.memory.get_memory(visit.path("memory_id"))
+    history = await visit.client.memory.get_memory_history(memory.id, per_page=_MAX_VERSIONS)
+    return visit.render("memories/memory.html", memory=memory, versions=history.items, version_count=history.total)
+
+
+async def archive(visit: Visit) -> Response:
+    """Remove a memory from recall, and keep it."""
+    memory = await visit.client.memory.archive_memory(visit.path("memory_id"))
+    return visit.redirect(f"memories/{memory.id}", done="archived")
+
+
+async def restore(visit: Visit) -> Response:
+    """Return an archived memory to recall."""
+    memory = await visit.client.memory.restore_memory(visit.path("memory_id"))
+    return visit.redirect(f"memories/{memory.id}", done="restored")
+
+
+async def delete(visit: Visit) -> Response:
+    """Delete a memory from every store."""
+    await visit.client.memory.delete_memory(visit.path("memory_id"))
+    return visit.redirect("memories", done="deleted")
+
+
+VIEWS = (
+    View("GET", "/memories", list_memories, "brain:read"),
+    View("GET", "/memories/{memory_id}", show_memory, "brain:read"),
+    View("POST", "/memories/{memory_id}/archive", archive, "brain:delete"),
+    View("POST", "/memories/{memory_id}/restore", restore, "brain:delete"),
+    View("POST", "/memories/{memory_id}/delete", delete, "brain:delete"),
+)
