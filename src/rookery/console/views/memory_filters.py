@@ -115,7 +115,7 @@ class MemoryListFilters:
             ApiError: A filter is invalid, or needs a scope that the key lacks.
         """
         offset = min((visit.page_number - 1) * PER_PAGE, MAX_SEARCH_OFFSET)
-        found = await visit.client.memory.search_memories(
+        result = await visit.client.memory.search_memories(
             q=self.q,
             limit=PER_PAGE,
             offset=offset,
@@ -128,8 +128,8 @@ class MemoryListFilters:
             tags=[self.tag] if self.tag else UNSET,
             since=_given(self._since_time),
         )
-        links = _build_links(visit, offset // PER_PAGE + 1, len(found.hits), found.total)
-        return found.hits, links
+        links = _build_links(visit, offset // PER_PAGE + 1, len(result.hits), result.total)
+        return result.hits, links
 
     @property
     def _since_time(self) -> str:
