@@ -49,10 +49,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 install: $(RUNTIME) ## Make .venv with exactly the locked packages, and the command .venv/bin/rookery
 
@@ -79,6 +79,9 @@ fix: $(DEV) ## Mend what can be mended by machine
 
 test-engines: $(UPSTREAMS) $(LLAMA) ## Run the tests of every store again, on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --engines $(ARGS)
+
+test-engines-long: ## Run `make test-engines` with each fault of each engine, of which CI runs a part
+	@$(MAKE) test-engines ARGS="--long $(ARGS)"
 
 RECORD := tests/engines/engine_record.json
 engine-table: $(DEV) ## Run the contract of each engine, and write docs/reference/engines.md, which says how it is tested

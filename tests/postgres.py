@@ -290,7 +290,8 @@ def postgres_class_database(postgres_server: str, postgres_names: Iterator[str])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--engines`."""
+    """Add `--engines` and `--long`."""
+    parser.addoption("--long", action="store_true", help="with --engines: run each fault of each engine, not the short form of CI")
     parser.addoption("--engines", action="store_true", help="run the tests marked external_service, on a real PostgreSQL, and no others")
 
 

@@ -55,6 +55,11 @@ _KINDS_ON_A_SLOW_HOST = frozenset({"recall 503 texts", "recall 503 vectors"}) | 
 )
 """Kinds that are always possible, because time limits do not know how slow the host of the tests is."""
 
+_LONG_ROWS = frozenset(
+    {("texts", "half"), ("vectors", "slow"), ("embedder", "slow"), ("counters", "refused"), ("counters", "half"), ("counters", "slow")}
+)
+"""Faults that run only with `--long`: another engine, or another fault of the same engine, takes the same way through the product."""
+
 _MAX_RECALLED = 48
 """Acknowledged memories that are recalled after the faults of an engine. The presence of all is checked in the stores."""
 
@@ -292,7 +297,9 @@ def _list_faults(platform: _Platform, engine: str) -> list[_Fault]:
     return faults
 
 
-async def test_each_engine_fails_and_heals_while_clients_work(platform: _Platform, subtests: pytest.Subtests) -> None:
+async def test_each_engine_fails_and_heals_while_clients_work(
+    platform: _Platform, subtests: pytest.Subtests, pytestconfig: pytest.Config
+) -> None:
     """
     Each fault of each engine, in the middle of the work of 16 clients.
 
@@ -301,6 +308,8 @@ async def test_each_engine_fails_and_heals_while_clients_work(platform: _Platfor
     """
     for engine in _DEGRADED_KINDS:
         for fault in _list_faults(platform, engine):
+            if (engine, fault.name) in _LONG_ROWS and not pytestconfig.getoption("--long"):
+                continue
             with subtests.test(engine=engine, fault=fault.name):
                 await _check_fault(platform, fault)
         with subtests.test(engine=engine, check="nothing is lost"):
