@@ -24,5 +24,6 @@ class ConsoleSection:
 SECTIONS = (
     ConsoleSection("", "Overview", "overview", None),
     ConsoleSection("memories", "Memories", "memories", "brain:read"),
+    ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("settings", "Settings", "settings", None),
 )
