@@ -106,19 +106,19 @@ def mark_spans(text: str, spans: Iterable[models.SycophancySpan]) -> list[TextPa
 
 
 def _cut(text: str, spans: Sequence[_Span]) -> list[TextPart]:
-    shown = text[:MAX_SHOWN_CHARS]
+    beginning = text[:MAX_SHOWN_CHARS]
     parts, position = list[TextPart](), 0
-    for span in sorted(spans, key=lambda each: (each.start, -each.strength)):
-        start, end = max(span.start, position), min(span.end, len(shown))
+    for span in sorted(spans, key=lambda item: (item.start, -item.strength)):
+        start, end = max(span.start, position), min(span.end, len(beginning))
         level = next((name for least, name in _LEVELS if span.strength >= least), "")
         if start >= end or not level:
             continue
         if start > position:
-            parts.append(TextPart(shown[position:start]))
-        parts.append(TextPart(shown[start:end], level, span.kind, span.note))
+            parts.append(TextPart(beginning[position:start]))
+        parts.append(TextPart(beginning[start:end], level, span.kind, span.note))
         position = end
-    if position < len(shown):
-        parts.append(TextPart(shown[position:]))
+    if position < len(beginning):
+        parts.append(TextPart(beginning[position:]))
     return parts
 
 
