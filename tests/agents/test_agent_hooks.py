@@ -135,7 +135,7 @@ async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> N
     """Issue 21: only hits above the threshold, at most 1,200 characters, and not those already given in this session."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
-    await kim.remember("The billing service stores its data in PostgreSQL.", project="web")
+    await kim.remember("Pictures of animals are drawn by Hana in Warsaw.", project="web")
     await kim.remember("Releases of billing go out on Fridays.", project="shop")
     assert text_of(await start(kim, "c1")) == ""
 
@@ -144,7 +144,7 @@ async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> N
     assert "Friday" not in text
     assert len(text) <= 1_200
     assert "Tuesday" not in text_of(await prompt(kim, "c1", "On which day does a release of billing go out?"))
-    assert "PostgreSQL" in text_of(await prompt(kim, "c1", "Which database does the billing service use?"))
+    assert "Hana" in text_of(await prompt(kim, "c1", "Who draws the pictures of animals?"))
     assert text_of(await prompt(kim, "c1", "How tall is the Eiffel tower?")) == ""
     await start(kim, "c2")
     assert "Tuesday" in text_of(await prompt(kim, "c2", QUESTION))
