@@ -29,7 +29,9 @@ _TAIL_CHARS = 24
 
 _KEY_PATTERN = re.compile(r"(?:sk_(?:live|test)_[A-Za-z0-9]{32}|(?<![A-Za-z])ak_[A-Za-z0-9]{32}|whsec_[A-Za-z0-9+/]{24,}=*)")
 _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9+/_-]{{{_TAIL_CHARS},}}")
-_KEY_COMMANDS = re.compile(r"(?:^|\s)(?:init|(?:agent-)?keys\s+(?:create|rotate)|webhooks\s+(?:add|rotate-secret))(?:\s|$)")
+_KEY_COMMANDS = re.compile(
+    r"(?:^|\s)(?:init|(?:agent-)?keys\s+(?:create|rotate)|webhooks\s+(?:add|rotate-secret)|connect\s.*--write)(?:\s|$)"
+)
 """The commands that print a key, once and on standard output only."""
 
 _KEY_FILES = ("first-run.json", "secret.key")

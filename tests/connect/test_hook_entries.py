@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rookery.coding_agents import hook_declarations
 from rookery.coding_agents.hook_declarations import HOOKS
 from rookery.connect.errors import UneditableText
-from rookery.connect.hook_entries import HookTarget, add_hooks, build_hooks, find_client, find_hooks, get_program, remove_hooks
+from rookery.connect.hook_entries import HookTarget, add_hooks, build_hooks, find_client, find_hooks, get_address, get_program, remove_hooks
 from rookery.connect.own_keys import LEAST_PERMISSIONS
 
 TARGET = HookTarget(url="https://agents.example.org")
@@ -45,7 +45,7 @@ def test_claude_code_starts_a_session_by_a_program_and_sends_the_rest_over_http(
         "SessionStart": {
             "type": "command",
             "command": "rookery",
-            "args": ["hook", "session-start", "--client", "claude-code"],
+            "args": ["hook", "session-start", "--client", "claude-code", "--url", "https://agents.example.org"],
             "timeout": 5,
         },
         **{
@@ -68,7 +68,7 @@ def test_the_others_run_the_program_for_each_event(client: str) -> None:
 
     for declaration in HOOKS[client]:
         words = shlex.split(str(hooks[declaration.name]["command"]))
-        assert words == ["/a b/rookery", "hook", declaration.event, "--client", client]
+        assert words == ["/a b/rookery", "hook", declaration.event, "--client", client, "--url", "http://127.0.0.1:9000"]
         assert hooks[declaration.name]["timeout"] == declaration.timeout_s
 
 
@@ -77,6 +77,7 @@ def test_a_hook_is_recognised_by_what_it_calls(client: str) -> None:
     """The marker of a hook is its route or its command."""
     for hook in build_hooks(client, OTHER_TARGET).values():
         assert find_client(hook) == client
+        assert get_address(hook).startswith("http://127.0.0.1:9000")
         assert get_program(hook) == (None if "url" in hook else "/a b/rookery")
 
 

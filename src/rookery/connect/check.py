@@ -13,7 +13,7 @@ from rookery.coding_agents.hook_declarations import HOOKS, hook_path
 from rookery.connect.client_files import decode, read_file
 from rookery.connect.clients import locate_file, locate_hooks
 from rookery.connect.errors import ClientFileBroken, ServerUnusable, UneditableText
-from rookery.connect.hook_entries import FoundHook, find_client, get_program
+from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_program
 from rookery.connect.jsonc import parse_jsonc
 from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry
 from rookery.connect.server_client import ServerClient
@@ -160,10 +160,12 @@ def _check_hook_file(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterat
     missing = [hook.name for hook in HOOKS[setup.client.id] if hook.name not in {present.event for present in hooks}]
     if missing:
         yield Finding("hooks_incomplete", f"{file} lacks the hooks {', '.join(missing)}. Add them with --hooks --write.", file=file)
-    addresses = {str(hook.handler["url"]) for hook in hooks if "url" in hook.handler}
-    wrong = sorted(address for address in addresses if not address.startswith(f"{setup.hook_target.url}/api/agent/"))
+    url = setup.hook_target.url
+    wrong = sorted(
+        {address for hook in hooks if (address := get_address(hook.handler)) != url and not address.startswith(f"{url}/api/agent/")}
+    )
     if wrong:
-        yield Finding("wrong_address", f"{file} has hooks for {wrong[0]}, but the server is at {setup.hook_target.url}.", file=file)
+        yield Finding("wrong_address", f"{file} has hooks for {wrong[0] or 'no address'}, but the server is at {url}.", file=file)
     for program in sorted({program for hook in hooks if (program := get_program(hook.handler)) is not None}):
         if shutil.which(program) is None:
             yield Finding("program_missing", f"{file} starts {program!r}, which is not on PATH. Write the hooks again.", file=file)

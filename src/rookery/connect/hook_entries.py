@@ -19,6 +19,7 @@ _GROUPED_CLIENTS = frozenset({"claude-code", "codex"})
 """Clients whose events have groups of hooks with a matcher. For the others, an event has hooks."""
 
 _COMMAND = re.compile(rf"\bhook\s+({'|'.join(EVENTS)})\s+--client\s+([a-z-]+)")
+_URL_OPTION = re.compile(r"\s--url[ =](\S+)")
 _ROUTE = re.compile(rf"/api/agent/hooks/([a-z-]+)/({'|'.join(EVENTS)})$")
 
 Place = tuple[str | int, ...]
@@ -30,14 +31,12 @@ class HookTarget:
     The server and the program that hooks call.
 
     Attributes:
-        url: The base URL of the server, for hooks that are sent over HTTP.
+        url: The base URL of the server.
         program: The program `rookery` with its first arguments.
-        options: Options of `rookery hook`, after `--client`.
     """
 
     url: str
     program: tuple[str, ...] = ("rookery",)
-    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +112,7 @@ def find_client(handler: Mapping[str, object]) -> str | None:
     url = handler.get("url")
     if isinstance(url, str) and (route := _ROUTE.search(url.partition("?")[0])):
         return route[1]
-    arguments = handler.get("args")
-    words = [str(word) for word in cast("list[object]", arguments)] if isinstance(arguments, list) else []
-    command = _COMMAND.search(" ".join([str(handler.get("command", "")), *words]))
+    command = _COMMAND.search(_join_words(handler))
     return None if command is None else command[2]
 
 
@@ -132,6 +129,22 @@ def get_program(handler: Mapping[str, object]) -> str | None:
         return command
 
 
+def get_address(handler: Mapping[str, object]) -> str:
+    """Return the URL that a hook of Rookery calls, or the one that it passes to `rookery hook`; empty if it passes none."""
+    url = handler.get("url")
+    if isinstance(url, str):
+        return url
+    match = _URL_OPTION.search(_join_words(handler))
+    return "" if match is None else match[1]
+
+
+def _join_words(handler: Mapping[str, object]) -> str:
+    """Return the command of a hook with its arguments, in one line."""
+    arguments = handler.get("args")
+    words = [str(word) for word in cast("list[object]", arguments)] if isinstance(arguments, list) else []
+    return " ".join([str(handler.get("command", "")), *words])
+
+
 def _is_own(handler: JsonObject) -> bool:
     return find_client(handler) is not None
 
@@ -145,7 +158,7 @@ def _build_handler(client: str, hook: HookDeclaration, target: HookTarget) -> Js
             "allowedEnvVars": [KEY_VARIABLE],
             "timeout": hook.timeout_s,
         }
-    words = [*target.program, *hook.command(client, *target.options)]
+    words = [*target.program, *hook.command(client, "--url", target.url)]
     if client == "claude-code":  # without a shell, which is also right on Windows
         return {"type": "command", "command": words[0], "args": words[1:], "timeout": hook.timeout_s}
     command: JsonObject = {"command": shlex.join(words), "timeout": hook.timeout_s}

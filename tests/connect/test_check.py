@@ -1,0 +1,302 @@
+"""`rookery connect --check` against a running server: what keeps a client from working is found and named (issue 21, field notes B4.6)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import httpx2
+import pytest
+
+from rookery.connect.hook_entries import find_hooks
+from tests.connect.command_line import ConnectCommand, get_error
+from tests.deadlines import HANG_S
+from tests.processes import Server, run_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running server."""
+    with run_server(tmp_path_factory.mktemp("server") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def command(server: Server, home: Path, project: Path) -> Iterator[ConnectCommand]:
+    """The command on the data folder of the server, in the shell of a client whose key is set. Its new keys are deleted at the end."""
+    yield ConnectCommand(server.folder, home, ROOKERY_KEY=server.keys["agent_key"])
+    for key in server.client.get("/api/v1/agent-keys").raise_for_status().json()["data"]:
+        if key["name"].endswith(f" on {socket.gethostname()}"):
+            server.client.delete(f"/api/v1/agent-keys/{key['id']}").raise_for_status()
+
+
+def approve(home: Path, project: Path) -> None:
+    """Store the approval that Claude Code asks its user for."""
+    (home / ".claude.json").write_text(json.dumps({"projects": {str(project): {"enabledMcpjsonServers": ["rookery"]}}}))
+
+
+def trust_codex_hooks(home: Path) -> None:
+    """Store the trust that Codex asks its user for in /hooks."""
+    file = home / ".codex" / "hooks.json"
+    names = {"SessionStart": "session_start", "UserPromptSubmit": "user_prompt_submit", "Stop": "stop", "SessionEnd": "session_end"}
+    states = "".join(
+        f'\n[hooks.state."{file}:{names[hook.event]}:{hook.place[2]}:{hook.place[-1]}"]\ntrusted_hash = "sha256:1"\n'
+        for hook in find_hooks(file.read_text())
+    )
+    config = home / ".codex" / "config.toml"
+    config.write_text(config.read_text() + states)
+
+
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "codex", "windsurf", "gemini"])
+def test_a_client_that_was_just_connected_has_no_problem(command: ConnectCommand, home: Path, project: Path, client: str) -> None:
+    """The check speaks MCP with the key of the variable and counts the tools."""
+    command.run(client, "--write", "--user" if client == "claude-code" else "--no-key")
+
+    report = command.run_json(client, "--check")
+
+    assert (report["ok"], report["findings"]) == (True, [])
+    assert cast("int", report["tools"]) > 10
+
+
+def test_the_hooks_of_claude_code_are_checked_with_their_route(command: ConnectCommand) -> None:
+    """The route is called without a session, so nothing is recorded."""
+    command.run("claude-code", "--user", "--write", "--hooks")
+
+    assert command.check("claude-code") == set()
+    assert command.run("claude-code", "--check").stdout.splitlines()[-1] == "Claude Code is connected."
+
+
+@pytest.mark.parametrize("client", ["claude-code", "vscode", "codex", "zed"])
+def test_a_client_that_is_not_connected_is_reported(command: ConnectCommand, client: str) -> None:
+    """Hooks are asked for, so they are missing too; Zed has none."""
+    expected = {"missing"} if client == "zed" else {"missing", "hooks_missing"}
+
+    assert command.check(client, "--hooks") == expected
+    assert command.check(client) == {"missing"}
+
+
+def test_a_wrong_key_is_reported_and_not_shown(command: ConnectCommand, server: Server) -> None:
+    """A key that was revoked, or is of another server."""
+    command.run("codex", "--write")
+    key = "ak_" + "0Wrong0Key" * 3 + "00"
+    command.variables = {**command.variables, "ROOKERY_KEY": key}
+
+    result = command.run("codex", "--check")
+
+    assert result.exit_code == 1
+    assert key not in result.output
+    assert command.check("codex") == {"key_refused"}
+    command.variables = {**command.variables, "ROOKERY_KEY": "not even a key"}
+    assert command.check("codex") == {"key_refused"}
+
+
+def test_a_key_without_the_scope_is_reported(command: ConnectCommand, server: Server) -> None:
+    """It may see no tool, so the session does not begin."""
+    body = {"name": "no tools", "permissions": ["docs:read"]}
+    key = str(server.client.post("/api/v1/agent-keys", json=body).raise_for_status().json()["key"])
+    command.run("claude-code", "--user", "--write", "--hooks")
+    command.variables = {**command.variables, "ROOKERY_KEY": key}
+
+    assert command.check("claude-code") == {"key_lacks_scope"}
+
+
+def test_a_variable_without_a_key_is_reported(command: ConnectCommand) -> None:
+    """VS Code has a store of its own, so there it is only a note."""
+    command.run("cursor", "--write")
+    command.run("vscode", "--write")
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+
+    assert command.check("cursor") == {"key_unset"}
+    assert command.check("vscode") == set()
+
+
+def test_a_stopped_server_is_reported(command: ConnectCommand) -> None:
+    """The check ends with the reason and not with an exception."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = cast("int", free.getsockname()[1])
+    command.run("codex", "--write", "--no-key", "--url", f"http://127.0.0.1:{port}")
+
+    assert command.check("codex", "--url", f"http://127.0.0.1:{port}") == {"unreachable"}
+
+
+def test_another_server_at_the_address_is_reported(command: ConnectCommand, server: Server) -> None:
+    """An address below which there is no MCP."""
+    command.run("codex", "--write", "--no-key", "--url", f"{server.url}/docs")
+
+    assert command.check("codex", "--url", f"{server.url}/docs") == {"unexpected_answer"}
+
+
+def test_an_old_address_is_reported_and_the_key_is_not_sent_there(command: ConnectCommand, server: Server) -> None:
+    """The file of a project comes from others: the key goes only to the address of the settings."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0)
+        port = cast("int", other.getsockname()[1])
+        command.run("cursor", "--write", "--hooks", "--no-key", "--url", f"http://127.0.0.1:{port}")
+
+        assert command.check("cursor") == {"wrong_address"}
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_an_entry_that_another_file_covers_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Claude Code prefers the entry for one project, then that of the project's file, then that of the user."""
+    command.run("claude-code", "--user", "--write")
+    command.run("claude-code", "--project", "--write", "--url", "http://127.0.0.1:1")
+
+    assert command.check("claude-code", "--user") == {"shadowed"}
+    assert command.check("claude-code") == {"wrong_address", "untrusted"}
+
+    content = json.loads((home / ".claude.json").read_text())
+    content["projects"] = {str(project): {"mcpServers": {"rookery": {"type": "http", "url": "http://127.0.0.1:2/mcp"}}}}
+    (home / ".claude.json").write_text(json.dumps(content))
+    assert command.check("claude-code", "--project") == {"shadowed", "wrong_address", "untrusted"}
+    assert command.check("claude-code") == {"foreign_entry", "wrong_address"}
+
+
+def test_a_server_that_the_user_has_not_approved_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Claude Code runs no server of `.mcp.json` before its user agrees, and none that he rejects."""
+    command.run("claude-code", "--write")
+    assert command.check("claude-code") == {"untrusted"}
+    approve(home, project)
+    assert command.check("claude-code") == set()
+    (project / ".claude").mkdir()
+    (project / ".claude" / "settings.json").write_text('{"disabledMcpjsonServers": ["rookery"]} // comment')
+    assert command.check("claude-code") == {"disabled"}
+
+
+def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, home: Path) -> None:
+    """Codex runs a hook only after its user has trusted it in /hooks; the command says so when it writes them."""
+    steps = cast("list[str]", command.run_json("codex", "--write", "--hooks")["notices"])
+    assert "Codex runs these hooks only after you trust them: open /hooks in Codex." in steps
+    assert command.check("codex") == {"untrusted"}
+    trust_codex_hooks(home)
+    assert command.check("codex") == set()
+    config = home / ".codex" / "config.toml"
+    config.write_text(config.read_text().replace('trusted_hash = "sha256:1"', "enabled = false", 1))
+    assert command.check("codex") == {"disabled"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"disableAllHooks": True}, "disabled"),
+        ({"allowedHttpHookUrls": ["https://hooks.example.com/*"]}, "hooks_blocked"),
+        ({"httpHookAllowedEnvVars": ["OTHER"]}, "hooks_blocked"),
+        ({"enabledPlugins": {"rookery@market": True}}, "plugin"),
+        ({"allowedHttpHookUrls": ["http://127.0.0.1:*"], "httpHookAllowedEnvVars": ["ROOKERY_KEY"]}, None),
+    ],
+)
+def test_settings_of_claude_code_that_keep_hooks_from_running_are_reported(
+    command: ConnectCommand, home: Path, settings: dict[str, object], code: str | None
+) -> None:
+    """They make a client ignore a file that is right."""
+    command.run("claude-code", "--user", "--write", "--hooks")
+    file = home / ".claude" / "settings.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+    assert command.check("claude-code") == ({code} if code else set())
+
+
+def test_hooks_that_are_incomplete_or_start_a_missing_program_are_reported(command: ConnectCommand, home: Path) -> None:
+    """An older version wrote fewer hooks, or the environment of `rookery` was moved."""
+    command.run("claude-code", "--user", "--write", "--hooks")
+    file = home / ".claude" / "settings.json"
+    settings = json.loads(file.read_text())
+    del settings["hooks"]["Stop"]
+    settings["hooks"]["SessionStart"][0]["hooks"][0]["command"] = "/gone/rookery"
+    file.write_text(json.dumps(settings))
+
+    assert command.check("claude-code") == {"hooks_incomplete", "program_missing"}
+    command.run("claude-code", "--user", "--write")
+    assert command.check("claude-code") == set()
+
+
+def test_a_file_that_cannot_be_read_is_reported(command: ConnectCommand, project: Path) -> None:
+    """The client cannot read it either."""
+    (project / ".cursor").mkdir()
+    (project / ".cursor" / "mcp.json").write_text("{oops}")
+
+    assert command.check("cursor") == {"unreadable"}
+
+
+@pytest.mark.parametrize(
+    ("client", "file"), [("zed", ".config/zed/settings.json"), ("claude-desktop", ".config/Claude/claude_desktop_config.json")]
+)
+def test_a_client_that_keeps_its_key_gets_one_of_its_own(command: ConnectCommand, home: Path, client: str, file: str) -> None:
+    """The new file is readable by its owner only; a second run changes nothing; a placeholder is a problem."""
+    command.run(client, "--write", "--no-key")
+    assert command.check(client) == {"key_unset"}
+
+    text = command.run(client, "--write").stdout
+    content = (home / file).read_text()
+
+    assert "YOUR_KEY" not in content
+    assert "ak_" not in text
+    assert command.check(client) == set()
+    assert command.run_json(client, "--write")["changed"] == []
+    assert (home / file).read_text() == content
+
+
+def test_a_file_in_a_repository_gets_no_key(command: ConnectCommand, home: Path, tmp_path: Path) -> None:
+    """Settings are often linked to a repository of dotfiles. The key is shown instead, once."""
+    dotfiles = tmp_path / "dotfiles"
+    (dotfiles / ".git").mkdir(parents=True)
+    (home / ".config" / "zed").mkdir(parents=True)
+    (home / ".config" / "zed" / "settings.json").symlink_to(dotfiles / "zed.json")
+    server_key = command.run_json("claude-desktop", "--write", "--file", str(dotfiles / "desktop.json"))
+
+    command.run("zed", "--write")
+
+    assert "YOUR_KEY" in (dotfiles / "zed.json").read_text()
+    assert "YOUR_KEY" in (dotfiles / "desktop.json").read_text()
+    assert "in a git repository" in str(server_key["notices"])
+
+
+def test_a_key_of_the_client_is_created_once_and_has_few_permissions(command: ConnectCommand, server: Server, tmp_path: Path) -> None:
+    """It belongs to one client on one machine; nothing is rotated, and it is shown only by the run that creates it."""
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+
+    first = command.run("gemini", "--write")
+    second = command.run_json("gemini", "--write")
+
+    key = first.stdout.rpartition("export ROOKERY_KEY=")[2].strip()
+    me = httpx2.get(f"{server.url}/api/v1/whoami", headers={"Authorization": f"Bearer {key}"}, timeout=HANG_S).json()
+    assert me["name"] == f"gemini on {socket.gethostname()}"
+    assert str(me["agent_id"]).startswith("gemini-")
+    assert set(me["permissions"]) == {"mcp:read", "mcp:write", "brain:read", "brain:write", "sessions.read", "sessions.write", "plans.read"}
+    assert "key" not in second
+    assert "has a key already" in str(second["notices"])
+
+
+@pytest.mark.usefixtures("command")
+def test_a_key_is_created_over_http_by_a_key_that_may(server: Server, home: Path, tmp_path: Path) -> None:
+    """The server runs on another machine: its key of ROOKERY_KEY creates the one of this client, if it may."""
+    elsewhere = ConnectCommand(tmp_path / "no data", home, ROOKERY_KEY=server.keys["api_key"])
+
+    created = elsewhere.run_json("windsurf", "--write", "--url", server.url)
+    again = elsewhere.run_json("windsurf", "--write", "--url", server.url)
+    elsewhere.variables = {**elsewhere.variables, "ROOKERY_KEY": str(created["key"])}
+    with_own = elsewhere.run_json("windsurf", "--write", "--url", server.url)
+
+    assert created["url"] == f"{server.url}/mcp"
+    assert elsewhere.check("windsurf", "--url", server.url) == set()
+    assert ("key" in again, "has a key already" in str(again["notices"])) == (False, True)
+    assert ("key" in with_own, with_own["notices"]) == (False, [])
+
+
+def test_without_a_store_and_without_a_key_the_command_says_how_to_get_one(home: Path, project: Path, tmp_path: Path) -> None:
+    """The file is written all the same; no store is created."""
+    elsewhere = ConnectCommand(tmp_path / "no data", home)
+
+    local = elsewhere.run_json("cursor", "--write")
+    remote = elsewhere.run_json("codex", "--write", "--url", "https://agents.example.org")
+
+    assert "No key was created" in str(local["notices"])
+    assert "Set ROOKERY_KEY to a key of https://agents.example.org" in str(remote["notices"])
+    assert not (tmp_path / "no data").exists()
+    assert "agents.example.org/mcp" in (home / ".codex" / "config.toml").read_text()
+    assert "Traceback" not in get_error(elsewhere.run("cursor", "--write"))
