@@ -11,6 +11,7 @@ from typing import cast
 import httpx2
 import pytest
 
+from rookery.connect.codex_trust import hash_hook
 from rookery.connect.hook_entries import find_hooks
 from tests.connect.command_line import ConnectCommand, get_error
 from tests.deadlines import HANG_S
@@ -43,7 +44,8 @@ def trust_codex_hooks(home: Path) -> None:
     file = home / ".codex" / "hooks.json"
     names = {"SessionStart": "session_start", "UserPromptSubmit": "user_prompt_submit", "Stop": "stop", "SessionEnd": "session_end"}
     states = "".join(
-        f'\n[hooks.state."{file}:{names[hook.event]}:{hook.place[2]}:{hook.place[-1]}"]\ntrusted_hash = "sha256:1"\n'
+        f'\n[hooks.state."{file}:{names[hook.event]}:{hook.place[2]}:{hook.place[-1]}"]\n'
+        f'trusted_hash = "{hash_hook(names[hook.event], hook.handler)}"\n'
         for hook in find_hooks(file.read_text())
     )
     config = home / ".codex" / "config.toml"
@@ -176,8 +178,24 @@ def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, h
     trust_codex_hooks(home)
     assert command.check("codex") == set()
     config = home / ".codex" / "config.toml"
-    config.write_text(config.read_text().replace('trusted_hash = "sha256:1"', "enabled = false", 1))
+    trusted = config.read_text()
+    config.write_text(trusted.replace("trusted_hash", "enabled = false\ntrusted_hash", 1))
     assert command.check("codex") == {"disabled"}
+    config.write_text(trusted)
+    command.run("codex", "--write", "--url", "http://127.0.0.1:1", "--no-key")
+    moved = command.run("codex", "--check", "--url", "http://127.0.0.1:1", "--json").stdout
+    assert "These hooks have changed since you trusted them" in moved
+
+
+def test_the_hash_of_a_hook_is_that_of_codex() -> None:
+    """As `hooks/list` of the app-server of codex-cli 0.169.0 returned them for files that this command wrote."""
+    command = "rookery hook session-start --client codex --url http://127.0.0.1:18431"
+    start = {"type": "command", "command": command, "timeout": 5}
+    stop = {**start, "command": command.replace("session-start", "stop")}
+
+    assert hash_hook("session_start", start) == "sha256:ec535a775ffcd17817243fd5ee9c11d033c874d49746f4d392981b79394ac393"
+    assert hash_hook("stop", stop) == "sha256:dacb325b56cd6dad3604fc4cd375f2d0d292139fe7597c0b8798b23c706ad7fd"
+    assert hash_hook("stop", {**stop, "unknown": 1}) is None
 
 
 @pytest.mark.parametrize(

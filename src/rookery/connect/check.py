@@ -12,13 +12,14 @@ from typing import cast
 from rookery.coding_agents.hook_declarations import HOOKS, hook_path
 from rookery.connect.client_files import decode, read_file
 from rookery.connect.clients import locate_file, locate_hooks
+from rookery.connect.codex_trust import CodexTrust, read_trust
 from rookery.connect.errors import ClientFileBroken, ServerUnusable, UneditableText
 from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_program
 from rookery.connect.jsonc import parse_jsonc
 from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry
 from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import FoundEntry, Setup, find_entries, read_hooks
-from rookery.connect.toml_edits import get_tables, parse_toml
+from rookery.connect.toml_edits import parse_toml
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 
@@ -174,25 +175,22 @@ def _check_hook_file(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterat
 
 
 def _check_codex_trust(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterator[Finding]:
-    """Yield a finding for hooks that Codex does not run. It keeps a hash of each trusted hook, by its position, in the user's file."""
+    """Yield a finding for hooks that Codex does not run."""
     config = locate_file("codex", "user", setup.places)
     try:
-        state = get_tables(_get_object(parse_toml(decode(config, read_file(config))).get("hooks")), "state")
+        events = read_trust(parse_toml(decode(config, read_file(config))), file, hooks)
     except UneditableText as error:
         raise ClientFileBroken(f"{config}: {error}.") from error
-    untrusted, disabled = list[str](), list[str]()
-    for hook in hooks:
-        group, handler = hook.place[2], hook.place[-1]
-        trust = state.get(f"{file}:{_to_snake_case(hook.event)}:{group}:{handler}", {})
-        if trust.get("enabled") is False:
-            disabled.append(hook.event)
-        elif not trust.get("trusted_hash"):
-            untrusted.append(hook.event)
-    if untrusted:
-        message = f"Codex does not trust these hooks yet, so it does not run them: {', '.join(untrusted)}. Open /hooks in Codex."
-        yield Finding("untrusted", message, file=file)
-    if disabled:
-        yield Finding("disabled", f"These hooks are disabled in {config}: {', '.join(disabled)}. Open /hooks in Codex.", file=config)
+    for trust, text in (
+        (CodexTrust.UNTRUSTED, "Codex does not trust these hooks yet"),
+        (CodexTrust.CHANGED, "These hooks have changed since you trusted them"),
+    ):
+        if trust in events:
+            names = ", ".join(events[trust])
+            yield Finding("untrusted", f"{text}, so Codex does not run them: {names}. Open /hooks in Codex.", file=file)
+    if CodexTrust.DISABLED in events:
+        names = ", ".join(events[CodexTrust.DISABLED])
+        yield Finding("disabled", f"These hooks are disabled in {config}: {names}. Open /hooks in Codex.", file=config)
 
 
 def _check_hook_settings(setup: Setup) -> Iterator[Finding]:
@@ -270,7 +268,3 @@ def _get_object(value: object) -> dict[str, object]:
 def _get_texts(settings: Mapping[str, object], name: str) -> list[str]:
     value = settings.get(name)
     return [item for item in cast("list[object]", value) if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def _to_snake_case(name: str) -> str:
-    return "".join(f"_{character.lower()}" if character.isupper() else character for character in name).lstrip("_")
