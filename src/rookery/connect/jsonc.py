@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NoReturn, TypeAlias
 
 from rookery.connect.errors import UneditableText
@@ -80,9 +81,12 @@ class JsoncMember:
     value: JsoncNode
 
 
+@lru_cache(maxsize=4)
 def parse_jsonc(text: str) -> JsoncNode | None:
     """
     Return the value of *text*, or None if it has only whitespace and comments.
+
+    An edit reads the same text several times, and Claude Code's own file has megabytes, so the last results are kept.
 
     Raises:
         InvalidJsonc: The text has a syntax error, or a nesting deeper than `MAX_DEPTH`.

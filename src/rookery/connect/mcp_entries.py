@@ -37,8 +37,9 @@ def read_entries(config: ClientConfig, text: str) -> dict[str, JsonObject]:
 def read_local_entries(text: str, project: str) -> dict[str, JsonObject]:
     """Return the servers that Claude Code keeps in `~/.claude.json` for one project alone (its scope `local`)."""
     root = parse_jsonc(text)
-    projects = _get_objects(None if root is None or root.get("projects") is None else root.to_value(), "projects")
-    return _get_objects(projects.get(project), "mcpServers")
+    projects = None if root is None else root.get("projects")
+    state = None if projects is None else projects.get(project)
+    return {} if state is None else _get_objects(_get_object(state.to_value()).get("mcpServers"))
 
 
 def add_entry(config: ClientConfig, text: str, target: SetupTarget, *, key: str | None = None) -> str:
@@ -143,9 +144,6 @@ def _get_object(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def _get_objects(value: object, member: str | None = None) -> dict[str, JsonObject]:
-    """Return the members of *value*, or of its *member*, that are objects."""
-    fields = _get_object(value)
-    if member is not None:
-        fields = _get_object(fields.get(member))
-    return {name: cast("JsonObject", part) for name, part in fields.items() if isinstance(part, dict)}
+def _get_objects(value: object) -> dict[str, JsonObject]:
+    """Return the members of *value* that are objects."""
+    return {name: cast("JsonObject", part) for name, part in _get_object(value).items() if isinstance(part, dict)}
