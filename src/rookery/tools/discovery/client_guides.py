@@ -176,14 +176,16 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
         SetupGuide(client="claude-desktop", name="Claude Desktop", file="claude_desktop_config.json", language="json",
                    text=_render_file("claude-desktop", target),
                    note="Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
-                   f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app."),
+                   f"Replace {KEY_PLACEHOLDER} by your key, or let rookery connect claude-desktop --write create one: {_PLAIN_TEXT} "
+                   "Then restart the app."),
         SetupGuide(client="windsurf", name="Windsurf", file="~/.codeium/windsurf/mcp_config.json", language="json",
                    text=_render_file("windsurf", target), note=_EXPORT),
         SetupGuide(client="gemini", name="Gemini CLI", file="~/.gemini/settings.json", language="json",
                    text=_render_file("gemini", target), note=f"Or .gemini/settings.json in the project's folder. {_EXPORT}"),
         SetupGuide(client="zed", name="Zed", file="~/.config/zed/settings.json", language="json",
                    text=_render_file("zed", target, section="context_servers"),
-                   note=f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}"),
+                   note=f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key, or let rookery connect zed "
+                   f"--write create one: {_PLAIN_TEXT}"),
         SetupGuide(client="curl", name="curl", file=None, language="sh", text=_render_curl(target),
                    note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not "
                    "show it."),
