@@ -290,6 +290,19 @@ def test_a_key_of_the_client_is_created_once_and_has_few_permissions(command: Co
     assert "has a key already" in str(second["notices"])
 
 
+def test_a_key_is_shown_if_the_file_cannot_be_written(command: ConnectCommand, project: Path) -> None:
+    """The key exists by then, and a later run could not show it."""
+    (project / ".mcp.json").write_text("{}")
+    (project / ".mcp.json.rookery-backup").mkdir()
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+
+    result = command.run("claude-code", "--write")
+
+    assert ".mcp.json cannot be written" in get_error(result)
+    assert result.stdout.startswith("ak_")
+    assert (project / ".mcp.json").read_text() == "{}"
+
+
 @pytest.mark.usefixtures("command")
 def test_a_key_is_created_over_http_by_a_key_that_may(server: Server, home: Path, tmp_path: Path) -> None:
     """The server runs on another machine: its key of ROOKERY_KEY creates the one of this client, if it may."""

@@ -252,10 +252,15 @@ def _write(setup: Setup, own_key: _OwnKey, *, as_json: bool) -> None:
 
 def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -> None:
     """Write the changes, and print them and the key."""
-    backups = write_edits(changes.edits)
+    secret = own_key.secret
+    try:
+        backups = write_edits(changes.edits)
+    except ClientFileBroken:
+        if secret is not None:  # it exists now, and no other run can show it
+            typer.echo(secret.reveal())
+        raise
     files = [str(edit.path) for edit in changes.edits if edit.is_change]
     notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice]), *_list_next_steps(setup, changes)]
-    secret = own_key.secret
     if as_json:
         print_json(
             {
