@@ -1,5 +1,5 @@
 """
-The trust of Codex in its hooks: which of ours it runs, by the state that it keeps in `config.toml`.
+The trust of Codex in hooks, by the state that it keeps in `config.toml`.
 
 Codex runs a hook only if its user has trusted it in /hooks. It stores a hash of the trusted form under the position of the hook. The form
 of both is that of codex-cli 0.169.0 (`codex-rs/hooks/src/engine/discovery.rs`).
