@@ -71,6 +71,17 @@ def test_the_hooks_of_claude_code_are_checked_with_their_route(command: ConnectC
     assert command.run("claude-code", "--check").stdout.splitlines()[-1] == "Claude Code is connected."
 
 
+def test_hooks_that_the_user_has_switched_off_are_a_note(command: ConnectCommand) -> None:
+    """It was the user's decision, and the hooks are right."""
+    command.run("claude-code", "--user", "--write", "--hooks")
+    command.variables = {**command.variables, "ROOKERY_HOOKS": "off"}
+
+    report = command.run_json("claude-code", "--check")
+
+    assert report["ok"] is True
+    assert [finding["code"] for finding in cast("list[dict[str, object]]", report["findings"])] == ["hooks_off"]
+
+
 @pytest.mark.parametrize("client", ["claude-code", "vscode", "codex", "zed"])
 def test_a_client_that_is_not_connected_is_reported(command: ConnectCommand, client: str) -> None:
     """Hooks are asked for, so they are missing too; Zed has none."""

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import cast
 
-from rookery.coding_agents.hook_declarations import HOOKS, hook_path
+from rookery.coding_agents.hook_declarations import HOOKS, SWITCH_VARIABLE, hook_path, is_switched_off
 from rookery.connect.client_files import decode, read_file
 from rookery.connect.clients import locate_file, locate_hooks
 from rookery.connect.codex_trust import CodexTrust, read_trust
@@ -147,6 +147,9 @@ def _check_hooks(setup: Setup, findings: list[Finding]) -> bool:
             message = f"{setup.hooks_file} has no hooks of Rookery. Add them with --hooks --write."
             findings.append(Finding("hooks_missing", message, file=setup.hooks_file))
         return False
+    if is_switched_off(setup.places.environ.get(SWITCH_VARIABLE)):
+        message = f"{SWITCH_VARIABLE} switches all hooks off in this shell."
+        findings.append(Finding("hooks_off", message, is_problem=False))
     if len(with_hooks) > 1:
         message = f"Both {with_hooks[0]} and {with_hooks[1]} have hooks of Rookery. The server drops the second of each event. Remove one."
         findings.append(Finding("second_hooks", message, is_problem=False, file=with_hooks[1]))
