@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -15,7 +16,9 @@ import pytest
 
 from distribution.docs_site.build import ROOT, BuildFailed, build_site
 from distribution.docs_site.links import list_broken_links, list_site_faults
+from distribution.docs_site.recording import PICTURE, SESSION, draw, record
 from tests.conftest import eventually
+from tests.documentation import table
 from tests.reference.browser import Page, run_chromium
 
 _FOUND = """
@@ -101,6 +104,33 @@ def test_the_picture_and_the_table_of_layers_have_every_layer() -> None:
 
     assert layers - {"__main__"} - set(re.findall(r"\w+", picture)) == set()
     assert {name for name in layers if f"`{name}`" not in page} == set()
+
+
+def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> None:
+    """Issue 21: the picture of the README is a real session: recorded anew it has the same words, except for ids, dates and times."""
+    again = tmp_path / "terminal.svg"
+    again.write_text(draw(record(SESSION)), encoding="utf-8")
+    shown, real = (
+        re.findall(r"[a-z]{3,}", html.unescape(" ".join(re.findall(r">([^<]+)</text>", path.read_text(encoding="utf-8"))).lower()))
+        for path in (PICTURE, again)
+    )
+
+    assert [word for word in shown if not set(word) <= set("abcdef")] == [word for word in real if not set(word) <= set("abcdef")]
+    assert "https:" not in PICTURE.read_text(encoding="utf-8")
+
+
+def test_the_comparison_of_the_readme_is_the_measured_one() -> None:
+    """Issue 21: each figure of the README's comparison is in the row of the same product in the published figures."""
+    measured = [line for line in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rows = [
+        *table(ROOT / "README.md", "Memory: `python -m benchmarks.peers`"),
+        *table(ROOT / "README.md", "Tools: `python -m benchmarks.tools`"),
+    ]
+
+    assert len(rows) == 8
+    for product, *figures in rows:
+        cells = {cell.strip() for line in measured if product in re.split(r"[|;] ?", line.replace(" |", "|")) for cell in line.split("|")}
+        assert {figure for figure in figures if not {figure, re.sub(r" (%|ms)$", "", figure)} & cells} == set(), product
 
 
 def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
