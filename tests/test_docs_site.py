@@ -107,7 +107,7 @@ def test_the_picture_and_the_table_of_layers_have_every_layer() -> None:
 
 
 def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> None:
-    """Issue 21: the picture of the README is a real session: recorded anew it has the same words, except for ids, dates and times."""
+    """Issue 21: the picture of the README is a real session: recorded again it has the same words, except for ids, dates and times."""
     again = tmp_path / "terminal.svg"
     again.write_text(draw(record(SESSION)), encoding="utf-8")
     shown, real = (

@@ -70,7 +70,7 @@ _FORMAT = """\
 
 def main() -> None:
     """Record the session and write the picture."""
-    parser = argparse.ArgumentParser(description="Record docs/images/terminal.svg anew.")
+    parser = argparse.ArgumentParser(description="Record docs/images/terminal.svg.")
     parser.add_argument("--out", type=Path, default=PICTURE)
     out: Path = parser.parse_args().out
     out.write_text(draw(record(SESSION)), encoding="utf-8")
