@@ -91,6 +91,13 @@ def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: Hoo
     assert (authorization, body) == (f"Bearer {KEY}", payload)
 
 
+def test_an_answer_is_printed_in_utf_8_in_any_locale(server: HookServer, folder: Path) -> None:
+    """D-93: clients read UTF-8; a terminal with another encoding, as on Windows, does not lose the answer."""
+    server.body = json.dumps(ANSWER | {"systemMessage": "ж 😀"}, ensure_ascii=False).encode()
+    done = run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=folder, PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["systemMessage"] == "ж 😀"
+
+
 def test_the_url_and_the_key_come_from_variables_or_a_file(server: HookServer, folder: Path) -> None:
     """Issue 21: an own key per client, by environment variable; a file for clients that pass on none."""
     (folder / "key").write_text("ak_from_file\n")

@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with suppress(Exception):
         answer = run(sys.argv[2:] if arguments is None else arguments, sys.stdin.buffer.read(_MAX_PAYLOAD_BYTES + 1), os.environ)
         if answer:
-            sys.stdout.write(answer)
-            sys.stdout.flush()
+            sys.stdout.buffer.write(answer.encode())  # clients read UTF-8, whatever the terminal has
+            sys.stdout.buffer.flush()
     os._exit(0)  # nothing is left to close, and the end of the interpreter would take 10 ms
 
 
