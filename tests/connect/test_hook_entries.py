@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.coding_agents import hook_declarations
+from rookery.coding_agents.hook_command import HookOptions, parse_options
 from rookery.coding_agents.hook_declarations import HOOKS
 from rookery.connect.errors import UneditableText
 from rookery.connect.hook_entries import HookTarget, add_hooks, build_hooks, find_client, find_hooks, get_address, get_program, remove_hooks
@@ -70,6 +71,19 @@ def test_the_others_run_the_program_for_each_event(client: str) -> None:
         words = shlex.split(str(hooks[declaration.name]["command"]))
         assert words == ["/a b/rookery", "hook", declaration.event, "--client", client, "--url", "http://127.0.0.1:9000"]
         assert hooks[declaration.name]["timeout"] == declaration.timeout_s
+
+
+@pytest.mark.parametrize("client", HOOKS)
+def test_the_program_understands_the_command_of_each_hook(client: str) -> None:
+    """`rookery hook` gets the event, the client and the server that the file names."""
+    hooks = build_hooks(client, TARGET)
+
+    for declaration in HOOKS[client]:
+        if declaration.transport == "command":
+            hook = hooks[declaration.name]
+            words = [str(hook["command"]), *cast("list[str]", hook["args"])] if "args" in hook else shlex.split(str(hook["command"]))
+            options = parse_options(words[2:])
+            assert (words[:2], options) == (["rookery", "hook"], HookOptions(event=declaration.event, client=client, url=TARGET.url))
 
 
 @pytest.mark.parametrize("client", HOOKS)
