@@ -196,6 +196,7 @@ def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, h
     command.run("codex", "--write", "--url", "http://127.0.0.1:1", "--no-key")
     moved = command.run("codex", "--check", "--url", "http://127.0.0.1:1", "--json").stdout
     assert "These hooks have changed since you trusted them" in moved
+    assert command.run_json("codex", "--remove")["notices"] == []
 
 
 def test_the_hash_of_a_hook_is_that_of_codex() -> None:

@@ -247,6 +247,7 @@ def _write(setup: Setup, own_key: _OwnKey, *, as_json: bool) -> None:
         changes.notices.append(f"{setup.mcp_file} lies in a git repository, so the key is not written to it. Put it there by hand.")
     else:
         changes = prepare_write(setup, key=secret.reveal())
+    changes.notices += _list_next_steps(setup, changes)
     _apply(setup, changes, own_key, as_json=as_json)
 
 
@@ -260,7 +261,7 @@ def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -
             typer.echo(secret.reveal())
         raise
     files = [str(edit.path) for edit in changes.edits if edit.is_change]
-    notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice]), *_list_next_steps(setup, changes)]
+    notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice])]
     if as_json:
         print_json(
             {
