@@ -70,6 +70,15 @@ RUN = [
             "score-texts",
             "api-documentation",
             "remember-and-recall",
+            # Of other engines: their settings are parsed, and their commands run on the embedded ones.
+            "engine-failures",
+            "many-processes",
+            "move-engines",
+            "opensearch",
+            "pgvector",
+            "postgresql-for-everything",
+            "qdrant",
+            "valkey",
         )
     ),
     *(
@@ -80,6 +89,17 @@ RUN = [
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
 PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "reference/README", "architecture", "decisions"))]
+
+RUN_ELSEWHERE = {
+    "how-to/python-client": "tests/client/test_documentation.py runs its program",
+    "how-to/console": "a browser shows it: tests of the console",
+    "how-to/coding-agents": "its blocks are files of coding agents, which the tests of hooks and of `connect` write and read",
+    "reference/README": "an overview",
+    "reference/engines": "tests.engines.engine_table writes it from the tests",
+    "reference/ai-detection": "a model card, which `make eval-scoring` writes",
+    "reference/sycophancy": "a model card",
+}
+"""The other pages of `docs`, each with the reason why its blocks are not run here."""
 
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "

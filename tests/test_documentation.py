@@ -39,6 +39,7 @@ from tests.documentation import (
     PAGES,
     ROOT,
     RUN,
+    RUN_ELSEWHERE,
     all_commands,
     blocks,
     code,
@@ -180,7 +181,8 @@ def test_every_block_of_a_template_is_valid() -> None:
 def test_every_block_of_settings_is_valid(tmp_path: Path) -> None:
     """D-02: the settings files and variables of the pages load without warnings."""
     for block in (block for page in RUN for block in blocks(page)):
-        variables = {"DB_PASSWORD": "secret", "OPENAI_KEY": "secret"}
+        names = re.findall(r"\$\{([A-Z]+_(?:PASSWORD|KEY))\}", block.text)
+        variables = {"DB_PASSWORD": "secret", "OPENAI_KEY": "secret"} | dict.fromkeys(names, "secret")
         if block.language == "toml":
             path = tmp_path / "rookery.toml"
             path.write_text(block.text, encoding="utf-8")
@@ -209,6 +211,14 @@ def test_every_documented_command_prints_the_documented_output(model_folder: Pat
                             ), example.where
                         else:
                             terminal.run(example)
+
+
+def test_every_page_is_run_or_has_a_reason() -> None:
+    """Issue 21: every block of the documentation is run by the suite; a page that is not names who tests it, or why nothing is to run."""
+    pages = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.md")}
+    listed = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in PAGES if path.is_relative_to(ROOT / "docs")}
+
+    assert pages == listed | RUN_ELSEWHERE.keys()
 
 
 def test_documented_responses_are_compared_with_real_ones() -> None:
