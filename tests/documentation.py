@@ -104,7 +104,7 @@ RUN_ELSEWHERE = {
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
     "relevance "
-    "duration_exact_ms "
+    "duration_exact_ms upstream_ms "
     "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "
     "pid software uptime_s p50_ms p95_ms seen_at result_bytes".split()
 )

@@ -184,12 +184,29 @@ async def test_call_records_are_paged_latest_first(reader: Instance) -> None:
         "cached": False,
         "duration_ms": 100,
         "duration_exact_ms": 100.0,
+        "upstream_ms": None,
         "arguments_bytes": 2,
         "result_bytes": 10,
         "arguments": None,
         "request_id": "req_30",
         "called_at": "2026-11-20T12:30:00.000000Z",
     }
+
+
+async def test_one_call_is_read_by_its_id(reader: Instance) -> None:
+    """One record of the workspace, for keys that may use its tool; others get 404 as for an unknown id."""
+    id = f"{30:032d}"
+    listed = (await reader.admin.get(f"{CALLS}?request_id=req_30")).json()
+    other = await reader.api_key("tools.read", workspace_id=await reader.workspace("other"))
+    git = await reader.agent_key("tools.read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
+    glob = await reader.agent_key("tools.read", restrictions=KeyRestrictions(tools=("time/z*",)))
+
+    assert [record["id"] for record in listed["data"]] == [id]
+    assert (await reader.admin.get(f"{CALLS}/{id}")).json() == listed["data"][0]
+    assert [(await key.get(f"{CALLS}/{id}")).status_code for key in (other, git, glob)] == [404, 404, 404]
+    assert (await glob.get(f"{CALLS}/{40:032d}")).status_code == 200
+    assert (await reader.admin.get(f"{CALLS}/none")).json()["error"] == "resource_not_found"
+    assert (await (await reader.agent_key("mcp:read")).get(f"{CALLS}/{id}")).status_code == 403
 
 
 @hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)

@@ -92,6 +92,7 @@ async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: In
         ("echo", None, key.key_id, True),
         ("echo", session, key.key_id, True),
     ]
+    assert all(row.upstream_ms is not None and 0 < row.upstream_ms < row.duration_ms for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -401,6 +401,7 @@ class CallRecord:
         success: False for `input_required` too, although that is not a failure.
         code: None on success; else an `OutcomeCode`, the code of the rejection, or `client_left`.
         cached: The result came from the cache, without an upstream call.
+        upstream_ms: The part of the duration that the call waited for its tool server. None: nothing was sent.
         error: The tool's error message, truncated and with secrets redacted.
         arguments: JSON, truncated and with secrets redacted. Stored only if the operator enables it.
     """
@@ -423,6 +424,7 @@ class CallRecord:
     cached: bool = False
     error: str | None = None
     arguments: str | None = None
+    upstream_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,6 +447,7 @@ class ToolCallFilter:
     session_id: str | None = None
     agent_id: str | None = None
     code: str | None = None
+    request_id: str | None = None
     success: bool | None = None
     servers: frozenset[str] | None = None
     names: frozenset[str] | None = None

@@ -344,6 +344,7 @@ class ToolCallListQuery(PageQuery, ToolCallsQuery):
 
     success: bool | None = Field(default=None, description="true: successful calls; false: failed or rejected calls.")
     code: str | None = Field(default=None, max_length=64, description="Calls that ended with this code.")
+    request_id: str | None = Field(default=None, max_length=100, description="The calls of this request (`X-Request-ID`).")
 
 
 class ToolAnalyticsQuery(CallRangeQuery):
@@ -422,7 +423,12 @@ class AnalyticsResponse(CallStatsResponse):
 
 
 class CallRecordResponse(ResponseModel):
-    """The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them."""
+    """
+    The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them.
+
+    Attributes:
+        upstream_ms: The part of the duration that the call waited for its tool server; null if nothing was sent to it.
+    """
 
     id: str
     server: Annotated[str, Field(validation_alias="server_id")]
@@ -437,6 +443,7 @@ class CallRecordResponse(ResponseModel):
     cached: bool
     duration_ms: Annotated[int, BeforeValidator(round)]
     duration_exact_ms: Annotated[float, BeforeValidator(_round_to_micros), Field(validation_alias="duration_ms")]
+    upstream_ms: Milliseconds = None
     arguments_bytes: int
     result_bytes: int
     arguments: str | None

@@ -249,6 +249,7 @@ class CallShown(Model):
     cached: bool
     duration_ms: int
     duration_exact_ms: float
+    upstream_ms: float | None = None
     arguments_bytes: int
     result_bytes: int
     arguments: str | None

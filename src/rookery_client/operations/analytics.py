@@ -54,14 +54,21 @@ class AnalyticsOperations:
         self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
         page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
+        request_id: str | Unset = UNSET,
     ) -> Page[models.CallShown]:
         """List tool calls."""
         return self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
                 since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
-                per_page=per_page, success=success, code=code,
+                per_page=per_page, success=success, code=code, request_id=request_id,
             ),
+        ))
+
+    def get_tool_call(self, id: str) -> models.CallShown:
+        """Show one tool call."""
+        return self._session.send(Call(
+            operation="get_tool_call", method="GET", path=fill_path("/api/agent/tools/calls/{id}", id=id), result=models.CallShown,
         ))
 
 
@@ -101,12 +108,19 @@ class AsyncAnalyticsOperations:
         self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
         page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
+        request_id: str | Unset = UNSET,
     ) -> AsyncPage[models.CallShown]:
         """List tool calls."""
         return await self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
                 since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
-                per_page=per_page, success=success, code=code,
+                per_page=per_page, success=success, code=code, request_id=request_id,
             ),
+        ))
+
+    async def get_tool_call(self, id: str) -> models.CallShown:
+        """Show one tool call."""
+        return await self._session.send(Call(
+            operation="get_tool_call", method="GET", path=fill_path("/api/agent/tools/calls/{id}", id=id), result=models.CallShown,
         ))

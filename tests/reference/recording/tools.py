@@ -56,7 +56,8 @@ async def _read_calls(recorder: Recorder) -> None:
         return (await kim.get(f"{base}/calls?server=library")).json()["data"] != []
 
     await eventually(is_written)
-    await recorder.send(kim, f"GET {base}/calls", query={"server": "library", "success": "true", "per_page": 20})
+    listed = await recorder.send(kim, f"GET {base}/calls", query={"server": "library", "success": "true", "per_page": 20})
+    await recorder.send(kim, f"GET {base}/calls/{{id}}", id=cast("list[dict[str, object]]", listed["data"])[0]["id"])
     await recorder.send(kim, f"GET {base}/analytics", query={"server": "library"})
     await recorder.send(kim, f"GET {base}/analytics/{{serverId}}/{{tool}}", serverId="library", tool="find_book")
 

@@ -18,6 +18,7 @@ from rookery.tools.schemas import (
     AnalyticsResponse,
     CallList,
     CallRangeQuery,
+    CallRecordResponse,
     CallStatsGroup,
     CallStatsResponse,
     ToolAnalyticsQuery,
@@ -46,6 +47,8 @@ class AnalyticsApi:
                        errors=(PermissionDenied, ServerNotFound, ToolNotFound)),
             _operation(path="/tools/calls", handler=self.get_calls, response_model=CallList, operation_id="list_tool_calls",
                        summary="List tool calls"),
+            _operation(path="/tools/calls/{id}", handler=self.get_call, response_model=CallRecordResponse, operation_id="get_tool_call",
+                       summary="Show one tool call"),
         ]  # fmt: skip
 
     async def get_report(self, caller: Caller, query: AnalyticsQuery) -> AnalyticsResponse:
@@ -73,6 +76,10 @@ class AnalyticsApi:
         """List the tool calls of the workspace, newest first."""
         filters = _to_filter(caller, query)
         return ItemPage(*await self.analytics.list_calls(caller, filters, limit=query.per_page, offset=query.offset))
+
+    async def get_call(self, caller: Caller, id: str) -> CallRecord:
+        """Return the record of one tool call. Its arguments are included if the operator stores them."""
+        return await self.analytics.get_call(caller, id)
 
 
 def _to_filter(caller: Caller, query: CallRangeQuery, **path: str) -> ToolCallFilter:

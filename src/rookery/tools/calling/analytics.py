@@ -9,10 +9,12 @@ from weakref import WeakValueDictionary
 
 from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import NotFound
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.models import CallRecord, CallStats, ToolCallFilter
 from rookery.tools.store import call_stats as store
 from rookery.tools.store.call_stats import CallGroupBy
+from rookery.tools.store.calls import find_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +65,31 @@ class CallAnalytics:
         filters = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
         return bool((await self.list_calls(caller, filters, limit=1, offset=0))[0])
 
+    async def get_call(self, caller: Caller, call_id: str) -> CallRecord:
+        """
+        Return one call record.
+
+        Raises:
+            NotFound: It does not exist in the caller's workspace, or the key may not use its server or tool.
+        """
+        await self._buffer.flush()
+        call = await self._db.read(lambda tx: find_call(tx, caller.workspace_id, call_id))
+        if call is None or not _may_see(caller, call):
+            raise NotFound("tool call", call_id)
+        return call
+
     async def list_calls(self, caller: Caller, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
         """Return one page of matching calls, latest first, and the total number of matches."""
         await self._buffer.flush()
         return await self._db.read(lambda tx: store.list_calls(tx, _restrict_to_caller(tx, caller, filters), limit=limit, offset=offset))
+
+
+def _may_see(caller: Caller, call: CallRecord) -> bool:
+    """Return whether the key's allow-lists contain the server and the tool of a call (D-23)."""
+    name = f"{call.server_id}/{call.tool}"
+    return (caller.servers is None or call.server_id in caller.servers) and (
+        caller.tools is None or any(fnmatchcase(name, glob) for glob in caller.tools)
+    )
 
 
 def _restrict_to_caller(tx: Tx, caller: Caller, filters: ToolCallFilter) -> ToolCallFilter:

@@ -40,11 +40,13 @@ async def _call_with_retry(session: UpstreamSession, call: ToolCall, *, is_read_
     is_last = False
     while True:
         try:
-            connection = await session.get_connection()
+            with call.upstream.measure():
+                connection = await session.get_connection()
         except ConnectFailed as failed:
             raise ToolCallFailed("server_unavailable", str(failed)) from failed
         try:
-            return await _call_with_timeout(connection, call)
+            with call.upstream.measure():
+                return await _call_with_timeout(connection, call)
         except ToolCallFailed as failed:
             if failed.code == "tool_timeout":
                 session.mark_suspect()

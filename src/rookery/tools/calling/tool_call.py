@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -70,6 +71,27 @@ DEFAULT_CALL_OPTIONS = CallOptions()
 """Default options: no session and no notifications."""
 
 
+class UpstreamTimer:
+    """
+    Sums the time that one call waits for its tool server: for its session to open, and for its response.
+
+    Attributes:
+        elapsed_ms: None: the call was rejected or answered from the cache, before anything was sent.
+    """
+
+    def __init__(self) -> None:
+        self.elapsed_ms: float | None = None
+
+    @contextmanager
+    def measure(self) -> Generator[None]:
+        """Add the duration of the block."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.elapsed_ms = (self.elapsed_ms or 0.0) + (time.perf_counter() - started) * 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """
@@ -77,6 +99,7 @@ class ToolCall:
 
     Attributes:
         started: Start time of the clock `time.perf_counter`.
+        upstream: The time spent on the tool server. What remains of the duration is Rookery's own share.
     """
 
     caller: Caller
@@ -86,6 +109,7 @@ class ToolCall:
     options: CallOptions
     at: datetime
     started: float
+    upstream: UpstreamTimer = field(default_factory=UpstreamTimer)
 
     def get_elapsed_ms(self) -> float:
         """Return the milliseconds since the start of the call."""

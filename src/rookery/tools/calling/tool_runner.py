@@ -219,6 +219,7 @@ class ToolRunner:
                 request_id=caller.request_id,
                 called_at=call.at,
                 cached=outcome is not None and outcome.cache == "hit",
+                upstream_ms=call.upstream.elapsed_ms,
                 error=None if error is None else redact_error(error),
                 # Built-in servers store their arguments and can delete them there. A copy in the record would outlive the deletion.
                 arguments=redact_arguments(arguments) if self._keep_arguments and call.server.kind != "builtin" else None,

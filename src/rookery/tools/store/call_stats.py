@@ -149,6 +149,7 @@ def _filter_conditions(filters: ToolCallFilter) -> list[ColumnElement[bool]]:
         (_c.session_id, filters.session_id),
         (_c.agent_id, filters.agent_id),
         (_c.code, filters.code),
+        (_c.request_id, filters.request_id),
     )
     conditions += [column == value for column, value in equal if value is not None]
     if filters.success is not None:

@@ -32,6 +32,7 @@ tool_calls = Table(
     Column("cached", BigInteger, nullable=False, server_default="0"),
     Column("error", Text),
     Column("arguments", Text),
+    Column("upstream_ms", Double),
     Index("ix_tool_calls_workspace_id_called_at", "workspace_id", "called_at"),
     Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
     Index("ix_tool_calls_called_at", "called_at"),
