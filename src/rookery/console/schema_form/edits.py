@@ -89,9 +89,9 @@ class _FormReader:
                 return None
             if value is None and SHOWN_NULL + node.pointer in self._fields:
                 return self._reader.make_value(node.branches[node.branch] if node.branches else True) if node.is_row else MISSING
-        chosen = _read_numbers(self._fields, BRANCH).get(node.pointer, node.branch) if len(node.branches) > 1 else node.branch
-        if chosen != node.branch and chosen < len(node.branches):
-            return self._reader.change_branch(node.branches[node.branch], node.branches[chosen], value)
+        choice = _read_numbers(self._fields, BRANCH).get(node.pointer, node.branch) if len(node.branches) > 1 else node.branch
+        if choice != node.branch and choice < len(node.branches):
+            return self._reader.change_branch(node.branches[node.branch], node.branches[choice], value)
         if node.kind == "object":
             return self._read_object(node, value)
         if node.kind == "list" and is_array(value):

@@ -93,7 +93,7 @@ class FormNode:
         if self.pointer == pointer:
             return self
         inside = (child for child in self.children if pointer == child.pointer or pointer.startswith(f"{child.pointer}/"))
-        return next((found for child in inside if (found := child.find(pointer)) is not None), None)
+        return next((match for child in inside if (match := child.find(pointer)) is not None), None)
 
 
 def build_form(schema: object, value: object, choices: Choices | None = None) -> FormNode:
@@ -125,19 +125,19 @@ class _FormBuilder:
         rules = self._reader.flatten(schema)
         node.value, node.is_nullable = value, self._reader.is_nullable(rules)
         node.description, node.note = _get_text(rules, "description"), _describe_limits(rules)
-        shown = MISSING if node.is_nullable and value is None else value
+        shown_value = MISSING if node.is_nullable and value is None else value
         branches = self._reader.list_branches(rules)
         if all("const" in branch for branch in branches):
-            self._fill_choice(node, shown, [(_name_constant(branch), branch["const"]) for branch in branches])
+            self._fill_choice(node, shown_value, [(_name_constant(branch), branch["const"]) for branch in branches])
             return node
         node.branches = branches
         if len(branches) > 1:
-            node.branch = self._reader.find_branch(branches, shown, self._choices.get(node.pointer))
+            node.branch = self._reader.find_branch(branches, shown_value, self._choices.get(node.pointer))
             node.branch_names = [self._name_branch(branch, number) for number, branch in enumerate(branches)]
         elif branches[0] is not rules:
             node.description = node.description or _get_text(branches[0], "description")
             node.note = node.note or _describe_limits(branches[0])
-        self._fill(node, branches[node.branch], shown, depth)
+        self._fill(node, branches[node.branch], shown_value, depth)
         return node
 
     def _fill(self, node: FormNode, rules: Schema, value: object, depth: int) -> None:

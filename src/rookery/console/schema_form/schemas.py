@@ -172,13 +172,13 @@ class SchemaReader:
         constants = self.get_constants(branch)
         if any(name in fields and not is_same(fields[name], constant) for name, constant in constants.items()):
             return -1
-        missing = sum(name not in fields for name in as_list(branch.get("required")))
-        known = sum(name in fields for name in get_properties(branch))
+        missing_count = sum(name not in fields for name in as_list(branch.get("required")))
+        known_count = sum(name in fields for name in get_properties(branch))
         # The weights keep a branch with a matching constant above one that merely has more properties.
-        return max(0, 100 + 20 * len(constants.keys() & fields.keys()) + known - 5 * missing)
+        return max(0, 100 + 20 * len(constants.keys() & fields.keys()) + known_count - 5 * missing_count)
 
     def _resolve(self, reference: str) -> object:
-        """Return the part of the schema at a local JSON pointer; True, which describes any value, if there is none."""
+        """Return the part of the schema at a local JSON pointer; True, which describes any value, for one that does not exist."""
         if not reference.startswith("#"):
             return True
         target: object = dict(self._root)
