@@ -25,5 +25,8 @@ SECTIONS = (
     ConsoleSection("", "Overview", "overview", None),
     ConsoleSection("memories", "Memories", "memories", "brain:read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
+    ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),
+    ConsoleSection("keys", "Keys", "keys", "keys:read"),
+    ConsoleSection("audit", "Audit", "audit", "audit:read"),
     ConsoleSection("settings", "Settings", "settings", None),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -15,12 +15,13 @@ from rookery.console.cookies import ConsoleSession
 from rookery.console.rendering import ConsoleTemplates
 from rookery.console.sections import SECTIONS
 from rookery.kernel.http.request_body import read_body
-from rookery_client import AsyncPage, AsyncRookery
+from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
 
 MAX_FORM_BYTES = 12 * 1024 * 1024
 _MAX_FORM_FIELDS = 2_000
 _SEE_OTHER = 303
+_FORM_STATUSES = frozenset({400, 403, 409, 422})
 PER_PAGE = 25
 
 Notice = Literal["saved", "created", "deleted", "sent", "archived", "restored", "revoked", "rotated", "stopped", "started", "queued"]
@@ -65,6 +66,18 @@ class SubmittedForm:
     def as_dict(self) -> dict[str, str]:
         """Return the last value of each field, to show the form again."""
         return dict(self._pairs)
+
+
+def get_field_errors(error: ApiError) -> dict[str, list[str]]:
+    """
+    Return the errors of each field, to show a refused form again.
+
+    Raises:
+        ApiError: *error* is not about the fields of a form.
+    """
+    if error.status not in _FORM_STATUSES:
+        raise error
+    return cast("dict[str, list[str]]", error.detail.get("errors")) or {"form": [error.message]}
 
 
 @dataclass(slots=True)
@@ -144,6 +157,22 @@ class Visit:
         return Response(status_code=_SEE_OTHER, headers={"Location": location})
 
 
+class ListedPage(Protocol):
+    """A page of a list, of items of any type."""
+
+    @property
+    def items(self) -> Sequence[object]: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def has_next(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PageLinks:
     """
@@ -162,7 +191,7 @@ class PageLinks:
     query: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, visit: Visit, page: AsyncPage[object], per_page: int = PER_PAGE) -> PageLinks:
+    def of(cls, visit: Visit, page: ListedPage, per_page: int = PER_PAGE) -> PageLinks:
         """Return the position of *page*. The links keep the other parameters of the URL."""
         first = (page.number - 1) * per_page
         query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})

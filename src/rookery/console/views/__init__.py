@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from rookery.console.routing import View
 from rookery.console.views import memories, memory_forms, overview, scoring, settings
+from rookery.console.views import (
+    audit,
+    keys,
+    memories,
+    memory_forms,
+    overview,
+    settings,
+    webhooks,
+)
 
 VIEWS: tuple[View, ...] = (
     *overview.VIEWS,
     *memory_forms.VIEWS,
     *memories.VIEWS,
     *scoring.VIEWS,
+    *webhooks.VIEWS,
+    *keys.VIEWS,
+    *audit.VIEWS,
     *settings.VIEWS,
 )

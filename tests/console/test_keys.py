@@ -1,0 +1,111 @@
+"""Keys in the console (issue 21): create with one-time reveal, rotate, suspend, revoke; only what the own key may do."""
+
+from __future__ import annotations
+
+import re
+
+from tests.conftest import Instance
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
+
+AGENT = {"kind": "agent", "name": "reviewer", "preset": "agent", "rate_limit": "60", "ip_list": "10.0.0.0/8 192.0.2.1"}
+
+
+async def _create(user: ConsoleUser, fields: dict[str, str]) -> tuple[str, str]:
+    """Create a key; return its secret and the path of its page."""
+    response = await user.post("keys/new", fields)
+    secret = re.search(r"(?:sk_live_|ak_)[A-Za-z0-9]{32}", response.text)
+    path = re.search(r'href="\.\./(keys/(?:api|agent)/[^"?]+)"', response.text)
+    assert secret is not None, get_text(response.text)
+    assert path is not None
+    return secret.group(), path.group(1)
+
+
+async def test_a_key_is_created_and_shown_once(instance: Instance, user: ConsoleUser) -> None:
+    """Issue 21: the secret is in the response that creates the key, and on no page after it."""
+    secret, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read", "expires_in": "30"})
+    assert (await instance.caller(secret).get("/v1/brain/tags")).status_code == 200
+    page = (await user.get(path)).text
+    assert secret not in page
+    assert "billing" in await user.read("keys")
+    assert "Expires never" not in get_text(page)
+
+
+async def test_an_agent_key_has_its_limits(user: ConsoleUser) -> None:
+    """The form sets the preset, the rate limit and the addresses."""
+    _, path = await _create(user, AGENT)
+    text = await user.read(path)
+    assert "60 a minute" in text
+    assert "10.0.0.0/8, 192.0.2.1" in text
+    assert "reviewer" in await user.read("keys?kind=agent")
+
+
+async def test_a_refused_form_keeps_its_values(user: ConsoleUser) -> None:
+    """Faults are at their fields, and nothing that was typed is lost."""
+    response = await user.post("keys/new", AGENT | {"ip_list": "10.0.0.0/8 nonsense", "rate_limit": "many"})
+    assert (response.status_code, "is not a whole number" in response.text, "nonsense" in response.text) == (422, True, True)
+
+
+async def test_a_key_is_changed_rotated_suspended_and_revoked(instance: Instance, user: ConsoleUser) -> None:
+    """Issue 21: each change is that of the API, with its effect at once."""
+    secret, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
+    await user.post(path, [("name", "robot"), ("scopes", "brain:read"), ("scopes", "mcp:read")])
+    assert "robot" in await user.read(path)
+    rotated = await user.post(f"{path}/rotate", {"grace_period_hours": "0"})
+    new_secret = re.search(r"ak_[A-Za-z0-9]{32}", rotated.text)
+    new_path = re.search(r'href="(?:\.\./)+(keys/agent/[^"?]+)"', rotated.text)
+    assert new_secret is not None
+    assert new_path is not None
+    path = new_path.group(1)
+    assert (await instance.caller(secret).get("/v1/brain/tags")).status_code == 401
+    key = instance.caller(new_secret.group())
+    assert (await key.get("/v1/brain/tags")).status_code == 200
+    await user.post(f"{path}/state", {"action": "suspend"})
+    assert "Suspended" in await user.read(path)
+    await user.post(f"{path}/state", {"action": "resume"})
+    await user.post(f"{path}/delete")
+    assert (await key.get("/v1/brain/tags")).status_code == 401
+    assert (await user.get(path)).status_code == 404
+
+
+async def test_controls_are_shown_to_those_who_may_use_them(instance: Instance) -> None:
+    """Issue 21: a control that the key may not use is not shown; the API refuses it as well."""
+    key = await instance.api_key("console:read", "keys:read")
+    async with ConsoleUser(instance.rookery) as user:
+        await user.sign_in(key.key or "")
+        listed = (await user.get("keys")).text
+        page = (await user.get(f"keys/api/{key.key_id}")).text
+        assert [word for word in ("New key", "Rotate", "Suspend", "Revoke", "Save") if re.search(rf"{word}\s*<", listed + page)] == []
+        assert (await user.post("keys/new", AGENT)).status_code == 403
+
+
+async def test_keys_of_other_workspaces_do_not_exist(instance: Instance, user: ConsoleUser) -> None:
+    """Two tenants: the page of another workspace's key is 404."""
+    other = await instance.api_key("*", workspace_id=await instance.workspace("Second"))
+    assert (await user.get(f"keys/api/{other.key_id}")).status_code == 404
+    assert (await user.post(f"keys/api/{other.key_id}/delete")).status_code == 404
+
+
+async def test_names_are_texts(user: ConsoleUser) -> None:
+    """Names with markup and quotes are shown as they are."""
+    name = """<script>alert("1")</script> & 'co'"""
+    _, path = await _create(user, {"kind": "api", "name": name, "scopes": "brain:read"})
+    for page in ("keys", path, "audit"):
+        assert "<script>alert" not in (await user.get(page)).text
+
+
+async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) -> None:
+    """Issue 21: create and revoke a key."""
+    await person.go("keys/new?kind=api")
+    await person.type("#name", "nightly import")
+    await person.click("input[value='brain:read']")
+    assert await person.find_faults() == []
+    await person.click("main button.primary")
+    await person.wait_for_text("Copy the key now")
+    assert await person.find_faults() == []
+    await person.click("main a.primary")
+    await person.wait_for_text("Facts")
+    await person.click("[data-dialog=revoke]")
+    await person.wait_for("document.querySelector('#revoke').open")
+    assert await person.find_faults() == []
+    await person.click("#revoke form[method=post] button")
+    await person.wait_for_text("Revoked.")

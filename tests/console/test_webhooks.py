@@ -1,0 +1,125 @@
+"""Webhooks and the audit log in the console (issue 21)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from rookery.kernel.config import Settings
+from tests.conftest import Instance, eventually, run_instance
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
+from tests.processes import Server
+from tests.webhooks.receiver import run_receiver
+
+FORM = [("url", "http://127.0.0.1:9/hook"), ("events", "memory.*"), ("events", "plan.created"), ("description", "Chat")]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Settings that let endpoints be on this host."""
+    return replace(settings, egress_allow=("127.0.0.0/8",))
+
+
+async def _create(user: ConsoleUser) -> str:
+    """Create an endpoint and return the path of its page."""
+    response = await user.post("webhooks/new", FORM)
+    assert "whsec_" in response.text, get_text(response.text)
+    return _find_path(response.text)
+
+
+def _find_path(html: str) -> str:
+    path = re.search(r'href="\.\./(webhooks/[^"?]+)"', html)
+    assert path is not None, get_text(html)
+    return path.group(1)
+
+
+async def test_an_endpoint_is_created_changed_and_deleted(user: ConsoleUser) -> None:
+    """Issue 21: the secret is shown once; the form keeps its values; a deleted endpoint is gone."""
+    refused = await user.post("webhooks/new", [*FORM, ("events", "nonsense")])
+    assert (refused.status_code, "nonsense" in refused.text, "127.0.0.1:9" in refused.text) == (422, True, True)
+    path = await _create(user)
+    assert "whsec_" not in (await user.get(path)).text
+    assert "memory.*, plan.created" in await user.read("webhooks")
+    await user.post(f"{path}/edit", [("url", "http://127.0.0.1:9/other"), ("events", "plan.*"), ("description", "Other")])
+    assert "plan.*" in await user.read(path)
+    await user.post(f"{path}/state", {"enabled": ""})
+    assert "disabled" in await user.read(path)
+    assert "whsec_" in (await user.post(f"{path}/rotate", {"grace_period_hours": "1"})).text
+    assert "Old secret ends" in await user.read(path)
+    await user.post(f"{path}/delete")
+    assert (await user.get(path)).status_code == 404
+
+
+async def test_deliveries_show_their_attempts(settings: Settings) -> None:
+    """Issue 21: deliveries, attempts, next attempt, resend."""
+    async with run_receiver() as receiver, run_instance(settings) as instance, ConsoleUser(instance.rookery) as user:
+        await user.sign_in(instance.admin.key or "")
+        response = await user.post("webhooks/new", [("url", receiver.url), ("events", "plan.*")])
+        path = _find_path(response.text)
+        response = await user.post(f"{path}/test")
+        delivery = response.headers["location"].partition("?")[0].removeprefix("../../")
+        assert "Payload" in await user.read(delivery)
+        await eventually(lambda: _is_shown(user, f"{path}?state=delivered", "webhook.test"))
+        again = await user.post(f"{delivery}/resend")
+        assert again.headers["location"].partition("?")[0].removeprefix("../../../../") != delivery
+        assert "resend" in await user.read(path)
+        assert "No deliveries" in await user.read(f"{path}?state=held")
+
+
+async def _is_shown(user: ConsoleUser, path: str, text: str) -> bool:
+    return text in await user.read(path)
+
+
+async def test_endpoints_of_other_workspaces_do_not_exist(instance: Instance, user: ConsoleUser) -> None:
+    """Two tenants: neither the page nor an action finds another workspace's endpoint."""
+    path = await _create(user)
+    other = await instance.api_key("*", workspace_id=await instance.workspace("Second"))
+    async with ConsoleUser(instance.rookery) as stranger:
+        await stranger.sign_in(other.key or "")
+        for action in ("", "/edit"):
+            assert (await stranger.get(path + action)).status_code == 404
+        for action in ("/test", "/delete", "/rotate", "/resend", "/state"):
+            assert (await stranger.post(path + action)).status_code == 404, action
+
+
+async def test_the_audit_log_is_filtered_by_the_server(instance: Instance, user: ConsoleUser) -> None:
+    """Issue 21: who changed what; the chain of the platform only with `platform:audit`."""
+    await _create(user)
+    assert "webhook.created" in await user.read("audit")
+    assert "webhook.created" not in await user.read("audit?action=console.signed_in")
+    assert "No entries" in await user.read("audit?action=nothing.happened")
+    assert "workspace.created" in await user.read("audit?chain=platform")
+    key = await instance.api_key("console:read", "audit:read")
+    async with ConsoleUser(instance.rookery) as reader:
+        await reader.sign_in(key.key or "")
+        assert "Platform" not in await reader.read("audit?chain=platform")
+
+
+async def test_a_wrong_filter_is_told(user: ConsoleUser) -> None:
+    """A date that is none gets the message of the API on a page."""
+    response = await user.get("audit?since=yesterday")
+    assert (response.status_code, "since" in response.text) == (422, True)
+
+
+async def test_a_delivery_is_resent_in_a_browser(person: BrowserUser, server: Server) -> None:
+    """Issue 21: resend a delivery."""
+    async with run_receiver() as receiver:
+        body = {"url": receiver.url, "events": ["webhook.test"], "description": "Receiver"}
+        created = server.client.post("/api/v1/webhooks", json=body)
+        webhook = created.json()["id"]
+        await person.go(f"webhooks/{webhook}")
+        await person.click("form[action$=test] button")
+        await person.wait_for_text("Attempts")
+        assert await person.find_faults() == []
+        deliveries = f"/api/v1/webhooks/{webhook}/deliveries?state=delivered"
+        await eventually(lambda: server.client.get(deliveries).json()["meta"]["total"] == 1)
+        await person.go(f"webhooks/{webhook}")
+        await person.click("tbody a")
+        await person.click("main button.primary")
+        await person.wait_for("location.search === '?done=queued'")
+        await eventually(lambda: server.client.get(deliveries).json()["meta"]["total"] == 2)
+        await person.go(f"webhooks/{webhook}")
+        assert await person.find_faults() == []
+        assert len(receiver.received) == 2
