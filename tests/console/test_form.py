@@ -20,7 +20,7 @@ CONSOLE = Path(rookery.console.__file__).parent
 TEMPLATES = sorted((CONSOLE / "templates").rglob("*.html"))
 OWN_SCRIPTS = sorted((CONSOLE / "static").glob("*.js"))
 FORBIDDEN = re.compile(
-    r"""\sstyle=|<style|<script(?![^>]*\ssrc=)|\shx-on|["']js:|javascript:|hx-trigger="[^"]*\[|\son[a-z]+=|https?://(?!www\.w3\.org)"""
+    r"""\sstyle=|<style|<script(?![^>]*\ssrc=)|\shx-on|["']js:|javascript:|hx-trigger="[^"]*\[|\son[a-z]+=|(?:src|href|action)=["']https?://"""
 )
 MAX_OWN_SCRIPT_BYTES = 15_000
 

@@ -98,7 +98,7 @@ async def test_the_audit_log_is_filtered_by_the_server(instance: Instance, user:
 
 
 async def test_a_wrong_filter_is_told(user: ConsoleUser) -> None:
-    """A date that is none gets the message of the API on a page."""
+    """A text in place of a date gets the message of the API on a page."""
     response = await user.get("audit?since=yesterday")
     assert (response.status_code, "since" in response.text) == (422, True)
 

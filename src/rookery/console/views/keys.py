@@ -143,11 +143,18 @@ def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, lis
 
 
 def _show_key(visit: Visit, key: Key, granted: list[str], calls: ListedPage, kind: str) -> Response:
-    known = _list_scopes(visit)
-    others = [(scope, "kept as it is") for scope in granted if scope not in dict(known)]
+    offered = _list_scopes(visit)
+    others = [(scope, "kept as it is") for scope in granted if scope not in dict(offered)]
     links = PageLinks.of(visit, calls, _SHOWN_CALLS)
     return visit.render(
-        "keys/key.html", key=key, granted=granted, calls=calls, links=links, kind=kind, scopes=[*known, *others], grace=_DEFAULT_GRACE_HOURS
+        "keys/key.html",
+        key=key,
+        granted=granted,
+        calls=calls,
+        links=links,
+        kind=kind,
+        scopes=[*offered, *others],
+        grace=_DEFAULT_GRACE_HOURS,
     )
 
 
