@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rookery.console.routing import View
-from rookery.console.views import memories, memory_forms, overview, scoring, settings
 from rookery.console.views import (
     audit,
     keys,
     memories,
     memory_forms,
     overview,
+    scoring,
     settings,
     webhooks,
 )
