@@ -143,8 +143,8 @@ def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, lis
 
 
 def _show_key(visit: Visit, key: Key, granted: list[str], calls: ListedPage, kind: str) -> Response:
-    offered = _list_scopes(visit)
-    others = [(scope, "kept as it is") for scope in granted if scope not in dict(offered)]
+    options = _list_scopes(visit)
+    others = [(scope, "kept as it is") for scope in granted if scope not in dict(options)]
     links = PageLinks.of(visit, calls, _SHOWN_CALLS)
     return visit.render(
         "keys/key.html",
@@ -153,7 +153,7 @@ def _show_key(visit: Visit, key: Key, granted: list[str], calls: ListedPage, kin
         calls=calls,
         links=links,
         kind=kind,
-        scopes=[*offered, *others],
+        scopes=[*options, *others],
         grace=_DEFAULT_GRACE_HOURS,
     )
 

@@ -152,11 +152,11 @@ async def _show_form(
     visit: Visit, values: Mapping[str, str], events: list[str], errors: Mapping[str, list[str]], *, status: int = 200
 ) -> Response:
     types = [event async for event in await visit.client.webhooks.list_event_types(per_page=100)]
-    offered = {event.name for event in types}
+    type_names = {event.name for event in types}
     content: dict[str, object] = {
         "values": {"id": "", "url": "", "description": "", "include_content": "", "strict_order": ""} | dict(values),
         "chosen": events,
-        "others": [name for name in events if name not in offered],
+        "others": [name for name in events if name not in type_names],
         "types": types,
         "errors": errors,
     }
