@@ -5,12 +5,14 @@ from __future__ import annotations
 from rookery.console.routing import View
 from rookery.console.views import (
     audit,
+    campaigns,
     keys,
     memories,
     memory_forms,
     overview,
     scoring,
     settings,
+    subscribers,
     webhooks,
 )
 
@@ -19,6 +21,8 @@ VIEWS: tuple[View, ...] = (
     *memory_forms.VIEWS,
     *memories.VIEWS,
     *scoring.VIEWS,
+    *campaigns.VIEWS,
+    *subscribers.VIEWS,
     *webhooks.VIEWS,
     *keys.VIEWS,
     *audit.VIEWS,

@@ -1,0 +1,234 @@
+"""Campaigns: write, preview, test, send and follow them, with every delivery and its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
+
+from starlette.responses import Response
+
+from rookery.console.routing import View
+from rookery.console.visit import PER_PAGE, Notice, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery_client import ApiError, AsyncRookery
+from rookery_client.calls import UNSET, Unset
+from rookery_client.generated import models
+from rookery_client.generated.inputs import AudienceBody
+
+READ, WRITE, SEND = "notify:read", "notify:write", "notify:send"
+Channel = Literal["webhook", "email", "ntfy", "webpush", "apprise"]
+STATUSES = ("draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed")
+STATES = ("pending", "sending", "sent", "failed", "unknown", "skipped")
+CHANNELS: tuple[Channel, ...] = ("webhook", "email", "ntfy", "webpush", "apprise")
+_EDITABLE = frozenset({"draft", "scheduled", "failed", "missed"})
+_PREVIEW_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox"
+"""The policy of the frame with a message, which a campaign's author wrote: it loads nothing but the stylesheet and runs nothing."""
+
+Action = Callable[[AsyncRookery, str], Awaitable[models.Campaign]]
+ACTIONS: Mapping[str, tuple[Action, Notice]] = {
+    "send": (lambda client, campaign: client.notifications.send_campaign(campaign), "started"),
+    "pause": (lambda client, campaign: client.notifications.pause_campaign(campaign), "stopped"),
+    "resume": (lambda client, campaign: client.notifications.resume_campaign(campaign), "started"),
+    "cancel": (lambda client, campaign: client.notifications.cancel_campaign(campaign), "stopped"),
+    "retry": (lambda client, campaign: client.notifications.retry_campaign(campaign), "queued"),
+    "unschedule": (lambda client, campaign: client.notifications.unschedule_campaign(campaign), "saved"),
+}
+"""The actions that take no fields, with the notice after them."""
+
+
+async def list_campaigns(visit: Visit) -> Response:
+    """List the campaigns, newest first."""
+    chosen, words = visit.query("status"), visit.query("q")
+    page = await visit.client.notifications.list_campaigns(
+        page=visit.page_number, per_page=PER_PAGE, status=chosen if chosen in STATUSES else UNSET, q=words or UNSET
+    )
+    content: dict[str, str] = {"chosen_status": chosen, "words": words}
+    return visit.render("campaigns/campaigns.html", page=page, links=PageLinks.of(visit, page), statuses=STATUSES, values=content)
+
+
+async def show_new_campaign(visit: Visit) -> Response:
+    """Show the form for a new campaign."""
+    return _show_form(visit, {}, {})
+
+
+async def create_campaign(visit: Visit) -> Response:
+    """Create a draft."""
+    form = await visit.form()
+    try:
+        campaign = await visit.client.notifications.create_campaign(
+            name=form.get("name"),
+            title=form.get("title"),
+            body=form.get_text("body"),
+            url=form.get("url") or None,
+            audience=_read_audience(form),
+            channels=_read_channels(form),
+            rate_per_second=_read_rate(form),
+        )
+    except ApiError as error:
+        return _show_form(visit, form.as_dict(), get_field_errors(error), status=error.status)
+    return visit.redirect(f"campaigns/{campaign.id}", "created")
+
+
+async def show_campaign(visit: Visit) -> Response:
+    """Show a campaign: its audience and message before it is sent, and its deliveries afterwards."""
+    client, campaign_id = visit.client.notifications, visit.path("campaign_id")
+    campaign = await client.get_campaign(campaign_id)
+    preview = await client.preview_campaign(campaign_id) if campaign.status in _EDITABLE else None
+    state, channel = visit.query("state"), visit.query("channel")
+    page = await client.list_notifications(
+        campaign_id,
+        page=visit.page_number,
+        per_page=PER_PAGE,
+        status=state if state in STATES else UNSET,
+        channel=channel if channel in CHANNELS else UNSET,
+    )
+    filters = {"state": state, "channel": channel}
+    return visit.render(
+        "campaigns/campaign.html",
+        campaign=campaign,
+        preview=preview,
+        page=page,
+        links=PageLinks.of(visit, page),
+        states=STATES,
+        channels=CHANNELS,
+        filters=filters,
+        is_editable=campaign.status in _EDITABLE,
+    )
+
+
+async def show_message(visit: Visit) -> Response:
+    """Return the message for one subscriber as a page of its own, for a sandboxed frame."""
+    preview = await visit.client.notifications.preview_campaign(visit.path("campaign_id"), subscriber=visit.query("subscriber") or UNSET)
+    response = visit.render("campaigns/message.html", message=preview.message)
+    response.headers["Content-Security-Policy"] = _PREVIEW_POLICY
+    return response
+
+
+async def show_edit_form(visit: Visit) -> Response:
+    """Show the form for a campaign that has not been sent."""
+    campaign = await visit.client.notifications.get_campaign(visit.path("campaign_id"))
+    values = {
+        "id": campaign.id,
+        "name": campaign.name,
+        "title": campaign.title,
+        "body": campaign.body,
+        "url": campaign.url or "",
+        "all": "yes" if campaign.audience.all else "",
+        "tags": " ".join(campaign.audience.tags),
+        "subscribers": " ".join(campaign.audience.subscribers),
+        "channels": ",".join(campaign.channels or []),
+        "rate_per_second": "" if campaign.rate_per_second is None else f"{campaign.rate_per_second:g}",
+    }
+    return _show_form(visit, values, {})
+
+
+async def save_campaign(visit: Visit) -> Response:
+    """Change a campaign that has not been sent."""
+    form, campaign_id = await visit.form(), visit.path("campaign_id")
+    try:
+        await visit.client.notifications.update_campaign(
+            campaign_id,
+            name=form.get("name"),
+            title=form.get("title"),
+            body=form.get_text("body"),
+            url=form.get("url") or None,
+            audience=_read_audience(form),
+            channels=_read_channels(form) or None,
+            rate_per_second=_read_rate(form) or None,
+        )
+    except ApiError as error:
+        return _show_form(visit, form.as_dict() | {"id": campaign_id}, get_field_errors(error), status=error.status)
+    return visit.redirect(f"campaigns/{campaign_id}", "saved")
+
+
+async def act_on_campaign(visit: Visit) -> Response:
+    """Send, pause, resume, cancel, retry or unschedule a campaign."""
+    campaign_id, name = visit.path("campaign_id"), visit.path("action")
+    if name not in ACTIONS:
+        raise ApiError(f"There is no action {name[:40]!r}.", status=404, code="not_found", detail={})
+    act, notice = ACTIONS[name]
+    await act(visit.client, campaign_id)
+    return visit.redirect(f"campaigns/{campaign_id}", notice)
+
+
+async def schedule_campaign(visit: Visit) -> Response:
+    """Schedule a campaign for a local time of a time zone."""
+    form, campaign_id = await visit.form(), visit.path("campaign_id")
+    await visit.client.notifications.schedule_campaign(campaign_id, at=form.get("at"), time_zone=form.get("time_zone") or "UTC")
+    return visit.redirect(f"campaigns/{campaign_id}", "saved")
+
+
+async def send_test(visit: Visit) -> Response:
+    """Send the campaign to named subscribers as a test, which is a campaign of its own."""
+    form, campaign_id = await visit.form(), visit.path("campaign_id")
+    test = await visit.client.notifications.test_campaign(campaign_id, subscribers=form.split("subscribers"))
+    return visit.redirect(f"campaigns/{test.id}", "queued")
+
+
+async def duplicate_campaign(visit: Visit) -> Response:
+    """Create a draft with the same content."""
+    copy = await visit.client.notifications.duplicate_campaign(visit.path("campaign_id"))
+    return visit.redirect(f"campaigns/{copy.id}/edit", "created")
+
+
+async def delete_campaign(visit: Visit) -> Response:
+    """Delete a campaign with its deliveries."""
+    await visit.client.notifications.delete_campaign(visit.path("campaign_id"))
+    return visit.redirect("campaigns", "deleted")
+
+
+async def show_notification(visit: Visit) -> Response:
+    """Show one delivery with its attempts."""
+    campaign = await visit.client.notifications.get_campaign(visit.path("campaign_id"))
+    delivery = await visit.client.notifications.get_notification(campaign.id, visit.path("delivery_id"))
+    return visit.render("campaigns/delivery.html", campaign=campaign, delivery=delivery)
+
+
+def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
+    names = ("id", "name", "title", "body", "url", "all", "tags", "subscribers", "channels", "rate_per_second")
+    return visit.render(
+        "campaigns/form.html", status=status, values=dict.fromkeys(names, "") | dict(values), errors=errors, channels=CHANNELS
+    )
+
+
+def _read_audience(form: SubmittedForm) -> AudienceBody:
+    if form.get("all"):
+        return {"all": True}
+    return {"tags": form.split("tags"), "subscribers": form.split("subscribers")}
+
+
+def _read_channels(form: SubmittedForm) -> list[Channel] | Unset:
+    """Return the chosen channels; unset: all channels of a subscriber."""
+    chosen: list[Channel] = [channel for channel in CHANNELS if channel in form.list("channels")]
+    return chosen or UNSET
+
+
+def _read_rate(form: SubmittedForm) -> float | Unset:
+    """
+    Return the rate of the form; unset without one.
+
+    Raises:
+        ApiError: It is not a number.
+    """
+    text = form.get("rate_per_second")
+    try:
+        return float(text) if text else UNSET
+    except ValueError:
+        errors = {"rate_per_second": ["is not a number"]}
+        raise ApiError("rate_per_second: is not a number", status=422, code="validation_error", detail={"errors": errors}) from None
+
+
+VIEWS = (
+    View("GET", "/campaigns", list_campaigns, READ),
+    View("GET", "/campaigns/new", show_new_campaign, WRITE),
+    View("POST", "/campaigns/new", create_campaign, WRITE),
+    View("GET", "/campaigns/{campaign_id}", show_campaign, READ),
+    View("GET", "/campaigns/{campaign_id}/message", show_message, READ),
+    View("GET", "/campaigns/{campaign_id}/edit", show_edit_form, WRITE),
+    View("POST", "/campaigns/{campaign_id}/edit", save_campaign, WRITE),
+    View("POST", "/campaigns/{campaign_id}/do/{action}", act_on_campaign, SEND),
+    View("POST", "/campaigns/{campaign_id}/schedule", schedule_campaign, SEND),
+    View("POST", "/campaigns/{campaign_id}/test", send_test, SEND),
+    View("POST", "/campaigns/{campaign_id}/duplicate", duplicate_campaign, WRITE),
+    View("POST", "/campaigns/{campaign_id}/delete", delete_campaign, WRITE),
+    View("GET", "/campaigns/{campaign_id}/deliveries/{delivery_id}", show_notification, READ),
+)
