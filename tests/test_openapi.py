@@ -277,7 +277,7 @@ def test_every_response_has_a_content_type_and_a_schema(document: Schema) -> Non
         for status, reference in cast("dict[str, Schema]", operation["responses"]).items():
             where, response = f"{method} {path} {status}", _resolve(document, reference)
             content = cast("dict[str, dict[str, Schema]]", response.get("content", {}))
-            assert content or status in {"202", "204", "304"}, where
+            assert content or status in {"202", "204", "303", "304"}, where
             if status != "2XX" and int(status) >= 400 and "application/json" in content and "- `" in str(response["description"]):
                 schema_name = "JsonRpcError" if path.startswith("/mcp") and method == "post" and path != "/mcp/tools/call" else "Error"
                 assert f"#/components/schemas/{schema_name}" in str(content["application/json"]), where

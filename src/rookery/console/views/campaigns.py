@@ -37,11 +37,11 @@ ACTIONS: Mapping[str, tuple[Action, Notice]] = {
 
 async def list_campaigns(visit: Visit) -> Response:
     """List the campaigns, newest first."""
-    chosen, words = visit.query("status"), visit.query("q")
+    status, words = visit.query("status"), visit.query("q")
     page = await visit.client.notifications.list_campaigns(
-        page=visit.page_number, per_page=PER_PAGE, status=chosen if chosen in STATUSES else UNSET, q=words or UNSET
+        page=visit.page_number, per_page=PER_PAGE, status=status if status in STATUSES else UNSET, q=words or UNSET
     )
-    content: dict[str, str] = {"chosen_status": chosen, "words": words}
+    content: dict[str, str] = {"chosen_status": status, "words": words}
     return visit.render("campaigns/campaigns.html", page=page, links=PageLinks.of(visit, page), statuses=STATUSES, values=content)
 
 
@@ -198,8 +198,8 @@ def _read_audience(form: SubmittedForm) -> AudienceBody:
 
 def _read_channels(form: SubmittedForm) -> list[Channel] | Unset:
     """Return the chosen channels; unset: all channels of a subscriber."""
-    chosen: list[Channel] = [channel for channel in CHANNELS if channel in form.list("channels")]
-    return chosen or UNSET
+    channels: list[Channel] = [channel for channel in CHANNELS if channel in form.list("channels")]
+    return channels or UNSET
 
 
 def _read_rate(form: SubmittedForm) -> float | Unset:
