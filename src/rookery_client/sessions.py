@@ -21,6 +21,9 @@ T = TypeVar("T")
 _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 """Errors before a byte of the request was sent."""
 
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Limit on one event of a stream. The result of a tool has at most 10 MiB (D-34)."""
+
 
 class Session:
     """Sends calls and waits for their responses."""
@@ -78,7 +81,7 @@ class Session:
         try:
             if response.status_code >= 400:
                 exchange.receive(response.status_code, response.headers, response.read())
-            yield httpx2.EventSource(response)
+            yield httpx2.EventSource(response, _MAX_EVENT_BYTES)
         except httpx2.TransportError as error:
             raise ConnectionFailed(f"The stream of {call.operation} broke off: {_describe(error)}", may_have_acted=True) from error
         finally:
@@ -128,7 +131,7 @@ class AsyncSession:
         try:
             if response.status_code >= 400:
                 exchange.receive(response.status_code, response.headers, await response.aread())
-            yield httpx2.EventSource(response)
+            yield httpx2.EventSource(response, _MAX_EVENT_BYTES)
         except httpx2.TransportError as error:
             raise ConnectionFailed(f"The stream of {call.operation} broke off: {_describe(error)}", may_have_acted=True) from error
         finally:

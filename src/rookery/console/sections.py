@@ -24,6 +24,7 @@ class ConsoleSection:
 SECTIONS = (
     ConsoleSection("", "Overview", "overview", None),
     ConsoleSection("memories", "Memories", "memories", "brain:read"),
+    ConsoleSection("tools", "Tools", "tools", "mcp:read"),
     ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),

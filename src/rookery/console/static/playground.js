@@ -1,0 +1,106 @@
+// The playground: the server keeps the JSON and its form equal.
+import { onPart } from "./console.js";
+
+const $ = (id) => document.getElementById(id);
+const BOTH = ["fields", "json-side"];
+const parse = (html) => new DOMParser().parseFromString(html, "text/html");
+
+function save(part, type, name) {
+  const href = URL.createObjectURL(new Blob([part], { type }));
+  Object.assign(document.createElement("a"), { href, download: name }).click();
+}
+
+async function* readEvents(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = "", read; !(read = await reader.read()).done; ) {
+    const parts = (text + read.value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const [, name, data] = /^event: (\w+)\ndata: (.*)/.exec(part) ?? [];
+      if (name) yield [name, JSON.parse(data)];
+    }
+  }
+}
+
+onPart("[data-playground]", (form) => {
+  let timer, running, raw, count = 0;
+  const cancel = $("cancel");
+  if (cancel) cancel.onclick = () => running?.abort();
+
+  function send(fields, options = {}) {
+    clearTimeout(timer);
+    const body = new URLSearchParams(new FormData(form));
+    for (const name in fields) body.set(name, fields[name]);
+    return fetch(form.action, { method: "POST", body, ...options, headers: { "HX-Request": "true", ...options.headers } });
+  }
+
+  // *ids*: the parts to replace.
+  async function sync(ids, fields) {
+    const number = ++count;
+    const page = parse(await (await send({ do: "sync", ...fields })).text());
+    if (number !== count || !page.getElementById("editor")) return;
+    const focus = document.activeElement.name;
+    if (!ids.length) $("arguments").value = page.getElementById("arguments").value;
+    for (const id of ["problems", "snippets", "base-side", ...ids]) $(id)?.replaceWith(page.getElementById(id) ?? "");
+    if (focus && document.activeElement === document.body) form.elements[focus]?.focus?.();
+  }
+
+  form.addEventListener("input", ({ target }) => {
+    const ids = target.id === "arguments" ? ["fields"] : "structure" in target.dataset ? BOTH : [];
+    clearTimeout(timer);
+    timer = setTimeout(sync, ids === BOTH ? 0 : 300, ids);
+  });
+
+  // Before console.js disables the buttons.
+  document.addEventListener("submit", (event) => {
+    if (event.target !== form) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const { name, value } = event.submitter;
+    if (name === "do" && value !== "sync") run(value);
+    else sync(BOTH, name === "edit" ? { edit: value } : {});
+  }, true);
+
+  async function run(kind) {
+    if (running) return;
+    count++;
+    $("confirm")?.close();
+    running = new AbortController();
+    const [section, progress, log, output] = ["output-section", "progress", "log", "output"].map($);
+    cancel.hidden = progress.hidden = section.hidden = false;
+    progress.removeAttribute("value");
+    log.textContent = output.textContent = "";
+    try {
+      const response = await send({ do: kind }, { headers: { Accept: "text/event-stream" }, signal: running.signal });
+      if (!response.headers.get("content-type").includes("event-stream")) {
+        const page = parse(await response.text());
+        const editor = page.getElementById("editor");
+        section.hidden = !!editor;
+        return editor ? $("editor").replaceWith(editor) : output.append(...page.body.childNodes);
+      }
+      for await (const [name, data] of readEvents(response)) {
+        if (name === "result") {
+          raw = data.raw;
+          output.append(...parse(data.html).body.childNodes);
+        } else {
+          if (data.total) Object.assign(progress, { max: data.total, value: data.progress });
+          log.append(`${data.message ?? data.data ?? data.progress}\n`);
+        }
+      }
+    } catch (error) {
+      output.textContent = running.signal.aborted ? "Cancelled. The tool may have acted." : `It failed: ${error.message}`;
+    } finally {
+      running = undefined;
+      cancel.hidden = progress.hidden = true;
+    }
+  }
+
+  $("output").addEventListener("click", ({ target }) => {
+    const { block, mime } = target.closest("button")?.dataset ?? {};
+    if (target.closest("[data-raw]")) save(JSON.stringify(raw, null, 2), "application/json", "result.json");
+    else if (block) {
+      const { data, resource } = raw.content[block];
+      save(Uint8Array.from(atob(data ?? resource.blob), (char) => char.charCodeAt(0)), mime, `result.${mime.split("/")[1]}`);
+    }
+  });
+});

@@ -1,0 +1,57 @@
+"""The log of tool calls, and one call with its replay."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import Response
+
+from rookery.console.routing import View
+from rookery.console.views.tools import server_path, tool_path
+from rookery.console.visit import PER_PAGE, PageLinks, Visit
+from rookery_client.calls import UNSET, Unset
+
+_CODES = (
+    "tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large", "input_required", "invalid_arguments", "disabled",
+    "rate_limited", "client_left",
+)  # fmt: skip
+
+
+async def list_calls(visit: Visit) -> Response:
+    """Show the calls of the workspace, newest first."""
+    success = {"ok": True, "failed": False}.get(visit.query("success"), UNSET)
+    names = ("server", "tool", "code", "session", "since")
+    server, tool, code, session, since = (visit.query(name) or UNSET for name in names)
+    calls, listed = await asyncio.gather(
+        visit.client.analytics.list_tool_calls(
+            server=server, tool=tool, code=code, session_id=session, success=success, since=_to_moment(since), page=visit.page_number,
+            per_page=PER_PAGE,
+        ),
+        visit.client.tools.list_servers() if visit.can("mcp:read") else asyncio.sleep(0, None),
+    )  # fmt: skip
+    return visit.render(
+        "tools/calls.html",
+        calls=calls.items,
+        links=PageLinks.of(visit, calls),
+        servers=[server.id for server in listed.servers] if listed is not None else [],
+        codes=_CODES,
+        is_filtered=any(visit.query(name) for name in (*names, "success")),
+    )
+
+
+async def show_call(visit: Visit) -> Response:
+    """Show one call: who called what, how long each part took, and how it ended."""
+    call = await visit.client.analytics.get_tool_call(visit.path("call_id"))
+    own_ms = None if call.upstream_ms is None else max(0.0, call.duration_exact_ms - call.upstream_ms)
+    return visit.render("tools/call.html", call=call, own_ms=own_ms, server_path=server_path, tool_path=tool_path)
+
+
+def _to_moment(since: str | Unset) -> str | Unset:
+    """Return the start of a day in UTC as the API reads it; another text is passed on, so that the API says what is wrong."""
+    return f"{since}T00:00:00Z" if isinstance(since, str) and len(since) == len("2026-01-31") else since
+
+
+VIEWS = (
+    View("GET", "/tools/calls", list_calls, "tools.read"),
+    View("GET", "/tools/calls/{call_id}", show_call, "tools.read"),
+)

@@ -1,0 +1,205 @@
+"""The tool servers: their list, and the page of one with its tools, sessions and figures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from rookery.console.routing import View
+from rookery.console.visit import PageLinks, Visit
+from rookery_client import ApiError
+from rookery_client.generated import models
+
+T = TypeVar("T")
+
+ROUTE_NAMES = frozenset({"calls", "add"})
+"""Paths below `tools/` that are no servers. The page of a server with such an id has an underscore before it, which no id has."""
+
+_DAYS = 14
+_TOOLS_PER_PAGE = 50
+_MAX_ADDED = 100
+_STATES = {"online": "good", "offline": "bad", "degraded": "warn", "needs_login": "warn", "unknown": "off", "paused": "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A server in the list. *added*: the workspace added it. *calls*: the figures of its calls in the last two weeks."""
+
+    id: str
+    name: str
+    tagline: str
+    status: str
+    health: str
+    kind: str
+    tool_count: int
+    resource_count: int
+    added: models.AddedServer | None
+    calls: models.FigureGroup | None
+
+
+async def list_servers(visit: Visit) -> Response:
+    """Show the servers that the key may use, and those of the workspace that are paused."""
+    listed, added, figures = await asyncio.gather(visit.client.tools.list_servers(), load_added(visit), _load_figures(visit))
+    own = {server.id: server for server in added}
+    calls = {group.server: group for group in figures.data} if figures is not None else {}
+    rows = [_to_row(server, own.get(server.id), calls.get(server.id)) for server in listed.servers]
+    listed_ids = {row.id for row in rows}
+    rows += [_to_row(server, server, calls.get(server.id)) for server in added if server.id not in listed_ids]
+    words, health = visit.query("q").lower(), visit.query("health")
+    matches = [row for row in rows if words in f"{row.id} {row.name} {row.tagline}".lower() and health in {"", row.health}]
+    number, per_page = visit.page_number, _TOOLS_PER_PAGE
+    return visit.render(
+        "tools/list.html",
+        rows=matches[(number - 1) * per_page : number * per_page],
+        links=slice_links(visit, len(matches), per_page),
+        total=len(rows),
+        states=_STATES,
+        healths=sorted({row.health for row in rows}),
+        server_path=server_path,
+    )
+
+
+async def show_server(visit: Visit) -> Response:
+    """Show one server: its tools, resources, prompts and sessions, what its calls did, and its registration."""
+    server_id = visit.path("server_id").removeprefix("_")
+    added = await load_registration(visit, server_id)
+    if added is not None and not added.enabled:
+        return visit.render("tools/paused.html", added=added)
+    server, prompts, login, days = await asyncio.gather(
+        visit.client.tools.get_server(server_id),
+        visit.client.tools.list_prompts(server_id),
+        _load_login(visit, server_id, added),
+        _load_days(visit, server_id),
+    )
+    words = visit.query("q").lower()
+    tools = [tool for tool in server.tools if words in f"{tool.name} {tool.description or ''}".lower()]
+    number = visit.page_number
+    return visit.render(
+        "tools/server.html",
+        server=server,
+        added=added,
+        prompts=prompts.prompts[:_MAX_ADDED],
+        prompt_count=prompts.count,
+        resources=server.resources[:_MAX_ADDED],
+        tools=tools[(number - 1) * _TOOLS_PER_PAGE : number * _TOOLS_PER_PAGE],
+        links=slice_links(visit, len(tools), _TOOLS_PER_PAGE),
+        login=login,
+        days=days,
+        chart=None if days is None else _build_chart(days),
+        states=_STATES,
+        here=server_path(server_id),
+        read_annotations=read_annotations,
+    )
+
+
+def server_path(server_id: str) -> str:
+    """Return the path of a server's page below `/console/`."""
+    return f"tools/_{server_id}" if server_id in ROUTE_NAMES else f"tools/{server_id}"
+
+
+def tool_path(server_id: str, tool: str) -> str:
+    """Return the path of a tool's playground below `/console/`."""
+    return f"{server_path(server_id)}/{quote(tool, safe='')}"
+
+
+def read_annotations(tool: models.Tool) -> dict[str, bool]:
+    """Return the hints of a tool that are booleans, such as readOnlyHint."""
+    hints = (tool.model_extra or {}).get("annotations")
+    return {str(name): value for name, value in hints.items() if isinstance(value, bool)} if isinstance(hints, dict) else {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - an object of JSON
+
+
+async def load_added(visit: Visit) -> Sequence[models.AddedServer]:
+    """Return the servers that the workspace added; none if the key may not read them."""
+    if not visit.can("servers:read"):
+        return ()
+    return (await visit.client.servers.list_added_servers(per_page=_MAX_ADDED)).items
+
+
+async def load_registration(visit: Visit, server_id: str) -> models.AddedServer | None:
+    """Return the settings of a server that the workspace added; None if it did not, or the key may not read them."""
+    if not visit.can("servers:read"):
+        return None
+    return await _none_if_missing(lambda: visit.client.servers.get_added_server(server_id))
+
+
+def slice_links(visit: Visit, total: int, per_page: int) -> PageLinks:
+    """Return the position of a page of a list that is already in memory."""
+    first = (visit.page_number - 1) * per_page
+    count = max(0, min(per_page, total - first))
+    query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})
+    return PageLinks(visit.page_number, total, first + 1 if count else 0, first + count, first + per_page < total, query)
+
+
+async def _load_figures(visit: Visit) -> models.Analytics | None:
+    if not visit.can("tools.read"):
+        return None
+    since = datetime.now(UTC) - timedelta(days=_DAYS)
+    return await visit.client.analytics.get_tool_analytics(since=since, by="server", limit=1000)
+
+
+async def _load_days(visit: Visit, server_id: str) -> models.Analytics | None:
+    if not visit.can("tools.read"):
+        return None
+    since = datetime.now(UTC) - timedelta(days=_DAYS)
+    return await visit.client.analytics.get_tool_analytics(since=since, by="day", server=server_id, limit=_DAYS + 1)
+
+
+async def _load_login(visit: Visit, server_id: str, added: models.AddedServer | None) -> models.Login | None:
+    """Return the login at a server; None if it needs none, as far as the key may know."""
+    if not visit.can("servers:read") or (added is not None and added.auth is None):
+        return None
+    return await _none_if_missing(lambda: visit.client.servers.get_server_login(server_id))
+
+
+async def _none_if_missing(load: Callable[[], Awaitable[T]]) -> T | None:
+    try:
+        return await load()
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _to_row(
+    server: models.ServerSummary | models.AddedServer, added: models.AddedServer | None, calls: models.FigureGroup | None
+) -> ServerRow:
+    is_paused = added is not None and not added.enabled
+    return ServerRow(
+        id=server.id,
+        name=server.name,
+        tagline=server.tagline,
+        status=server.status,
+        health="paused" if is_paused else server.health,
+        kind="this workspace" if added is not None else "installation",
+        tool_count=server.tool_count,
+        resource_count=server.resource_count,
+        added=added,
+        calls=calls,
+    )
+
+
+def _build_chart(days: models.Analytics) -> dict[str, object]:
+    """Return calls and errors of each day. Days without calls are 0."""
+    counts = {str(row.day): (row.calls, row.errors) for row in days.data}
+    last = datetime.now(UTC).date()
+    dates = [last - timedelta(days=_DAYS - offset) for offset in range(_DAYS + 1)]
+    values = [counts.get(date.isoformat(), (0, 0)) for date in dates]
+    return {
+        "x": [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates],
+        "series": [
+            {"label": "calls", "values": [calls for calls, _ in values], "kind": "accent", "bars": True},
+            {"label": "errors", "values": [errors for _, errors in values], "kind": "bad", "bars": True},
+        ],
+    }
+
+
+VIEWS = (
+    View("GET", "/tools", list_servers, "mcp:read"),
+    View("GET", "/tools/{server_id}", show_server, "mcp:read"),
+)
