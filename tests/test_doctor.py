@@ -68,6 +68,16 @@ async def test_a_healthy_installation_is_well(instance: Instance) -> None:
     } | shared == {each.about for each in findings}
 
 
+async def test_the_doctor_answers_over_http(instance: Instance) -> None:
+    """Issue 21: the console shows the findings of `rookery doctor`; each that is not ok has advice."""
+    response = await instance.admin.get("/api/v1/doctor")
+    findings = response.json()["findings"]
+
+    assert response.json()["healthy"] is True
+    assert {"database", "disk", "tool servers"} <= {finding["about"] for finding in findings}
+    assert [finding for finding in findings if finding["grade"] != "ok" and not finding["advice"]] == []
+
+
 async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
     """D-28: warns when every caller has one address; D-31: a broken file is told; D-17: a full disk."""
     settings.servers_file.write_text("{", encoding="utf-8")

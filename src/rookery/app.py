@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import structlog
+from pydantic import Field
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.console.application import Console, ConsoleServices
 from rookery.console.sign_in import SignInServices
+from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
-from rookery.kernel.errors import RookeryError
+from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http import (
     DocumentedResponse,
     EdgeMiddleware,
@@ -28,6 +31,7 @@ from rookery.kernel.http.metrics_page import MetricsRoutes
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.kernel.metrics import PROCESS_METRICS_PATH
+from rookery.kernel.schema import ResponseModel
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
 from rookery.reference.downgrade import Schema
@@ -42,6 +46,7 @@ from rookery.wiring import STATUS_STARTING, Rookery
 _log = structlog.stdlib.get_logger("rookery.app")
 
 _PROBE_TIMEOUT_S = 2.0
+_EXAMINATION_TIMEOUT_S = 20.0
 _STATUS_UNAVAILABLE = "unavailable"
 
 _PATH_ALIASES = {
@@ -66,7 +71,12 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         pages=HtmlPages(has_docs=settings.has_api_docs),
     )
     mounts = [mount for domain in rookery.domains for mount in domain.operations]
-    platform = [*health.operations(), *start_page.operations(), *MetricsRoutes(rookery.observability.metrics).operations()]
+    platform = [
+        *health.operations(),
+        *DoctorRoutes(rookery).operations(),
+        *start_page.operations(),
+        *MetricsRoutes(rookery.observability.metrics).operations(),
+    ]
     if settings.has_api_docs:
 
         def build() -> Schema:
@@ -206,6 +216,57 @@ class HealthRoutes:
         except Exception as error:
             _log.exception("health.probe_failed", engine=name)
             return type(error).__name__
+
+
+class DoctorFindingResponse(ResponseModel):
+    """The result of one check."""
+
+    about: Annotated[str, Field(description="The part that was checked, such as `disk`.")]
+    grade: Annotated[FindingGrade, Field(description="`problem`: something cannot work. `warning`: something deserves attention.")]
+    says: Annotated[str, Field(description="The finding, for people.")]
+    advice: Annotated[str | None, Field(description="The next step, with a command or a setting; null if all is well.")]
+
+
+class DoctorResponse(ResponseModel):
+    """The findings of all checks."""
+
+    healthy: Annotated[bool, Field(description="True if no finding is a problem.")]
+    findings: list[DoctorFindingResponse]
+
+
+class DoctorRoutes:
+    """The diagnosis of the installation, as `rookery doctor` prints it (D-04)."""
+
+    def __init__(self, rookery: Rookery) -> None:
+        self._rookery = rookery
+
+    def operations(self) -> list[Operation]:
+        """Return the operation of the diagnosis."""
+        return [
+            Operation(method="GET", path="/api/v1/doctor", handler=self.examine, required_scope="platform:metrics",
+                      response_model=DoctorResponse, operation_id="check_installation", summary="Examine the installation",
+                      tags=("Operation",)),
+        ]  # fmt: skip
+
+    async def examine(self) -> DoctorResponse:
+        """
+        Run the checks of `rookery doctor` in this process. Each finding that is not `ok` names the next step.
+
+        Raises:
+            EngineUnavailable: The checks took too long.
+        """
+        try:
+            async with asyncio.timeout(_EXAMINATION_TIMEOUT_S):
+                findings = await examine(self._rookery)
+        except TimeoutError as error:
+            raise EngineUnavailable("doctor", f"the checks took longer than {_EXAMINATION_TIMEOUT_S:.0f} s") from error
+        return DoctorResponse(
+            healthy=has_no_problem(findings),
+            findings=[
+                DoctorFindingResponse(about=finding.about, grade=finding.grade, says=finding.says, advice=finding.advice)
+                for finding in findings
+            ],
+        )
 
 
 def _summarize_states(states: Mapping[str, str]) -> str:

@@ -418,6 +418,22 @@ class Deletion(Model):
     deleted: bool
 
 
+class Doctor(Model):
+    """The findings of all checks."""
+
+    healthy: bool
+    findings: list[DoctorFinding]
+
+
+class DoctorFinding(Model):
+    """The result of one check."""
+
+    about: str
+    grade: Literal["ok", "warning", "problem"] | str
+    says: str
+    advice: str | None
+
+
 class Edge(Model):
     """A dependency: `source` must be done before `target`."""
 

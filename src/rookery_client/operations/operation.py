@@ -29,6 +29,10 @@ class OperationOperations:
         """Check the engines."""
         return self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
 
+    def check_installation(self) -> models.Doctor:
+        """Examine the installation."""
+        return self._session.send(Call(operation="check_installation", method="GET", path="/api/v1/doctor", result=models.Doctor))
+
     def get_start(self) -> models.Start:
         """Show version, health and links."""
         return self._session.send(Call(operation="get_start", method="GET", path="/", result=models.Start))
@@ -53,6 +57,10 @@ class AsyncOperationOperations:
     async def check_readiness(self) -> dict[str, object]:
         """Check the engines."""
         return await self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
+
+    async def check_installation(self) -> models.Doctor:
+        """Examine the installation."""
+        return await self._session.send(Call(operation="check_installation", method="GET", path="/api/v1/doctor", result=models.Doctor))
 
     async def get_start(self) -> models.Start:
         """Show version, health and links."""

@@ -21,9 +21,11 @@ async def show_settings(visit: Visit) -> Response:
     health = await visit.client.operation.check_readiness()
     start = await visit.client.operation.get_start()
     rate = await visit.client.keys.get_rate_limit()
+    diagnosis = await visit.client.operation.check_installation() if visit.can("platform:metrics") else None
     return visit.render(
         "settings/settings.html",
         health=health,
+        diagnosis=diagnosis,
         facts=_describe_key(visit.own_key.model_extra or {}, visit.own_key.workspace_name, start.version),
         limits=_describe_limits(rate),
     )
